@@ -63,6 +63,16 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     return part * most - reduced;
 }
 
+/* The first instruction from `first` on that reads a weight outside of the layers; the last one if none does.
+ * A part behind the layers begins there at the latest, so that its backward pass has the loss's products. */
+static int32_t first_table_reader(const PlanContext *whole, int32_t first, int32_t count) {
+    for (int32_t i = first; i < count; i++) {
+        const char *name = layer_weight_of(whole, i);
+        if (name[0] && layer_path(name).number < 0) return i;
+    }
+    return count - 1;
+}
+
 /* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
  * last one the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE:
  * there are too few layers, or no cut between two of them. */
@@ -87,7 +97,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
             counts_tables ? layers_before_with_tables(count, parts, p) : layers_before(count, parts, p);
         int32_t best = -1;
         int32_t first = layer > 0 ? layers[layer - 1].last + 1 : 1;
-        int32_t last = layer < count ? layers[layer].first : work.count - 1;
+        int32_t last = layer < count ? layers[layer].first : first_table_reader(whole, first, work.count);
         for (int32_t i = first > cuts[p - 1] ? first : cuts[p - 1] + 1; i <= last; i++)
             if (work.is_cut[i] && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
         if (best < 0) {

@@ -47,6 +47,7 @@ PLANNED = [
     dict(data=2, tensor=2, pipeline=2, schedule="1f1b", zero=1, gradients="f16", reductions="f32",
          gradient_sum="all_reduce", cuts="modules", logits="gathered", eager="yes"),
     dict(data=4, tensor=2, zero=1, gradients="f16", gradient_sum="all_reduce", loss="fused", qkv="separate"),
+    dict(data=2, pipeline=4, layers=6, chunks=2, schedule="interleaved_1f1b", micro_batch=4),
     dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
 ]
 REFUSED = [
