@@ -327,14 +327,11 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 }
 
 /* False where the key is omitted. */
-static AmStatus read_switch(const Reader *self, bool *is_on, const json_t *object, const char *key,
-                            const char *where) {
+static AmStatus read_switch(const Reader *self, bool *on, json_t *object, const char *key, const char *at) {
     const json_t *value = json_object_get(object, key);
-    if (value && !json_is_boolean(value))
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected true or false as \"%s\"",
-                       where, key);
-    *is_on = json_is_true(value);
-    return AM_OK;
+    *on = json_is_true(value);
+    if (!value || json_is_boolean(value)) return AM_OK;
+    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.%s: expected true or false", at, key);
 }
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
@@ -562,8 +559,6 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     json_t *list;
     Plan *plan = self->plan;
     TRY(json_get_array(&list, root, "relaxations", self->source, "$", self->error));
-    if (json_array_size(list) > RELAXATION_COUNT)
-        return refuse(self, "$.relaxations", "more relaxations than there are");
     plan->relaxations = ARENA_ARRAY(self->arena, const char *, RELAXATION_COUNT + 1);
     if (!plan->relaxations) return am_fail_memory(self->error, RELAXATION_COUNT);
     for (size_t k = 0; k < json_array_size(list); k++) {
