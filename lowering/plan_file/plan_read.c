@@ -337,8 +337,8 @@ static AmStatus read_switch(const Reader *self, bool *on, json_t *object, const 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {
-        "ranges",       "devices", "mesh", "axis_priorities", "overrides",    "reshards",
-        "recompute",    "saved",   "even", "keeps_gathered_weights",  "rounds_parts", "reduces_whole",
+        "ranges",       "devices", "mesh", "axis_priorities",        "overrides",    "reshards",
+        "recompute",    "saved",   "even", "keeps_gathered_weights", "rounds_parts", "reduces_whole",
         "reduces_wide", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");

@@ -80,13 +80,14 @@ typedef struct PlanStage {
     Mesh mesh;
     bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
                      whole */
-    bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else values that
-                            storage entries keep in shards are gathered again, also for recomputation */
-    bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then
-                            moves half the bytes; else they stay in f32 */
-    bool reduces_whole;  /* sums of which devices keep shards, on axes with storage entries, are made whole
-                            first: an all_reduce in place of a reduce_scatter */
-    bool reduces_wide;   /* 16-bit sums on such axes are converted to f32 for the reduction alone */
+    bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else
+                            values that storage entries keep in shards are gathered again, also for
+                            recomputation */
+    bool rounds_parts;  /* addends of a 16-bit product are rounded before the sum over devices, which then
+                           moves half the bytes; else they stay in f32 */
+    bool reduces_whole; /* sums of which devices keep shards, on axes with storage entries, are made whole
+                           first: an all_reduce in place of a reduce_scatter */
+    bool reduces_wide;  /* 16-bit sums on such axes are converted to f32 for the reduction alone */
     PlanAxisPriority lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;
