@@ -1,4 +1,5 @@
 # labels: cpu e2e torch
+# python: torch
 # timeout: 300
 """The parsers of Megatron-LM and torchtitan accept exported plans and read out of them what the plans say.
 
