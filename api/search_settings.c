@@ -53,6 +53,11 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--baseline %s prices one baseline: --searcher %s does not apply",
                        option_text(options, "baseline"), searcher_name((Searcher)searcher));
+    if (searcher == SEARCHER_BASELINE && target_row(search->target)->trainer)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--baseline %s prices one baseline: --for %s searches strategies of %s",
+                       option_text(options, "baseline"), target_row(search->target)->name,
+                       target_row(search->target)->trainer);
     if (option_has(options, "evaluations") && searcher == SEARCHER_EXHAUSTIVE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher exhaustive prices every plan: --evaluations does not apply");

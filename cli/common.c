@@ -89,8 +89,8 @@ void cli_append_command(const Cli *cli, Text *text) {
 
 AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error) {
     const char *path = cli_text(cli, "-o");
-    cli_release_notes(cli);
     AmStatus status = file_write(path ? path : "-", buffer, bytes, error);
+    if (status == AM_OK) cli_release_notes(cli);
     am_free(buffer);
     return status;
 }

@@ -85,9 +85,15 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
     AmStatus status;
     TRY_OR_FAIL(even_pipeline_work(&work, &scratch, whole, error));
     TRY_OR_FAIL(find_layers(&layers, &count, &scratch, whole, error));
+    if (count == 0) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                         "stages of a strategy have whole layers, and no paths of weights number them (as in "
+                         "layer[0], layer[1])");
+        goto fail;
+    }
     if (count + 2 < parts) {
-        status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%d layers cannot be cut into %d parts", (int)count,
-                         (int)parts);
+        status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                         "%d layers cannot be cut into %d stages or chunks", (int)count, (int)parts);
         goto fail;
     }
     cuts[0] = 0;
@@ -101,8 +107,9 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
         for (int32_t i = first > cuts[p - 1] ? first : cuts[p - 1] + 1; i <= last; i++)
             if (work.is_cut[i] && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
         if (best < 0) {
-            status = am_fail(error, AM_ERROR_INFEASIBLE, "", "no cut between layers %d and %d",
-                             (int)layer - 1, (int)layer);
+            status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                             "no cut between layers %d and %d, for %d stages or chunks", (int)layer - 1,
+                             (int)layer, (int)parts);
             goto fail;
         }
         cuts[p] = best;

@@ -42,6 +42,7 @@ const CliCommand CLI_EXPORT = {
     .options = options,
     .notes = "jax: a PartitionSpec for each parameter and output. hlo: the module as text with shardings.\n"
              "shardy: the same with Shardy's attributes. torch (or dtensor): placements of PyTorch for\n"
-             "each stage. megatron: arguments of Megatron-LM. automap: the plan file.",
+             "each stage. megatron: arguments of Megatron-LM. torchtitan: a Python function that sets its\n"
+             "configuration. automap: the plan file.",
     .examples = "export plan.json model.hlo.pb --format jax -o shardings.json",
     .run = run};

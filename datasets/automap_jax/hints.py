@@ -51,8 +51,9 @@ def split(devices):
 def write_sharding(name, dimensions):
     words = []
     for axes in dimensions:
-        names = [axes] if isinstance(axes, str) else [] if axes is None else list(axes)
-        if not all(isinstance(axis, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", axis) for axis in names):
+        names = [] if axes is None else list(axes) if isinstance(axes, (tuple, list)) else [axes]
+        is_named = all(isinstance(axis, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", axis) for axis in names)
+        if not is_named or (axes is not None and not names) or len(set(names)) < len(names):
             raise ValueError(f"{name}{dimensions!r}: expected None, the name of an axis or names for each dimension")
         words.append("--".join(names) or "-")
     if not words:

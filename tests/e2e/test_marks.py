@@ -84,7 +84,8 @@ def check_sharding(folder):
 def check_arguments():
     for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
                  lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b"), lambda: automap_jax.sharding(),
-                 lambda: automap_jax.sharding("a+b"), lambda: automap_jax.value(("a", None))):  # fmt: skip
+                 lambda: automap_jax.sharding("a+b"), lambda: automap_jax.value(("a", None)),
+                 lambda: automap_jax.value(1), lambda: automap_jax.sharding(()), lambda: automap_jax.value(("a", "a"))):  # fmt: skip
         try:
             make()
         except ValueError as error:

@@ -62,7 +62,7 @@ REFUSED = [
     (dict(devices=16416, data=16416, global_batch=16416, micro_batch=1), "expected at most 16384"),
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
-    (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
+    (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 stages or chunks"),
     (dict(data="", tensor="", pipeline=""), "no strategy is given"),
 ]
 

@@ -73,9 +73,20 @@ def check_refusals(folder):
         done = automap("export", plan, module(name), "--format", "megatron")
         assert done.returncode == 4 and "trains transformers" in done.stderr, done.stderr
     for words in (["--schedule", "zb_h1", "--for", "torch"], ["--micro-batches", "4", "--for", "hlo"],
-                  ["--also", "jax", "--quiet"], ["--also", "tpu=x"], ["--for", "pytorch"]):
+                  ["--also", "jax", "--quiet"], ["--also", "tpu=x"], ["--for", "pytorch"],
+                  ["--for", "megatron", "--baseline", "zero1"]):
         done = automap("search", module("mlp_tiny"), "--cluster", "nominal:2", *words, "-o", plan)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, f"{words}: {done.returncode} {done.stderr}"
+
+
+def check_layers(folder):
+    """Stages of strategies have whole layers: a module without numbered layers is told so, with its file."""
+    words = ["--cluster", "nominal:4", "--for", "torchtitan", "--stages", "2"]
+    done = automap("search", module("llama_tiny"), *words, "-o", folder / "plan.json")
+    assert done.returncode == 4 and "model.hlo" in done.stderr and "whole layers" in done.stderr, done.stderr
+    succeed("search", module("gpt2_tiny"), "--cluster", "nominal:2", *BUDGET, "--for", "torch", "-o", folder / "plan.json")
+    done = automap("export", folder / "plan.json", module("gpt2_tiny"), "--format", "torch", "-o", folder / "none" / "x")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, f"a note precedes the refusal: {done.stderr}"
 
 
 def check_random(folder):
@@ -107,6 +118,7 @@ def main():
         folder = pathlib.Path(name)
         check_exports(folder)
         check_refusals(folder)
+        check_layers(folder)
         check_random(folder)
         check_also(folder)
     return 0
