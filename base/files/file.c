@@ -21,6 +21,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "base/files/file_format.h"
 #include "base/suggest.h"
 
 enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256 };
@@ -242,6 +243,21 @@ fail:
     return status;
 }
 
+/* Removes a byte order mark of UTF-8, so that no reader has to; refuses text in UTF-16. */
+static AmStatus check_encoding(FileBytes *bytes, AmError *error) {
+    int64_t mark = file_mark_bytes(bytes->data, bytes->length);
+    bool is_utf16 = bytes->length >= 2 &&
+                    (memcmp(bytes->data, "\xff\xfe", 2) == 0 || memcmp(bytes->data, "\xfe\xff", 2) == 0);
+    if (is_utf16) {
+        am_fail(error, AM_ERROR_INPUT, bytes->name, "this is UTF-16 text (expected UTF-8)");
+        file_release(bytes);
+        return AM_ERROR_INPUT;
+    }
+    bytes->length -= mark;
+    if (mark > 0) memmove(bytes->data, bytes->data + mark, (size_t)bytes->length + 1);
+    return AM_OK;
+}
+
 AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     bool standard_input = strcmp(path, "-") == 0;
     const char *name = standard_input ? "<stdin>" : path;
@@ -252,7 +268,7 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     if (!stream) return fail_to_open(path, errno, error);
     AmStatus status = read_and_expand(bytes, stream, name, error);
     if (!standard_input) fclose(stream);
-    return status;
+    return status == AM_OK ? check_encoding(bytes, error) : status;
 }
 
 AmStatus file_open_regular(int *file, const char *path, AmError *error) {

@@ -27,7 +27,8 @@ typedef struct FileBytes {
     int64_t stored_length;
 } FileBytes;
 
-/* Reads a path or "-" (stdin). AM_ERROR_INPUT names the file and the reason. */
+/* Reads a path or "-" (stdin), without the byte order mark of UTF-8 text. AM_ERROR_INPUT names the file and
+ * the reason, such as text in UTF-16. */
 AmStatus file_read(FileBytes *bytes, const char *path, AmError *error);
 /* The same for a file that another user may have placed: AM_ERROR_INPUT if it is not a regular file; symbolic
  * links are not followed, and a pipe is not waited for. */

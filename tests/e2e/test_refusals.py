@@ -46,6 +46,7 @@ def make_files():
     (WORK / "half.hlo.txt").write_text((WORK / "module.hlo.txt").read_text()[:9000])
     (WORK / "half.npz").write_bytes(STATE.read_bytes()[:500])
     (WORK / "hosts").write_text("a slots=x\n")
+    (WORK / "wide.json").write_text((WORK / "plan.json").read_text(), "utf-16")
     (WORK / "nan.json").write_text((WORK / "cluster.json").read_text().replace('"memory_bytes": ', '"memory_bytes": NaN, "x": ', 1))
 
 
@@ -113,6 +114,7 @@ def mistakes():
         (3, "plan.json: this is a plan, expected a cluster", *on, "plan.json"),
         (3, "binary HLO module, expected a cluster", *on, MLP),
         (3, "folder: is a directory", *on, "folder"),
+        (3, "wide.json: this is UTF-16 text (expected UTF-8)", *search, "--hints", "wide.json"),
         (3, "nan.json:6:25: not valid JSON", *on, "nan.json"),
         (3, "$.servers: expected at least one", *on, changed("cluster", "servers", [])),
         (3, "$.servers[0].count: expected an integer", *on, changed("cluster", "servers", 0, "count", "1")),
