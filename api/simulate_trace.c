@@ -49,7 +49,7 @@ AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *pat
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(SimulateLanes) * trace->rank_count);
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) trace->lanes[rank++].stage = s;
-    return path ? trace_begin(&trace->file, path, error) : AM_OK;
+    return path ? trace_begin(&trace->file, path, TRACE_OF_SIMULATION, error) : AM_OK;
 }
 
 static void write(SimulateTrace *trace) {

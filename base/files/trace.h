@@ -55,15 +55,19 @@ void trace_append_counter(Text *text, int32_t device, const char *name, double s
 /* The device's name, order and streams: the bits of trace_bit() of those that it has. */
 void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
 
+/* Programs that write traces, in "otherData": {"source": ...}. */
+#define TRACE_OF_SIMULATION "automap simulate"
+#define TRACE_OF_RUN        "automap run"
+
 typedef struct Trace {
     FileWriter writer;
     Text pending;
     bool has_events;
 } Trace;
 
-/* AM_ERROR_USAGE: the file cannot be written; AM_ERROR_RUNTIME: writing failed. The file is there after
- * trace_end(); abandon after end does nothing. */
-AmStatus trace_begin(Trace *trace, const char *path, AmError *error);
+/* `source` is one of the programs above. AM_ERROR_USAGE: the file cannot be written; AM_ERROR_RUNTIME:
+ * writing failed. The file is there after trace_end(); abandon after end does nothing. */
+AmStatus trace_begin(Trace *trace, const char *path, const char *source, AmError *error);
 AmStatus trace_device(Trace *trace, int32_t device, const char *name, uint32_t streams, AmError *error);
 AmStatus trace_slice(Trace *trace, const TraceSlice *slice, AmError *error);
 /* Events that were made by trace_append_*(), any number of them. */

@@ -2,6 +2,7 @@
 #include "cost/simulate/trace_error.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MOST_STEPS = 1024 }; /* of a device, its last ones */
@@ -23,6 +24,8 @@ typedef struct StepEvents {
 typedef struct StepSums {
     double error, clock_error, predicted, measured;
     int64_t operators, unmatched;
+    int64_t listed[2]; /* operators of the predicted and of the measured timeline */
+    int64_t shared[2]; /* those that are in the other one too */
 } StepSums;
 
 /* The sum of a pass's errors in one step. */
@@ -163,12 +166,14 @@ static int32_t count_alike(const StepEvents *step, int32_t k) {
 
 static StepSums compare_step(Comparison *self, int32_t step, const StepEvents *predicted,
                              const StepEvents *measured) {
-    StepSums sums = {0};
+    StepSums sums = {.listed = {predicted->count, measured->count}};
     for (int32_t a = 0, b = 0; a < predicted->count || b < measured->count;) {
         int32_t a_count = count_alike(predicted, a), b_count = count_alike(measured, b);
         bool both = a_count > 0 && b_count > 0 && is_same_operator(&predicted->list[a], &measured->list[b]);
         bool a_first =
             b_count == 0 || (a_count > 0 && by_operator(&predicted->list[a], &measured->list[b]) < 0);
+        sums.shared[0] += both ? a_count : 0;
+        sums.shared[1] += both ? b_count : 0;
         if (both)
             compare_operator(self, &sums, step, predicted, measured, &predicted->list[a], a_count,
                              &measured->list[b], b_count);
@@ -211,6 +216,20 @@ static AmStatus fail_other_plan(const Comparison *self, int32_t device, const ch
                    problem, self->device_count);
 }
 
+/* Fails if fewer than half of the operators of either timeline are in the other. */
+static AmStatus check_shared(const Comparison *self, int32_t device, const StepSums *all, int32_t steps) {
+    for (int32_t k = 0; k < 2; k++) {
+        char problem[96];
+        if (2 * all->shared[k] >= all->listed[k]) continue;
+        snprintf(problem, sizeof problem,
+                 k == 0 ? "has %lld of the plan's %lld operators"
+                        : "has %lld of the plan among %lld operators",
+                 (long long)(all->shared[k] / steps), (long long)(all->listed[k] / steps));
+        return fail_other_plan(self, device, problem);
+    }
+    return AM_OK;
+}
+
 /* Sets the error of one device, from all of its steps. */
 static AmStatus compare_device(Comparison *self, int32_t d) {
     Arena scratch = {0};
@@ -230,6 +249,10 @@ static AmStatus compare_device(Comparison *self, int32_t d) {
         all.clock_error += sums.clock_error;
         all.operators += sums.operators;
         all.unmatched += sums.unmatched;
+        for (int32_t k = 0; k < 2; k++) {
+            all.shared[k] += sums.shared[k];
+            all.listed[k] += sums.listed[k];
+        }
         all.predicted += sums.predicted;
         all.measured += sums.measured;
         arena_release(&scratch, mark);
@@ -237,6 +260,7 @@ static AmStatus compare_device(Comparison *self, int32_t d) {
     arena_free(&scratch);
     if (status != AM_OK) return status;
     if (own.count > 0 && all.operators == 0) return fail_other_plan(self, d, "has no operator of the plan");
+    TRY(check_shared(self, d, &all, measured->step_count));
     double pairs = fmax((double)all.operators, 1), steps = measured->step_count;
     *result = (DeviceError){.stage = predicted->steps[0].stage,
                             .operators = all.operators / measured->step_count,

@@ -2,6 +2,7 @@
 #include "cost/simulate/trace_events.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/files/file.h"
@@ -14,7 +15,7 @@ enum { MOST_DEVICE = 1 << 24, NAME_BYTES = 128 };
 typedef struct TraceFields {
     char name[NAME_BYTES]; /* the beginning of it */
     uint64_t name_hash, instruction_hash;
-    double start, duration;            /* seconds */
+    double start, duration;            /* seconds; NAN: none */
     double kind;                       /* stream and lane, as a thread of the trace */
     double device, stage, micro_batch; /* -1: none */
     IrPhase phase;
@@ -83,15 +84,32 @@ static bool is_key(const JsonString *key, const char *name) {
     return (size_t)key->length == strlen(name) && memcmp(key->text, name, (size_t)key->length) == 0;
 }
 
-/* A number from `least` to `most`. */
-static AmStatus read_number(JsonScanner *scanner, double least, double most, double *value) {
-    JsonNumber number;
-    json_scan_peek(scanner);
+/* Fails at byte `at` of valid JSON. */
+static AmStatus fail_at(const JsonScanner *scanner, int64_t at, const char *problem) {
+    AmError *error = scanner->error;
+    bool is_first = error && error->code == AM_OK;
+    am_fail_at(error, AM_ERROR_INPUT, scanner->source, scanner->text, scanner->length, at, "%s", problem);
+    if (is_first) error->excerpt[0] = '\0'; /* a line of a trace may be the whole file */
+    return AM_ERROR_INPUT;
+}
+
+/* Fails unless the next value, if there is one, begins with the mark of an object, array or string. */
+static AmStatus expect_value(JsonScanner *scanner, char mark, const char *expected) {
+    char next = json_scan_peek(scanner);
+    return next == mark || next == '\0' ? AM_OK : fail_at(scanner, scanner->at, expected);
+}
+
+/* A number from 0 to `most`. */
+static AmStatus read_number(JsonScanner *scanner, const char *key, double most, double *value) {
+    JsonNumber number = {0};
+    char next = json_scan_peek(scanner), expected[80];
     int64_t at = scanner->at;
-    TRY(json_scan_number(scanner, &number));
+    bool is_number = next == '-' || (next >= '0' && next <= '9');
+    if (is_number || next == '\0') TRY(json_scan_number(scanner, &number));
     *value = number.real;
-    if (*value >= least && *value <= most) return AM_OK;
-    return json_scan_fail(scanner, at, "a number out of range in an event of the trace");
+    if (is_number && *value >= 0 && *value <= most) return AM_OK;
+    snprintf(expected, sizeof expected, "an event's \"%s\": expected a number from 0 to %.0f", key, most);
+    return fail_at(scanner, at, expected);
 }
 
 static AmStatus read_notes(JsonScanner *scanner, TraceFields *fields) {
@@ -100,8 +118,9 @@ static AmStatus read_notes(JsonScanner *scanner, TraceFields *fields) {
     if (json_scan_accept(scanner, '}')) return AM_OK;
     do {
         TRY(json_scan_key(scanner, &key));
-        if (is_key(&key, "stage")) TRY(read_number(scanner, 0, MOST_DEVICE, &fields->stage));
-        else if (is_key(&key, "micro_batch")) TRY(read_number(scanner, 0, MOST_DEVICE, &fields->micro_batch));
+        if (is_key(&key, "stage")) TRY(read_number(scanner, "stage", MOST_DEVICE, &fields->stage));
+        else if (is_key(&key, "micro_batch"))
+            TRY(read_number(scanner, "micro_batch", MOST_DEVICE, &fields->micro_batch));
         else if (is_key(&key, "instruction") && json_scan_peek(scanner) == '"') {
             TRY(json_scan_string(scanner, &text));
             fields->has_instruction = true;
@@ -117,12 +136,13 @@ static AmStatus read_member(JsonScanner *scanner, const JsonString *key, TraceFi
     JsonString text;
     if (is_key(key, "args")) return read_notes(scanner, fields);
     if (is_key(key, "pid") && json_scan_peek(scanner) != '"')
-        return read_number(scanner, 0, MOST_DEVICE, &fields->device);
+        return read_number(scanner, "pid", MOST_DEVICE, &fields->device);
     if (is_key(key, "tid") && json_scan_peek(scanner) != '"')
-        return read_number(scanner, 0, MOST_DEVICE, &fields->kind);
+        return read_number(scanner, "tid", MOST_DEVICE, &fields->kind);
     if (is_key(key, "ts") || is_key(key, "dur")) {
-        double *value = is_key(key, "ts") ? &fields->start : &fields->duration;
-        TRY(read_number(scanner, -longest, longest, value));
+        bool is_start = is_key(key, "ts");
+        double *value = is_start ? &fields->start : &fields->duration;
+        TRY(read_number(scanner, is_start ? "ts" : "dur", longest, value));
         *value *= microsecond;
         return AM_OK;
     }
@@ -135,11 +155,26 @@ static AmStatus read_member(JsonScanner *scanner, const JsonString *key, TraceFi
     return AM_OK;
 }
 
+/* Fails unless a slice has what `automap run` writes of each; `at` is its beginning. */
+static AmStatus check_slice(const JsonScanner *scanner, int64_t at, const TraceFields *fields) {
+    const char *missing = fields->device < 0        ? "\"pid\""
+                          : fields->stage < 0       ? "a \"stage\" in \"args\""
+                          : isnan(fields->start)    ? "\"ts\""
+                          : isnan(fields->duration) ? "\"dur\""
+                                                    : NULL;
+    char problem[80];
+    if (!missing) return AM_OK;
+    snprintf(problem, sizeof problem, "a slice without %s (expected a trace of automap run)", missing);
+    return fail_at(scanner, at, problem);
+}
+
 static AmStatus read_event(JsonScanner *scanner, TraceEvents *events) {
-    TraceFields fields = {.device = -1, .stage = -1, .micro_batch = -1, .phase = IR_PHASE_OTHER};
+    TraceFields fields = {
+        .start = NAN, .duration = NAN, .device = -1, .stage = -1, .micro_batch = -1, .phase = IR_PHASE_OTHER};
     JsonString key;
     json_scan_peek(scanner);
     int64_t at = scanner->at;
+    TRY(expect_value(scanner, '{', "\"traceEvents\": expected objects, the events"));
     TRY(json_scan_expect(scanner, '{'));
     if (json_scan_accept(scanner, '}')) return AM_OK;
     do {
@@ -148,13 +183,12 @@ static AmStatus read_event(JsonScanner *scanner, TraceEvents *events) {
     } while (json_scan_accept(scanner, ','));
     TRY(json_scan_expect(scanner, '}'));
     if (!fields.is_slice) return AM_OK;
-    if (fields.device < 0 || fields.stage < 0)
-        return json_scan_fail(scanner, at,
-                              "a slice without a device or stage (expected a trace of automap run)");
+    TRY(check_slice(scanner, at, &fields));
     return add(events, &fields, scanner->error);
 }
 
 static AmStatus read_events(JsonScanner *scanner, TraceEvents *events) {
+    TRY(expect_value(scanner, '[', "\"traceEvents\": expected an array of events"));
     TRY(json_scan_expect(scanner, '['));
     if (json_scan_accept(scanner, ']')) return AM_OK;
     do TRY(read_event(scanner, events));
@@ -162,16 +196,38 @@ static AmStatus read_events(JsonScanner *scanner, TraceEvents *events) {
     return json_scan_expect(scanner, ']');
 }
 
+/* Reads "otherData", which names the program that wrote the trace. */
+static AmStatus read_origin(JsonScanner *scanner) {
+    JsonString key, text;
+    if (!json_scan_accept(scanner, '{')) return json_scan_skip(scanner);
+    if (json_scan_accept(scanner, '}')) return AM_OK;
+    do {
+        TRY(json_scan_key(scanner, &key));
+        bool is_source = is_key(&key, "source") && json_scan_peek(scanner) == '"';
+        int64_t at = scanner->at;
+        if (!is_source) {
+            TRY(json_scan_skip(scanner));
+            continue;
+        }
+        TRY(json_scan_string(scanner, &text));
+        if (is_key(&text, TRACE_OF_SIMULATION))
+            return fail_at(scanner, at, "a simulated trace (expected a trace of automap run)");
+    } while (json_scan_accept(scanner, ','));
+    return json_scan_expect(scanner, '}');
+}
+
 /* An object with "traceEvents". */
 static AmStatus read_trace(JsonScanner *scanner, TraceEvents *events) {
     bool is_there = false;
     JsonString key;
+    TRY(expect_value(scanner, '{', "expected an object with \"traceEvents\", a trace of automap run"));
     TRY(json_scan_expect(scanner, '{'));
     bool goes_on = !json_scan_accept(scanner, '}');
     while (goes_on) {
         TRY(json_scan_key(scanner, &key));
         bool is_events = is_key(&key, "traceEvents");
         if (is_events) TRY(read_events(scanner, events));
+        else if (is_key(&key, "otherData")) TRY(read_origin(scanner));
         else TRY(json_scan_skip(scanner));
         is_there |= is_events;
         goes_on = json_scan_accept(scanner, ',');

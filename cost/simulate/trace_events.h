@@ -27,7 +27,8 @@ typedef struct TraceEvents {
 
 /* Adds a slice if it is such an event. */
 AmStatus trace_events_add(TraceEvents *events, const TraceSlice *slice, AmError *error);
-/* Adds the slices of a file, "-" being stdin. AM_ERROR_INPUT: it is no trace, or its slices lack a stage. */
+/* Adds the slices of a file, "-" being stdin. AM_ERROR_INPUT: it is no trace, or a simulated
+ * one, or its slices lack a stage or time. */
 AmStatus trace_events_read(TraceEvents *events, const char *path, AmError *error);
 
 #endif

@@ -155,7 +155,7 @@ AmStatus timeline_write_trace(const TimelineTrace *trace, AmError *error) {
     WorldPart *parts = calloc(trace->world ? (size_t)trace->world->count : 1, sizeof *parts);
     Trace file = {0};
     AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts);
-    if (status == AM_OK && writes) status = trace_begin(&file, trace->path, error);
+    if (status == AM_OK && writes) status = trace_begin(&file, trace->path, TRACE_OF_RUN, error);
     if (status == AM_OK) status = add_ranks(trace, &file, parts, error);
     if (status == AM_OK && writes) status = trace_end(&file, error);
     trace_abandon(&file);

@@ -285,6 +285,9 @@ class Commands(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder) / "trace.json"
             automap.simulate(self.plan, trace=trace)
+            with self.assertRaisesRegex(automap.InputError, "a simulated trace"):
+                automap.compare(self.plan, trace)
+            trace.write_text(trace.read_text().replace("automap simulate", "automap run", 1))
             self.assertIn("0.00 % of the step", automap.compare(self.plan, trace))
             found = json.loads(automap.compare(self.plan, trace, "nominal:4", as_json=True, slow="0=2"))
             self.assertGreater(found["clock_error"], 0.01)

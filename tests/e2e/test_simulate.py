@@ -264,6 +264,10 @@ def check_trace_error(folder, model):
     assert done.returncode == 0, done.stderr
     simulate(plan, model, "--trace", traces[0])
     simulate(plan, model, "--trace", traces[1], "--slow", "0=2")
+    done = automap("compare", plan, model, "--trace", traces[0])
+    assert done.returncode == 3 and "a simulated trace" in done.stderr, done
+    for path in traces:  # as if a run had written it
+        path.write_text("\ufeff" + path.read_text().replace("automap simulate", "automap run", 1))
     own, slow = [json.loads(automap("compare", plan, model, "--trace", trace, "--json").stdout) for trace in traces]
     assert own["error"] < 1e-6 and own["clock_error"] < 1e-6, own  # a trace has whole nanoseconds
     first, second = slow["devices"]
@@ -276,14 +280,14 @@ def check_trace_error(folder, model):
     assert f"{100 * slow['stages'][1]['error']:.2f} %" in told, told
     equal = automap("compare", plan, model, "--trace", traces[1], "--slow", "0=2", "--json")
     assert json.loads(equal.stdout)["clock_error"] < 1e-6, equal
-    check_other_traces(folder, plan, model, json.loads(traces[0].read_text()))
+    check_other_traces(folder, plan, model, json.loads(traces[0].read_text("utf-8-sig")))
 
 
 def trace_errors(predicted, measured):
     """For each device the mean error of its operators, by the own steps and by the clock."""
     lists = []
     for path in predicted, measured:
-        slices = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+        slices = [e for e in json.loads(path.read_text("utf-8-sig"))["traceEvents"] if e["ph"] == "X"]
         steps = {e["pid"]: e for e in slices if e["name"] == "step"}
         seen, found = collections.Counter(), {}
         for e in sorted(slices, key=lambda e: e["ts"]):
@@ -305,16 +309,23 @@ def check_other_traces(folder, plan, model, trace):
     path, events = folder / "other.json", trace["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     for text, why in [
-            ("", "not valid JSON"), ("{}", "expected a trace of automap run"), ('{"traceEvents": {}}', "expected"),
-            ('{"traceEvents": [{"ph": "X", "pid": 1e300}]}', "out of range"), ('{"traceEvents": []} x', "after the trace"),
-            (json.dumps({"traceEvents": [{**slices[0], "args": {}}]}), "without a device or stage"),
+            ("", "not valid JSON"), ("{}", "expected a trace of automap run"), ('{"traceEvents": {}}', "expected an array"),
+            ("[]", "1:1: expected an object"), ('{"traceEvents": [5]}', "expected objects"),
+            ('{"traceEvents": [{"ts": "x"}]}', '"ts": expected a number'), ('{"traceEvents": [{"ts": -1}]}', '"ts": expected a number from 0'),
+            (json.dumps({"traceEvents": [{k: v for k, v in slices[0].items() if k != "ts"}]}), 'a slice without "ts"'),
+            (json.dumps({"traceEvents": [{**slices[0], "args": None}]}), 'without a "stage" in "args"'),
+            (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s" * (k % 3 > 0 and e["name"] != "step")} for k, e in enumerate(slices)]}), "of the plan's"),
+            ("\ufeff[]", "1:1: expected an object"), ("{".encode("utf-16"), "UTF-16 text (expected UTF-8)"),
+            ('{"traceEvents": [{"ph": "X", "pid": 1e300}]}', "expected a number from 0 to"), ('{"traceEvents": []} x', "after the trace"),
+            (json.dumps({"traceEvents": [{**slices[0], "args": {}}]}), 'without a "stage"'),
             (json.dumps({"traceEvents": [e for e in events if e["pid"] == 0]}), "rank 1 has no step"),
             (json.dumps({"traceEvents": events + [{**e, "pid": 2} for e in slices if e["name"] == "step"]}), "rank 2 is not of the plan"),
             (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s"} for e in slices]}), "no operator of the plan"),
             (json.dumps({"traceEvents": [{**e, "args": {**e["args"], "stage": 0}} for e in slices]}), "rank 1 is of another stage")]:
-        path.write_text(text)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
         done = automap("compare", plan, model, "--trace", path)
         assert done.returncode == 3 and why in done.stderr and done.stderr.count("\n") == 1, (why, done.stderr)
+        assert ("not valid JSON" in done.stderr) == (why in ("not valid JSON", "after the trace")), done.stderr
     assert automap("compare", plan, model).returncode == 2
 
 

@@ -37,7 +37,7 @@ static void test_devices_streams_and_slices(void **state) {
     Trace trace;
     const TraceNote notes[] = {{"op_name", "jit(step)/\"dot\"\\\n", 0}, {"bytes", NULL, 4096}};
     const TraceSlice slice = {3, TRACE_SEND, 0, "transfer", "forward", 1.5, 1.5000025, notes, 2};
-    assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, path, TRACE_OF_RUN, &error), AM_OK);
     assert_int_equal(
         trace_device(&trace, 3, "rank 3", trace_bit(TRACE_COMPUTE, 0) | trace_bit(TRACE_SEND, 0), &error),
         AM_OK);
@@ -70,7 +70,7 @@ static void test_an_empty_trace_is_json(void **state) {
     (void)state;
     AmError error = {0};
     Trace trace;
-    assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, path, TRACE_OF_RUN, &error), AM_OK);
     assert_int_equal(trace_end(&trace, &error), AM_OK);
     json_t *events = read_events();
     assert_int_equal(json_array_size(events), 0);
@@ -86,7 +86,7 @@ static void test_any_bytes_are_a_name(void **state) {
     Trace trace;
     Random random;
     random_seed(&random, 7);
-    assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, path, TRACE_OF_RUN, &error), AM_OK);
     for (int k = 0; k < 2000; k++) {
         char name[24] = {0};
         for (int c = 0; c < 20; c++) name[c] = (char)random_below(&random, 256);
@@ -115,7 +115,7 @@ static void test_nested_slices_stay_nested(void **state) {
     Trace trace;
     Random random;
     random_seed(&random, 1);
-    assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, path, TRACE_OF_RUN, &error), AM_OK);
     for (int k = 0; k < 500; k++) {
         double start = random_uniform(&random), end = start + random_uniform(&random) * 1e-6;
         double middle = start + (end - start) * random_uniform(&random);
@@ -146,7 +146,7 @@ static void test_memory_is_bounded(void **state) {
     Trace trace;
     size_t most = 0;
     const TraceSlice slice = {.name = "dot", .category = "forward", .start = 1, .end = 2};
-    assert_int_equal(trace_begin(&trace, "/dev/null", &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, "/dev/null", TRACE_OF_RUN, &error), AM_OK);
     for (int k = 0; k < 200000; k++) {
         assert_int_equal(trace_slice(&trace, &slice, &error), AM_OK);
         if (trace.pending.capacity > most) most = trace.pending.capacity;
@@ -159,9 +159,9 @@ static void test_failures_are_told(void **state) {
     (void)state;
     AmError error = {0};
     Trace trace;
-    assert_int_equal(trace_begin(&trace, "/nowhere/trace.json", &error), AM_ERROR_USAGE);
+    assert_int_equal(trace_begin(&trace, "/nowhere/trace.json", TRACE_OF_RUN, &error), AM_ERROR_USAGE);
     trace_abandon(&trace);
-    assert_int_equal(trace_begin(&trace, path, &error), AM_OK);
+    assert_int_equal(trace_begin(&trace, path, TRACE_OF_RUN, &error), AM_OK);
     trace_abandon(&trace);
     assert_int_not_equal(access(path, F_OK), 0);
 }
