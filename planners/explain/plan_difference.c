@@ -205,6 +205,9 @@ static const struct StagePart {
     {"recomputation", {"recompute", "saved"}, NULL},
     {"equal shards", {"even"}, NULL},
     {"gathered weights kept", {"keeps_gathered_weights"}, NULL},
+    {"addends rounded before sums", {"rounds_parts"}, NULL},
+    {"whole gradients reduced", {"reduces_whole"}, NULL},
+    {"16-bit sums reduced in f32", {"reduces_wide"}, NULL},
 };
 
 /* The number of devices in all stages. */

@@ -35,6 +35,9 @@ STAGE_KEYS = {
     "recomputed ranges": ["recompute"],
     "equal shards": ["even"],
     "gathered weights kept": ["keeps_gathered_weights"],
+    "addends rounded before sums": ["rounds_parts"],
+    "whole gradients reduced": ["reduces_whole"],
+    "16-bit sums reduced in f32": ["reduces_wide"],
 }
 
 
@@ -110,6 +113,17 @@ def check_forms(folder, model):
     assert near(found["figures"][0]["values"][1], step)
 
 
+def check_switches(folder, model):
+    """Plans that differ in one switch of a stage differ in one decision."""
+    for name in list(STAGE_KEYS)[-4:]:
+        root = json.loads((folder / "zero1.json").read_text())
+        stage, (key,) = root["stages"][0], STAGE_KEYS[name]
+        stage[key] = not stage.get(key, False)
+        (folder / "switched.json").write_text(json.dumps(root))
+        found = json.loads(automap("diff", folder / "zero1.json", folder / "switched.json", model, "--json"))["decisions"]
+        assert [row["name"] for row in found] == [name] and sorted(found[0]["values"]) == ["no", "yes"], found
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         folder, model = pathlib.Path(place), MODELS / "gpt2_tiny" / "model.hlo.pb"
@@ -117,6 +131,7 @@ def main():
             automap("search", model, "--cluster", "nominal:4", *options, "-o", folder / f"{name}.json")
         priced = sum(check_pair(folder, model, a, b) for a, b in PAIRS)
         check_forms(folder, model)
+        check_switches(folder, model)
         same = automap("diff", folder / "data.json", folder / "data.json", model)
         assert "the plans have the same decisions" in same
         other = MODELS / "mlp_tiny" / "model.hlo.pb"
