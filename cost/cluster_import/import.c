@@ -142,7 +142,7 @@ void import_add_host(Import *import, const char *name, size_t length, int64_t de
     ARENA_RESERVE(import->arena, import->hosts, import->host_count, import->host_capacity);
     const char *copy = arena_copy_bytes(import->arena, name, length);
     if (import->arena->failed) return;
-    import->hosts[import->host_count++] = (ImportHost){copy, (int32_t)devices};
+    import->hosts[import->host_count++] = (ImportHost){copy, (int32_t)devices, 0};
 }
 
 void import_add_edge(Import *import, const char *from, const char *to, const char *link, double width) {
@@ -256,8 +256,9 @@ static void take_measured_hosts(Import *import) {
     json_object_foreach(import->measured_hosts, name, ranks)
         import_add_host(import, name, strlen(name), json_integer_value(ranks));
     import->hosts_source = import->measured_source;
-    am_warn(&import->warnings, "no servers in the files: the %d of the ranks in %s are assumed",
-            import->host_count, import->measured_source);
+    am_warn(&import->warnings, "no servers in the files: %d %s assumed, from the ranks in %s",
+            import->host_count, import->host_count == 1 ? "server is" : "servers are",
+            import->measured_source);
 }
 
 /* Sets the devices of a host without a number: those of the described server, else one for a name in a

@@ -25,6 +25,7 @@ typedef struct ImportEdge {
 typedef struct ImportHost {
     const char *name;
     int32_t devices; /* 0: not told */
+    int64_t place;   /* offset in the file that names it */
 } ImportHost;
 
 /* The usual links of a built-in device type. */
@@ -45,6 +46,7 @@ typedef struct Import {
     int32_t host_count, host_capacity;
     const char *hosts_source; /* file that names them, NULL: none did */
     bool has_hostfile;        /* hosts_source is a hostfile: a name without slots is one device */
+    bool has_unknown_word;    /* in the hostfile, with a warning for the first one */
 
     int32_t device_count; /* of a server; 0: not told */
     ImportEdge *edges;

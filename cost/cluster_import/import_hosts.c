@@ -2,7 +2,7 @@
  *
  * A hostfile names one host per line, or several between commas, with comments (#):
  *
- *   worker-1 slots=4 max_slots=4     DeepSpeed, Open MPI; other words NAME=VALUE are ignored
+ *   worker-1 slots=4 max_slots=4     DeepSpeed, Open MPI; max_slots and the like have no effect
  *   worker-1:4                       Horovod, MPICH
  *   worker-1                         the devices come from another file; or, if names repeat, one each
  *   [fe80::1]:4  node[001-003,7]:4   IPv6 addresses in brackets, node lists of Slurm
@@ -12,6 +12,7 @@
  * and SLURM_TASKS_PER_NODE ("8(x3),4"). The lines are those of env, export -p or declare -x; other
  * variables are ignored.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,15 @@ static bool is_host_character(char c) {
 }
 
 static int compare_hosts(const void *a, const void *b) {
-    return strcmp(((const ImportHost *)a)->name, ((const ImportHost *)b)->name);
+    const ImportHost *first = a, *second = b;
+    int names = strcmp(first->name, second->name);
+    return names ? names : (first->place > second->place) - (first->place < second->place);
+}
+
+/* Fails at the second line of a host. */
+static AmStatus fail_repeated(const HostReader *self, const ImportHost *host) {
+    return am_fail_at(self->error, AM_ERROR_INPUT, self->file->name, self->file->data, self->file->length,
+                      host->place, "the host \"%s\" is named twice", host->name);
 }
 
 /* No host twice; `at` is where the list starts. */
@@ -70,9 +79,7 @@ static AmStatus check_hosts(const HostReader *self, const char *at) {
     memcpy(sorted, import->hosts, sizeof *sorted * (size_t)import->host_count);
     qsort(sorted, (size_t)import->host_count, sizeof *sorted, compare_hosts);
     for (int32_t k = 1; k < import->host_count; k++)
-        if (strcmp(sorted[k].name, sorted[k - 1].name) == 0)
-            return am_fail(self->error, AM_ERROR_INPUT, self->file->name, "the host \"%s\" is named twice",
-                           sorted[k].name);
+        if (strcmp(sorted[k].name, sorted[k - 1].name) == 0) return fail_repeated(self, &sorted[k]);
     return AM_OK;
 }
 
@@ -80,6 +87,8 @@ static AmStatus add_host(const HostReader *self, const char *at, const char *nam
                          int64_t devices) {
     if (self->import->host_count == MESH_MAX_DEVICES) return fail_at(self, at, "more than 65536 hosts");
     import_add_host(self->import, name, length, devices);
+    if (self->import->arena->failed) return am_fail_memory(self->error, (int64_t)length);
+    self->import->hosts[self->import->host_count - 1].place = at - self->file->data;
     return AM_OK;
 }
 
@@ -171,9 +180,15 @@ static AmStatus expand_nodes(const HostReader *self, const char *list, const cha
     return check_hosts(self, at);
 }
 
+/* Returns whether the text is an address such as "fe80::1" or, with a zone, "fe80::1%eth0". */
 static bool is_ipv6(const char *start, const char *stop) {
-    while (start < stop && (isxdigit((unsigned char)*start) || *start == ':' || *start == '.')) start++;
-    return start == stop || *start == '%'; /* a zone may follow */
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    const char *zone = memchr(start, '%', (size_t)(stop - start));
+    int length = (int)((zone ? zone : stop) - start);
+    if (length >= (int)sizeof text) return false;
+    snprintf(text, sizeof text, "%.*s", length, start);
+    return inet_pton(AF_INET6, text, &address) == 1;
 }
 
 /* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or
@@ -187,7 +202,7 @@ static const char *take_address(const char **at, const char *end, size_t *length
         bool is_address = false;
         for (stop = ++start; stop < end && (is_host_character(*stop) || *stop == '%'); stop++)
             is_address |= *stop == ':';
-        is_address &= stop < end && *stop == ']';
+        is_address &= stop < end && *stop == ']' && is_ipv6(start, stop);
         *length = is_address ? (size_t)(stop - start) : 0;
         *at = is_address ? stop + 1 : start;
         return start;
@@ -206,6 +221,21 @@ static const char *take_address(const char **at, const char *end, size_t *length
     return start;
 }
 
+/* Warns of the first word that no launcher has, which may be a misspelt "slots". */
+static void check_word(const HostReader *self, const char *word, size_t length) {
+    static const char *const known[] = {"max_slots", "max-slots", "slots_max", "slots-max",
+                                        "binding",   "user",      "user_name", "username",
+                                        "port",      "cores",     "sockets",   "rank"};
+    int32_t line = 1;
+    if (self->import->has_unknown_word) return;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (strlen(known[k]) == length && strncmp(known[k], word, length) == 0) return;
+    self->import->has_unknown_word = true;
+    for (const char *at = self->file->data; at < word; at++) line += *at == '\n';
+    am_warn(&self->import->warnings, "%s:%d: \"%.*s\" has no effect (expected slots=N)", self->file->name,
+            line, (int)(length < 40 ? length : 40), word);
+}
+
 /* Reads the words after a host, "slots=8 max_slots=8"; *slots is unchanged without such a word. */
 static AmStatus take_words(const HostReader *self, const char **at, const char *end, int64_t *slots) {
     for (;;) {
@@ -216,8 +246,11 @@ static AmStatus take_words(const HostReader *self, const char **at, const char *
         size_t length = (size_t)(*at - word);
         if (length == 0 || *at == end || **at != '=') return fail_at(self, word, host_line);
         ++*at;
-        if (length == 5 && strncmp(word, "slots", 5) == 0) {
+        if (length != 5 || strncmp(word, "slots", 5) != 0) {
+            check_word(self, word, length);
+        } else {
             const char *number = *at;
+            if (*slots > 0) return fail_at(self, word, "a second number of slots");
             *slots = take_number(at);
             if (*slots < 1 || *slots > MESH_MAX_DEVICES)
                 return fail_at(self, number, "expected 1 to 65536 slots");
@@ -266,8 +299,7 @@ static AmStatus merge_repeated(const HostReader *self) {
         const json_t *known = json_object_get(numbers, host.name);
         ImportHost *first = known ? &import->hosts[json_integer_value(known)] : NULL;
         if (first && (host.devices > 0 || first->devices > 0)) {
-            status = am_fail(self->error, AM_ERROR_INPUT, self->file->name, "the host \"%s\" is named twice",
-                             host.name);
+            status = fail_repeated(self, &host);
         } else if (first) {
             is_repeated = true;
             first->devices--; /* negative while they are counted */

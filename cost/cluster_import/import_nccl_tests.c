@@ -27,11 +27,14 @@ enum { MOST_ROWS = 4096, MOST_POINTS = 64, MOST_RANKS = 65536, LONGEST_LINE = 10
 
 typedef struct Row {
     double bytes, seconds, sent_per_byte; /* by a rank, of a byte of S */
+    int64_t place;                        /* offset of its line in a table */
 } Row;
 
 typedef struct MeasurementReader {
     Import *import;
     const char *source;
+    const FileBytes *file;
+    int64_t place; /* offset of the line that is read, in a table */
     AmError *error;
     Row *rows;
     int32_t row_count, row_capacity, ranks, hosts;
@@ -39,8 +42,11 @@ typedef struct MeasurementReader {
     json_t *host_names;  /* name -> ranks */
 } MeasurementReader;
 
-/* The position of a wrong row: its JSON path, or its line. */
+/* Fails at a JSON path, or without one at the line that is read. */
 static AmStatus fail_at(const MeasurementReader *self, const char *where, const char *expected) {
+    if (!where)
+        return am_fail_at(self->error, AM_ERROR_INPUT, self->source, self->file->data, self->file->length,
+                          self->place, "expected %s", expected);
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected %s", where, expected);
 }
 
@@ -61,7 +67,7 @@ static AmStatus add_row(MeasurementReader *self, const char *where, double bytes
     if (self->row_count == MOST_ROWS) return fail_at(self, where, "at most 4096 rows");
     ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
     if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
-    self->rows[self->row_count++] = (Row){bytes, microseconds * 1e-6, bus / algorithm};
+    self->rows[self->row_count++] = (Row){bytes, microseconds * 1e-6, bus / algorithm, self->place};
     return AM_OK;
 }
 
@@ -103,7 +109,6 @@ static AmStatus read_json(MeasurementReader *self, json_t *root) {
     return AM_OK;
 }
 
-/* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
 /* The head "#  size  count  type  redop  root  time  algbw  busbw ...": tables of different releases and
  * collectives have different columns in front of the time. */
 static void read_head(MeasurementReader *self, const char *line) {
@@ -120,17 +125,18 @@ static void read_head(MeasurementReader *self, const char *line) {
     }
 }
 
-static AmStatus read_comment(MeasurementReader *self, const char *where, const char *line) {
+/* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
+static AmStatus read_comment(MeasurementReader *self, const char *line) {
     char host[256];
     read_head(self, line);
     if (sscanf(line, "# Rank %*d Group %*d Pid %*d on %255s", host) != 1 &&
         sscanf(line, "# Rank %*d Pid %*d on %255s", host) != 1)
         return AM_OK;
-    return add_rank(self, where, host);
+    return add_rank(self, NULL, host);
 }
 
 /* "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
-static AmStatus read_table_row(MeasurementReader *self, const char *where, const char *line) {
+static AmStatus read_table_row(MeasurementReader *self, const char *line) {
     double bytes = strtod(line, NULL), figures[3];
     const char *at = line;
     for (int32_t k = 0; k < self->time_column; k++) {
@@ -138,50 +144,64 @@ static AmStatus read_table_row(MeasurementReader *self, const char *where, const
         at += strcspn(at, " \t\r");
     }
     if (sscanf(at, "%lf %lf %lf", &figures[0], &figures[1], &figures[2]) != 3)
-        return fail_at(self, where, "size, count, type, operation, root, time, algbw and busbw");
-    return add_row(self, where, bytes, figures[0], figures[1], figures[2]);
+        return fail_at(self, NULL, "size, count, type, operation, root, time, algbw and busbw");
+    return add_row(self, NULL, bytes, figures[0], figures[1], figures[2]);
 }
 
 static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
-    int32_t number = 1;
-    for (const char *line = file->data; *line; number++) {
-        char copy[LONGEST_LINE + 1], where[32];
+    for (const char *line = file->data; *line;) {
+        char copy[LONGEST_LINE + 1];
         size_t length = strcspn(line, "\n");
         snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
-        snprintf(where, sizeof where, "line %d", number);
+        self->place = line - file->data;
         const char *first = copy + strspn(copy, " \t\r");
-        if (*first == '#') TRY(read_comment(self, where, first));
-        else if (*first >= '0' && *first <= '9') TRY(read_table_row(self, where, first));
+        if (*first == '#') TRY(read_comment(self, first));
+        else if (*first >= '0' && *first <= '9') TRY(read_table_row(self, first));
         line += length + (line[length] == '\n');
     }
     return AM_OK;
 }
 
 /* "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in place. */
-static AmStatus read_vtrain_row(MeasurementReader *self, const char *where, const char *line) {
+static AmStatus read_vtrain_row(MeasurementReader *self, const char *line) {
     double bytes, nanoseconds, bus;
     if (sscanf(line, "%lf,%*[^,],%*[^,],%lf,%lf", &bytes, &nanoseconds, &bus) != 3 || !(bytes > 0))
-        return fail_at(self, where, "size, count, type, time in ns and busbw in GB/s");
-    return add_row(self, where, bytes, nanoseconds * 1e-3, bytes / nanoseconds, bus);
+        return fail_at(self, NULL, "size, count, type, time in ns and busbw in GB/s");
+    if (!(nanoseconds > 0 && nanoseconds < 1e15))
+        return fail_at(self, NULL, "\"time(ns)\", nanoseconds above 0");
+    if (!(bus >= 0 && bus < 1e9)) return fail_at(self, NULL, "\"busbw(GB/s)\", GB/s");
+    return add_row(self, NULL, bytes, nanoseconds * 1e-3, bytes / nanoseconds, bus);
 }
 
-/* The ranks follow from the bytes that each sends of a byte of S, 2(n-1)/n. */
-static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
-    int32_t number = 1;
-    for (const char *line = file->data; *line; number++) {
-        char copy[LONGEST_LINE + 1], where[32];
-        size_t length = strcspn(line, "\n");
-        snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
-        snprintf(where, sizeof where, "line %d", number);
-        if (number > 1 && copy[strspn(copy, " \t\r")]) TRY(read_vtrain_row(self, where, copy));
-        line += length + (line[length] == '\n');
-    }
+/* Sets the ranks, which follow from the bytes that each sends of a byte of S, 2(n-1)/n. The largest size has
+ * the most digits; the others have to agree with it. */
+static AmStatus find_vtrain_ranks(MeasurementReader *self) {
     double sent = self->row_count > 0 ? self->rows[self->row_count - 1].sent_per_byte : 0;
     double ranks = sent < 2 ? round(2 / (2 - sent)) : 0;
-    if (self->row_count > 0 && (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks))
-        return fail_at(self, "busbw", "2(n-1)/n of the size over the time, for n ranks");
-    for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, "busbw", "server"));
+    if (self->row_count == 0) return AM_OK;
+    if (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks)
+        return fail_at(self, NULL, "busbw of 2(n-1)/n of the size over the time, for n ranks");
+    for (int32_t k = 0; k < self->row_count; k++) {
+        const Row *row = &self->rows[k];
+        double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two behind the point */
+        self->place = row->place;
+        if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
+            return fail_at(self, NULL, "busbw of as many ranks as in the last row");
+    }
+    for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, NULL, "server"));
     return AM_OK;
+}
+
+static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
+    for (const char *line = file->data; *line;) {
+        char copy[LONGEST_LINE + 1];
+        size_t length = strcspn(line, "\n");
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
+        self->place = line - file->data;
+        if (line != file->data && copy[strspn(copy, " \t\r")]) TRY(read_vtrain_row(self, copy));
+        line += length + (line[length] == '\n');
+    }
+    return find_vtrain_ranks(self);
 }
 
 /* Decides by the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to
@@ -242,6 +262,7 @@ static AmStatus add_link(MeasurementReader *self) {
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
     MeasurementReader self = {.import = import,
                               .source = file->name,
+                              .file = file,
                               .error = error,
                               .time_column = 5,
                               .host_names = json_object()};

@@ -23,6 +23,7 @@ typedef struct Imported {
     AmError error;
     json_t *description;
     Cluster *cluster;
+    char warning[512]; /* the first one */
 } Imported;
 
 /* Imports the files (NULL ends the list) and reads the cluster that they give. */
@@ -33,6 +34,8 @@ static AmStatus import_paths(Imported *self, const char *type, const char *betwe
     AmStatus status = import_begin(&import, &self->arena, type, between, &self->error);
     for (; status == AM_OK && *paths; paths++) status = import_add(&import, *paths, &self->error);
     if (status == AM_OK) status = import_finish(&self->description, &import, &self->error);
+    if (import.warnings.count > 0)
+        snprintf(self->warning, sizeof self->warning, "%s", import.warnings.texts[0]);
     import_end(&import);
     if (status == AM_OK)
         status = cluster_from_json(&self->cluster, &self->arena, self->description, "<import>", &self->error);
@@ -383,6 +386,7 @@ static void a_vtrain_table_gives_a_curve(void **state) {
     assert_int_equal(IMPORT(&self, "A100-80GB", NULL, made), AM_OK);
     assert_int_equal(self.cluster->server_count, 1);
     assert_int_equal(self.cluster->device_count, 4);
+    assert_non_null(strstr(self.warning, "1 server is assumed, from the ranks in "));
     const ClusterLink *link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         double rate = link->bytes_per_second * cluster_efficiency(&link->efficiency, rows[k][0]);
@@ -411,6 +415,10 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("worker-1:8x\n"), "expected a line such as"},
         {TEXT("[fe80::1\n"), "expected a line such as"},
         {TEXT("w:8:9\n"), "expected a line such as"},
+        {TEXT("a:8:9\n"), "expected a line such as"},
+        {TEXT("[a:8:9]:4\n"), "expected a line such as"},
+        {TEXT("a slots=2 slots=3\n"), "a second number of slots"},
+        {TEXT("a:2 slots=3\n"), "a second number of slots"},
         {TEXT("[worker]:4\n"), "expected a line such as"},
         {TEXT("node[1-2:4\n"), "a bracket of the node list is not closed"},
         {TEXT("worker-1:4\nworker-1\n"), "\"worker-1\" is named twice"},
@@ -422,7 +430,7 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("worker-1 slots=60000\nworker-2 slots=60000\n"), "120000 devices, more than 65536"},
         {TEXT("worker-1 slots=4; rm\n"), "expected a line such as"},
         {TEXT("worker\0-1 slots=4\n"), "a zero byte"},
-        {TEXT("\xff\xfe\n"), "this is UTF-16 instead of UTF-8 text, expected a hostfile"},
+        {TEXT("\xff\xfe\n"), "this is UTF-16 text (expected UTF-8)"},
         {TEXT("{\"format\": \"automap-plan-1\"}\n"), "this is a plan, expected a hostfile"},
         {TEXT("SLURM_JOB_ID=3\n"), "expected SLURM_JOB_NODELIST"},
         {TEXT("SLURM_JOB_NODELIST=\n"), "expected at least one host"},
@@ -458,16 +466,20 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("{\"results\": 4"), "not valid JSON"},
         {TEXT("{\"results\": [], \"devices\": [4]}"), "$.devices[0].hostname: expected a string"},
         {TEXT("{\"results\": [], \"devices\": []}"), "measurements: expected at least two sizes"},
-        {TEXT("# algbw\n 8 2 float sum\n"), "line 2: expected size, count"},
+        {TEXT("# algbw\n 8 2 float sum\n"), "expected size, count"},
         {TEXT("# algbw\n 12000 2 float sum -1 12 1 1\n 12000 2 float sum -1 12 1 1\n"),
-         "line 3: expected a size above"},
+         "expected a size above"},
         {TEXT("# algbw\n 12000 2 float sum -1 12 1 1\n 24000 2 float sum -1 24 1 1\n"),
          "measurements: expected at least two ranks"},
-        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,262144\n"),
-         "line 2: expected size, count, type"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,262144\n"), "expected size, count, type"},
         {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n"), "measurements: expected at least two sizes"},
         {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,1,float,51400,80\n"),
-         "busbw: expected 2(n-1)/n"},
+         "expected busbw of 2(n-1)/n"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,1,float,0,80\n"),
+         "expected \"time(ns)\", nanoseconds above 0"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1000000,1,float,100000,19.05\n"
+              "2000000,1,float,120000,28.57\n"),
+         "expected busbw of as many ranks as in the last row"},
         {TEXT("<system"), "XML"},
         {TEXT("<html></html>"), "XML"},
         {TEXT("<system></system>"), "<gpu>"},
@@ -501,6 +513,38 @@ static void what_does_not_fit_is_refused(void **state) {
                      rows[k].message);
         end(&self);
     }
+}
+
+/* Errors and warnings in a hostfile or a table have the line. */
+static void places_are_lines(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t line;
+    } bad[] = {
+        {"a:4\nb:4\nb:4\nc:4\n", 3},
+        {"# x\na slots=2 slots=3\n", 2},
+        {"# algbw\n# y\n 8 2 float sum\n", 3},
+        {"size(B),count,type,time(ns),busbw(GB/s)\n1048576,1,float,-1,80\n", 2},
+        {"size(B),count,type,time(ns),busbw(GB/s)\n1000000,1,float,100000,17.14\n"
+         "2000000,1,float,100000,38.10\n3000000,1,float,120000,42.85\n",
+         3},
+    };
+    Imported self;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        const char *made = write_file(bad[k].text, strlen(bad[k].text));
+        assert_int_equal(IMPORT(&self, "A100-80GB", NULL, made), AM_ERROR_INPUT);
+        if (self.error.line != bad[k].line)
+            fail_msg("row %zu: line %d: %s", k, (int)self.error.line, self.error.text);
+        end(&self);
+    }
+    static const char unknown[] = "\xef\xbb\xbf"
+                                  "a slots=2\nb slots=2 foo=3 max_slots=4\n";
+    const char *made = write_file(unknown, sizeof unknown - 1);
+    assert_int_equal(IMPORT(&self, "host", NULL, made), AM_OK);
+    assert_int_equal(self.cluster->device_count, 4);
+    assert_non_null(strstr(self.warning, ":2: \"foo\" has no effect"));
+    end(&self);
 }
 
 static void parts_must_fit_together(void **state) {
@@ -544,12 +588,19 @@ static void parts_must_fit_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_give_servers),           cmocka_unit_test(node_lists_are_expanded),
-        cmocka_unit_test(hostfiles_have_many_forms),    cmocka_unit_test(parallel_links_count),
-        cmocka_unit_test(tables_of_other_releases),     cmocka_unit_test(near_names_are_proposed),
-        cmocka_unit_test(nccl_draws_a_server),          cmocka_unit_test(a_matrix_draws_a_server),
-        cmocka_unit_test(hwloc_gives_cores_or_gpus),    cmocka_unit_test(measurements_give_a_curve),
-        cmocka_unit_test(a_vtrain_table_gives_a_curve), cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(hosts_give_servers),
+        cmocka_unit_test(node_lists_are_expanded),
+        cmocka_unit_test(hostfiles_have_many_forms),
+        cmocka_unit_test(parallel_links_count),
+        cmocka_unit_test(tables_of_other_releases),
+        cmocka_unit_test(near_names_are_proposed),
+        cmocka_unit_test(nccl_draws_a_server),
+        cmocka_unit_test(a_matrix_draws_a_server),
+        cmocka_unit_test(hwloc_gives_cores_or_gpus),
+        cmocka_unit_test(measurements_give_a_curve),
+        cmocka_unit_test(a_vtrain_table_gives_a_curve),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(places_are_lines),
         cmocka_unit_test(parts_must_fit_together),
     };
     int file = mkstemp(path);
