@@ -20,7 +20,7 @@ enum { PATIENCE_STEPS = 50 };
 AmStatus measure_check_cluster(const Cluster *cluster, AmError *error) {
     int32_t ranks = 0;
     if (host_cluster_ranks(&ranks, cluster->name, NULL) == AM_OK && ranks > 0) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, "",
+    return am_fail(error, AM_ERROR_USAGE, "",
                    "cluster %s: --measure runs plans on this machine (expected host:N)", cluster->name);
 }
 

@@ -115,7 +115,7 @@ def check_seconds(plan):
 
 def check_refusals(plan):
     for code, text, options in (
-        (3, "cluster C: --measure runs plans on this machine", ["--cluster", "C", "--measure", 2]),
+        (2, "automap: cluster C: --measure runs plans on this machine", ["--cluster", "C", "--measure", 2]),
         (2, "--objective cost", ["--cluster", "host:2", "--measure", 2, "--objective", "cost"]),
         (2, "--pareto", ["--cluster", "host:2", "--measure", 2, "--pareto"]),
         (2, "--objective paper", ["--cluster", "host:2", "--measure", 2, "--objective", "paper", "--space", "data"]),
