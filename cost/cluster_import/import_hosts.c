@@ -250,7 +250,7 @@ static AmStatus take_words(const HostReader *self, const char **at, const char *
             check_word(self, word, length);
         } else {
             const char *number = *at;
-            if (*slots > 0) return fail_at(self, word, "a second number of slots");
+            if (*slots > 0) return fail_at(self, word, "slots are given twice (expected one number)");
             *slots = take_number(at);
             if (*slots < 1 || *slots > MESH_MAX_DEVICES)
                 return fail_at(self, number, "expected 1 to 65536 slots");

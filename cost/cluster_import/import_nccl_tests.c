@@ -186,7 +186,9 @@ static AmStatus find_vtrain_ranks(MeasurementReader *self) {
         double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two behind the point */
         self->place = row->place;
         if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
-            return fail_at(self, NULL, "busbw of as many ranks as in the last row");
+            return am_fail_at(self->error, AM_ERROR_INPUT, self->source, self->file->data, self->file->length,
+                              self->place,
+                              "busbw of another number of ranks (expected %.0f, as in the last row)", ranks);
     }
     for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, NULL, "server"));
     return AM_OK;

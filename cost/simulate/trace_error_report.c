@@ -95,8 +95,9 @@ static void print_stages(Text *text, const TraceError *self) {
 }
 
 void trace_error_print(Text *text, const TraceError *self, const char *module, const char *cluster) {
-    text_append(text, "%s on cluster %s, beside %s: %d steps of %d ranks\n", module, cluster, self->source,
-                self->steps, self->device_count);
+    text_append(text, "%s on cluster %s, beside %s: %d step%s of %d rank%s\n", module, cluster, self->source,
+                self->steps, self->steps == 1 ? "" : "s", self->device_count,
+                self->device_count == 1 ? "" : "s");
     text_append_string(text, "step   ");
     text_append_seconds(text, self->predicted_seconds);
     text_append_string(text, " predicted, ");
