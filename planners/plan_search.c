@@ -262,6 +262,28 @@ static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
     return search_add_restarts(search->result, search, phase->size, seed, error);
 }
 
+/* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans of a
+ * limited budget. One evaluation is left for a given plan. */
+static AmStatus share_baselines(SearchContext *search, AmError *error) {
+    SearchOptions options = *search->options;
+    SearchResult found = {.model_gap = NAN};
+    int32_t numbers[BASELINE_COUNT], number = search->settings->micro_batches;
+    const int64_t kept = options.initial ? 1 : 0;
+    bool is_mixed = cluster_is_mixed(search->cluster) && !options.is_even;
+    bool may_share = degrees_allow_stages(&options.degrees, 1) && !options.no_seeds;
+    if (!is_mixed || !may_share || search->budget.cap <= kept) return AM_OK;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
+    options.shares_baselines = true;
+    options.evaluations = 0;
+    search->budget.cap -= kept;
+    AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
+    search->budget.cap += kept;
+    TRY(status);
+    search_spend(search, &found);
+    search_result_merge(search->result, &found);
+    return AM_OK;
+}
+
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
@@ -308,6 +330,7 @@ static AmStatus search_stages(SearchContext *self, AmError *error) {
     Phases phases = {.search = self};
     SearchResult *result = self->result;
     TRY(pipeline_check_options(self->options, error));
+    TRY(share_baselines(self, error));
     TRY(run_phases(&phases, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(add_late_baselines(self, error));
     result->evaluations = self->budget.used;

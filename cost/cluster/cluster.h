@@ -114,6 +114,8 @@ json_t *cluster_to_json(const Cluster *cluster);
 /* Fraction of the peak at a size > 0. */
 double cluster_efficiency(const ClusterCurve *curve, double size);
 const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
+/* Returns whether there are devices of several types; a part may have types of which it has no device. */
+bool cluster_is_mixed(const Cluster *cluster);
 /* The link that a group of devices on so many servers has between them; -1: it is not one link alone. */
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
 /* The link that joins two devices; -1 for a device and itself. */

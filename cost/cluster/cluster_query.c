@@ -18,6 +18,12 @@ const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t dev
     return &cluster->types[cluster->servers[cluster->server_of[device]].type];
 }
 
+bool cluster_is_mixed(const Cluster *cluster) {
+    for (int32_t d = 1; d < cluster->device_count; d++)
+        if (cluster_device_type(cluster, d) != cluster_device_type(cluster, 0)) return true;
+    return false;
+}
+
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers) {
     if (servers == 1) return cluster->inside_link;
     return cluster->topology->is_derived ? cluster->between_servers : -1;

@@ -14,6 +14,7 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/devices/device_choice.h"
 #include "planners/devices/device_order.h"
+#include "planners/improve/uneven_shares.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/search_additions.h"
 #include "planners/single_stage/single_stage.h"
@@ -144,6 +145,8 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     AmError refusal = {0};
     options.quota_count = 0;
     options.skip_bound = evaluations == TRIAL;
+    if (options.skip_bound && cluster_is_mixed(part) && search_spans_stages(&options))
+        evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
         options.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
         options.is_default_limit = false;

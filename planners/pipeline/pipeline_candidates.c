@@ -43,7 +43,8 @@ bool pipeline_must_stop(const PipelineCandidates *self) {
 
 int64_t pipeline_cap_left(const PipelineCandidates *self) {
     int64_t cap = self->plans.options->cap;
-    return cap > 0 ? cap - self->evaluations : INT64_MAX;
+    if (cap == 0) return INT64_MAX;
+    return cap > 0 ? cap - self->evaluations : 0;
 }
 
 bool pipeline_is_capped(PipelineCandidates *self, int64_t more) {

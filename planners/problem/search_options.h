@@ -126,7 +126,8 @@ typedef struct SearchOptions {
     double form_seconds;        /* the step of a plan of another form of the module; 0: none */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
-    bool is_trial;    /* tests only whether a plan fits: few one-stage plans */
+    bool shares_baselines;      /* baselines that are priced alone get unequal shares on mixed devices */
+    bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const Placement *placement; /* of their scopes, in the module; NULL: none. Set by plan_search() */

@@ -8,6 +8,7 @@
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/bound.h"
 #include "planners/improve/plan_climb.h"
+#include "planners/improve/uneven_shares.h"
 #include "planners/single_stage/refine.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -423,7 +424,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         int64_t before = single_stage_evaluations(self) - self->climbed;
         begin_round(self, single, round);
         int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
-        if (round == 0) TRY(single_stage_share_baseline(self, error));
+        if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
         bool needs_plan = !has_rival(self) && !has_baseline(self);
@@ -469,6 +470,7 @@ static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
 AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
                                 const PlanContext *context, const Cluster *cluster,
                                 const SearchOptions *options, AmError *error) {
+    const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
     SearchOptions single = *options;
     single.space = SPACE_SINGLE_STAGE;
     SingleStageSearch self = {.arena = arena,
@@ -476,12 +478,17 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .cluster = cluster,
                               .options = &single,
                               .result = result,
+                              .cap = options->cap,
                               .deadline = options->seconds > 0 ? clock_seconds() + options->seconds : 0};
     AmStatus status = open_search(&self, error);
     memcpy(self.is_quoted, is_left_out, sizeof self.is_quoted);
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) add_baselines(&self);
+    if (options->shares_baselines) self.sharing = single_stage_share_evaluations(&self, self.cap);
+    if (self.sharing > UNEVEN_SHARES_TRIED) self.sharing = UNEVEN_SHARES_TRIED;
+    if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
+    result->evaluations = self.shared;
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
         const Plan *plan = self.baseline_plans[e];
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};

@@ -185,14 +185,15 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     return AM_OK;
 }
 
-/* Returns the fastest baseline that fits, if its mesh is mixed; NULL: none. */
-static const Plan *fastest_baseline(const SingleStageSearch *self) {
+/* Returns the fastest baseline that fits and takes more than `after` seconds; NULL: none. */
+static const Plan *next_baseline(const SingleStageSearch *self, double after) {
     const Plan *best = NULL;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const Plan *plan = isnan(self->result->baselines[e].seconds) ? NULL : self->baseline_plans[e];
-        if (plan && (!best || plan->predicted_step_seconds < best->predicted_step_seconds)) best = plan;
+        if (!plan || plan->predicted_step_seconds <= after) continue;
+        if (!best || plan->predicted_step_seconds < best->predicted_step_seconds) best = plan;
     }
-    return best && is_mixed(self, &best->stages[0].mesh) ? best : NULL;
+    return best;
 }
 
 /* Gives a plan unequal shares before the end of the round, beside its evaluations. */
@@ -222,10 +223,15 @@ static int64_t share_left(const SingleStageSearch *self) {
     return !is_wanted || left < 0 ? 0 : left < self->sharing ? left : self->sharing;
 }
 
-AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error) {
-    int64_t most = share_left(self);
-    const Plan *plan = most > 0 ? fastest_baseline(self) : NULL;
-    return plan ? share_at_once(self, plan, most, error) : AM_OK;
+AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmError *error) {
+    const int64_t last = self->shared + share_left(self);
+    const Plan *first = next_baseline(self, 0), *plan = first;
+    while (plan && plan->predicted_step_seconds <= near * first->predicted_step_seconds) {
+        if (self->shared >= last) return AM_OK;
+        TRY(share_at_once(self, plan, last - self->shared, error));
+        plan = next_baseline(self, plan->predicted_step_seconds);
+    }
+    return AM_OK;
 }
 
 /* Seconds of the problem's plan that got shares last; INFINITY: none has. */

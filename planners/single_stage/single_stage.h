@@ -93,9 +93,10 @@ AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
 /* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
  * a mesh has coordinates of different devices, or the options ask for equal ones. */
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit);
-/* Gives unequal shares to the fastest baseline, before the searcher, and to the best plan of a problem,
- * unless that has had them: small budgets have them, too. The round's plans lose no evaluations by this. */
-AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error);
+/* Gives unequal shares to the baselines that take at most `near` times as long as the fastest, before the
+ * searcher, and to the best plan of a problem, unless that has had them: small budgets have them, too. The
+ * round's plans lose no evaluations by this. */
+AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmError *error);
 AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error);
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);

@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
 """Searches of one stage give mixed devices unequal shares: never slower than the same plan with equal ones nor than the
-one-stage plan of a search of all spaces, by every searcher, on meshes that are given, on either axis, within memory; equal shares stay
-where they are best; and a plan with unequal shares trains exactly as one device does.
+one-stage plan of a search of all spaces, by every searcher, on meshes that are given, on either axis, within memory; so do searches of
+all spaces with few evaluations; equal shares stay where they are best; and a plan with unequal shares trains exactly as one device does.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_shares.py`.
 """
@@ -90,6 +90,25 @@ def check_small_budget(work):
     assert unequal(mesh) and of_search["step_seconds"] < 0.9 * of_baseline["step_seconds"], f"a plan of the search has no shares: {mesh}"
 
 
+def check_small_budget_of_auto(work):
+    """A search of all spaces is not slower than one of one stage, nor than a baseline near the fastest, for few evaluations."""
+    cluster, plan = write_cluster(work / "few_auto.json", [("V100", 2), ("T4", 2)], slower=2000, rate=6.2e9, latency=2.5e-5), work / "plan.json"
+    given = work / "given.json"
+    baseline = search("gpt2_tiny", cluster, given, "--baseline", "zero1")[0]["step_seconds"]
+    before = float("inf")
+    for limit in (1, 4, 12):
+        found, mesh = search("gpt2_tiny", cluster, plan, "--evaluations", limit)
+        assert found["evaluations"] <= limit and found["step_seconds"] <= before, f"{limit}: {found['step_seconds']} after {before}"
+        one_stage = search("gpt2_tiny", cluster, work / "one.json", "--space", "single_stage", "--evaluations", limit)[0]
+        assert found["step_seconds"] <= one_stage["step_seconds"], f"{limit}: {found['step_seconds']}, one stage {one_stage['step_seconds']}"
+        assert mesh is None or unequal(mesh), f"{limit}: {mesh}"
+        before = found["step_seconds"]
+    assert before <= baseline, f"{before}, zero1 {baseline}"
+    found, _ = search("gpt2_tiny", cluster, plan, "--evaluations", 1, "--init-plan", given)
+    assert found["evaluations"] <= 1 and found["step_seconds"] <= baseline, f"the given plan is not priced: {found['step_seconds']}"
+    assert not unequal(search("gpt2_tiny", cluster, plan, "--even", "--evaluations", 4)[1] or [])
+
+
 def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
     cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000, **FAST), work / "plan.json"
@@ -146,7 +165,7 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_small_budget, check_searchers, check_equal_is_best, check_memory, check_training):
+        for check in (check_against_equal, check_small_budget, check_small_budget_of_auto, check_searchers, check_equal_is_best, check_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)
 
