@@ -20,18 +20,46 @@ static const char *name_of(const PlanContext *context, int32_t instruction) {
     return of->op_name[0] ? of->op_name : of->name;
 }
 
+/* Returns whether an instruction is a broadcast, maybe as a reshape that only adds dimensions of size 1. */
+static bool is_broadcast(const IrModule *module, const IrInstruction *instruction) {
+    const IrShape *shape = &instruction->shape;
+    if (instruction->opcode == IR_BROADCAST) return true;
+    if (instruction->opcode != IR_RESHAPE) return false;
+    const IrShape *from = &module->instructions[instruction->operands[0]].shape;
+    int32_t at = 0;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        if (at < from->rank && shape->dimensions[d] == from->dimensions[at]) at++;
+        else if (shape->dimensions[d] != 1) return false;
+    }
+    return at == from->rank && shape->rank > from->rank;
+}
+
 /* Returns whether the instruction computes an array of so many dimensions that plans store. */
 static bool is_stored(const PlanContext *context, int32_t i, int32_t rank) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     const Rules *rules = context->rules;
-    return instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank == rank &&
-           rules->alias[i] == i && rules->rules[i].result_count > 0 && !rules->on_demand[i];
+    return !is_broadcast(context->canonical, instruction) && instruction->shape.type != DTYPE_TUPLE &&
+           instruction->shape.rank == rank && rules->alias[i] == i && rules->rules[i].result_count > 0 &&
+           !rules->on_demand[i];
+}
+
+/* Returns whether a forward operator that fused attention replaces is named so. */
+static bool is_of_attention(const ValueFinder *self, const PropagationPin *pin) {
+    const PlanContext *unfused = self->whole->unfused;
+    bool *is_in = unfused ? ARENA_ARRAY(self->arena, bool, unfused->rules->count + 1) : NULL;
+    if (!is_in) return false;
+    scopes_find_named(is_in, unfused, pin->pattern);
+    for (int32_t i = 0; i < unfused->rules->count; i++)
+        if (unfused->roles->phases[i] == IR_PHASE_FORWARD &&
+            (is_in[i] || strcmp(unfused->canonical->instructions[i].name, pin->pattern) == 0))
+            return true;
+    return false;
 }
 
 static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pin, bool is_named,
                                int32_t rank, AmError *error) {
     char label[PIN_LABEL_BYTES];
-    if (self->whole->unfused)
+    if (!is_named && is_of_attention(self, pin))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: fused attention has no such value",
                        pin_label(label, pin));
     if (is_named)
@@ -39,7 +67,7 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
                        "%s: no forward value of the scope has %d dimensions and is stored",
                        pin_place(label, pin), rank);
     return am_fail(error, pin_error(pin), pin_file(pin),
-                   "%s: no forward operator has the name, op_name or source line \"%s\"",
+                   "%s: no forward operator has the name, op_name, weight or source line \"%s\"",
                    pin_place(label, pin), pin->pattern);
 }
 
@@ -74,7 +102,7 @@ static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmErro
     if (!is_in) return am_fail_memory(error, whole->rules->count);
     if (propagation_parse_sharding(&state, &rank, self->mesh, pin_argument(text, pin), &refusal) != AM_OK)
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
-    scopes_find_named(is_in, whole, pin->pattern);
+    TRY(scopes_find_members(is_in, self->arena, whole, pin->pattern, error));
     for (int32_t k = 0; k < whole->rules->count; k++) {
         const IrInstruction *instruction = &whole->canonical->instructions[k];
         bool is_named_here = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
@@ -116,7 +144,8 @@ AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, con
 
 AmStatus value_pin_check(const PinnedValue *value, const PlanContext *context, const Mesh *mesh, bool is_even,
                          AmError *error) {
-    const IrShape *shape = &context->canonical->instructions[value->instruction].shape;
+    const IrInstruction *instruction = &context->canonical->instructions[value->instruction];
+    const IrShape *shape = &instruction->shape;
     const char *name = name_of(context, value->instruction);
     char label[PIN_LABEL_BYTES];
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
@@ -128,9 +157,9 @@ AmStatus value_pin_check(const PinnedValue *value, const PlanContext *context, c
         int32_t ways = sbp_ways(mesh, value->state, d);
         if (ways <= shape->dimensions[d] && (!is_even || shape->dimensions[d] % ways == 0)) continue;
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "%s: dimension %d of %s has %lld elements, which %d devices cannot share%s",
-                       pin_label(label, value->pin), d, name, (long long)shape->dimensions[d], ways,
-                       is_even ? " equally" : "");
+                       "%s: dimension %d of %s (%s) has %lld elements, which %d devices cannot share%s",
+                       pin_label(label, value->pin), d, instruction->name, name,
+                       (long long)shape->dimensions[d], ways, is_even ? " equally" : "");
     }
     return AM_OK;
 }

@@ -1,8 +1,8 @@
 /* Pins of values inside the step: `PATTERN=value(-,model)`.
  *
- * The pattern is the name of an instruction, a scope of op_names, or a source line (scopes.h). The pin holds
+ * The pattern is the name of an instruction, a scope or a source line (scopes.h). The pin holds
  * for every forward operator there whose result has as many dimensions: each plan stores this result so.
- * Values made on demand, such as constants and broadcasts, are no such results.
+ * Constants, broadcasts and values made on demand are no such results.
  */
 #ifndef PLANNERS_PROBLEM_VALUE_PINS_H
 #define PLANNERS_PROBLEM_VALUE_PINS_H

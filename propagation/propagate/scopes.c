@@ -424,25 +424,34 @@ static bool uses_weight(const Resolver *self, const IrInstruction *instruction) 
     return false;
 }
 
-AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, const PlanContext *context,
-                               const char *pattern, AmError *error) {
-    const IrModule *module = context->canonical;
-    const Rules *rules = context->rules;
+AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *context, const char *pattern,
+                             AmError *error) {
+    int32_t count = context->rules->count;
     bool *holds = ARENA_ARRAY(scratch, bool, context->roles->parameter_count + 1);
-    bool *is_named = ARENA_ARRAY(scratch, bool, rules->count + 1);
     Resolver self = {
-        .context = context, .holds = &holds, .weight_of = ARENA_ARRAY(scratch, int32_t, rules->count + 1)};
-    if (scratch->failed) return am_fail_memory(error, rules->count);
+        .context = context, .holds = &holds, .weight_of = ARENA_ARRAY(scratch, int32_t, count + 1)};
+    if (scratch->failed) return am_fail_memory(error, count);
     find_views(&self);
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         holds[p] = scopes_match(pattern, context->roles->parameters[p].path);
-    scopes_find_named(is_named, context, pattern);
+    scopes_find_named(is_in, context, pattern);
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        if (instruction->opcode == IR_PARAMETER || self.weight_of[i] >= 0) is_in[i] = false;
+        else is_in[i] |= uses_weight(&self, instruction);
+    }
+    return AM_OK;
+}
+
+AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, const PlanContext *context,
+                               const char *pattern, AmError *error) {
+    const Rules *rules = context->rules;
+    bool *is_member = ARENA_ARRAY(scratch, bool, rules->count + 1);
+    if (!is_member) return am_fail_memory(error, rules->count);
+    TRY(scopes_find_members(is_member, scratch, context, pattern, error));
     *count = 0;
     for (int32_t i = 0; i < rules->count; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        bool is_view_of_weight = self.weight_of[i] >= 0;
-        if (instruction->opcode == IR_PARAMETER || is_view_of_weight || rules->on_demand[i]) continue;
-        if (!is_named[i] && !uses_weight(&self, instruction)) continue;
+        if (!is_member[i] || rules->on_demand[i]) continue;
         int32_t at = in_entry(context, i);
         bool is_forward =
             at >= 0 && context->split_options->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;

@@ -35,6 +35,10 @@ bool scopes_match(const char *pattern, const char *path);
 /* Marks the instructions [rules->count] that a pattern names: by op_name or source line, in loops too. */
 void scopes_find_named(bool *is_in, const PlanContext *context, const char *pattern);
 
+/* The same, and those that use a weight whose path the pattern matches, directly or through views. */
+AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *context, const char *pattern,
+                             AmError *error);
+
 /* Marks the forward operators of the entry [rules->entry_count] in a scope: by their names, by their source
  * line ("model.py:57"), or because they use a weight whose path is in it. A loop is in the scope if an
  * operator inside it is. `*count` is their number. */
