@@ -182,28 +182,30 @@ static AmStatus read_instruction(const Reader *self, int64_t *instruction, json_
 
 static AmStatus read_override(const Reader *self, PlanOverride *override, json_t *object, const Mesh *mesh,
                               const char *where) {
-    static const char *const keys[] = {"instruction", "factor", "states", NULL};
+    static const char *const keys[] = {"instruction", "factor", "states", "pinned", NULL};
     int64_t instruction;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(read_instruction(self, &instruction, object, where));
-    *override = (PlanOverride){.instruction = (int32_t)instruction};
     const FactorRule *rule = &self->context->rules->rules[instruction];
     const IrShape *shape = &self->context->canonical->instructions[instruction].shape;
-    json_t *factors = json_object_get(object, "factor"), *states = json_object_get(object, "states");
+    json_t *factors = json_object_get(object, "factor"), *states = json_object_get(object, "states"),
+           *pinned = json_object_get(object, "pinned");
+    *override = (PlanOverride){(int32_t)instruction, .has_factors = factors, .has_states = states,
+                               .is_pinned = pinned};
     const char *names[MESH_MAX_AXES + 1] = {NULL};
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) names[axis] = mesh->axes[axis].name;
     if ((factors && !json_is_object(factors)) || (states && !json_is_object(states)) || (!factors && !states))
         return refuse(self, where, "expected \"factor\" or \"states\" as an object by axis");
     if (factors) TRY(json_only_keys(factors, names, self->source, where, self->error));
     if (states) TRY(json_only_keys(states, names, self->source, where, self->error));
-    override->has_factors = factors != NULL;
-    override->has_states = states != NULL;
+    if (pinned && !(json_is_true(pinned) && states && shape->type != DTYPE_TUPLE))
+        return refuse(self, where, "expected \"pinned\": true with \"states\" of an array");
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
         override->factors[axis] = PLAN_NO_OVERRIDE;
         if (axis >= mesh->axis_count) continue;
-        const json_t *factor = json_object_get(factors, names[axis]);
-        const json_t *state = json_object_get(states, names[axis]);
+        const json_t *factor = json_object_get(factors, names[axis]),
+                     *state = json_object_get(states, names[axis]);
         if (factor) {
             json_int_t value = json_is_null(factor) ? -1 : json_integer_value(factor);
             if (!json_is_null(factor) &&
@@ -213,8 +215,7 @@ static AmStatus read_override(const Reader *self, PlanOverride *override, json_t
         }
         if (!state) continue;
         Sbp sbp;
-        if (!json_is_string(state)) return refuse(self, where, "expected a state such as \"S(1)\" or \"B\"");
-        if (sbp_parse_axis(&sbp, json_string_value(state), NULL) != AM_OK)
+        if (!json_is_string(state) || sbp_parse_axis(&sbp, json_string_value(state), NULL) != AM_OK)
             return refuse(self, where, "expected a state such as \"S(1)\" or \"B\"");
         if (sbp_is_partial(sbp)) return refuse(self, where, "a result is never stored as a partial value");
         if (sbp_is_split(sbp) && (shape->type == DTYPE_TUPLE || sbp_dimension(sbp) >= shape->rank))

@@ -47,7 +47,8 @@ static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
     return lists;
 }
 
-/* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}. */
+/* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}, which may be
+ * pinned. */
 static json_t *override_to_json(const PlanOverride *override, const PlanContext *context, const Mesh *mesh) {
     json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, override->instruction));
     if (override->has_factors) {
@@ -70,6 +71,7 @@ static json_t *override_to_json(const PlanOverride *override, const PlanContext 
         }
         json_object_set_new(object, "states", states);
     }
+    if (override->is_pinned) json_object_set_new(object, "pinned", json_true());
     return object;
 }
 

@@ -444,6 +444,16 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     return reshard_value(self, i, leaf, shape, value, state, &value, error);
 }
 
+/* Reshards a pinned result where it is computed; its users find it in its stored state only. */
+static AmStatus store_pinned(Lowering *self, int32_t i, AmError *error) {
+    int32_t value;
+    TRY(ask_for(self, i, 0, self->assignment->stored[i], &value, error));
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    self->newest[i] = value;
+    self->states[value].older = -1;
+    return AM_OK;
+}
+
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Assignment *assignment = self->assignment;
     self->phase = self->roles->phases[i];
@@ -452,7 +462,7 @@ static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     int32_t leaves = made->result_count, first = made->first_result;
     for (int32_t leaf = 0; leaf < leaves; leaf++)
         TRY(lower_finish_partial(self, i, leaf, first + leaf, error));
-    return AM_OK;
+    return assignment->pinned && assignment->pinned[i] ? store_pinned(self, i, error) : AM_OK;
 }
 
 static AmStatus lower_parameters(Lowering *self, AmError *error) {

@@ -67,8 +67,8 @@ static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, 
     }
     if (!override->has_states) return;
     Sbp state = override->states.axis[axis];
-    if (lists && lists->stored[override->instruction].axis[axis] == state) return;
-    append_phrase(how, name, "keeps");
+    if (!override->is_pinned && lists && lists->stored[override->instruction].axis[axis] == state) return;
+    append_phrase(how, name, override->is_pinned ? "is pinned to" : "keeps");
     sbp_print_axis(how, state);
     if (lists) append_phrase(instead, name, "keeps");
     if (lists) sbp_print_axis(instead, lists->stored[override->instruction].axis[axis]);
@@ -88,7 +88,8 @@ static void describe(const Lister *self, const Alike *alike, ExplainedOverride *
 static bool is_same(const Explainer *self, const PlanOverride *a, const PlanOverride *b) {
     const IrInstruction *x = &self->context->canonical->instructions[a->instruction];
     const IrInstruction *y = &self->context->canonical->instructions[b->instruction];
-    if (a->has_factors != b->has_factors || a->has_states != b->has_states) return false;
+    if (a->has_factors != b->has_factors || a->has_states != b->has_states || a->is_pinned != b->is_pinned)
+        return false;
     if (a->has_factors && memcmp(a->factors, b->factors, sizeof a->factors) != 0) return false;
     if (a->has_states && !sbp_equal(a->states, b->states)) return false;
     return x->opcode == y->opcode && x->source_line == y->source_line &&

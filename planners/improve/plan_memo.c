@@ -46,7 +46,7 @@ static void add_stage(uint64_t *key, const PlanStage *stage) {
     for (int32_t k = 0; k < stage->override_count; k++) {
         const PlanOverride *override = &stage->overrides[k];
         add_number(key, override->instruction);
-        add_number(key, override->has_factors + 2 * override->has_states);
+        add_number(key, override->has_factors + 2 * override->has_states + 4 * override->is_pinned);
         if (override->has_factors) add_bytes(key, override->factors, sizeof override->factors);
         for (int32_t axis = 0; override->has_states && axis < MESH_MAX_AXES; axis++)
             add_number(key, (int64_t) override->states.axis[axis]);

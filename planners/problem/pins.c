@@ -135,8 +135,8 @@ static AmStatus pin_values(MeshPins *result, const PinnedValue *values, int32_t 
         int32_t at = 0;
         while (at < result->override_count && overrides[at].instruction != value.instruction) at++;
         if (at == result->override_count) result->override_count++;
-        overrides[at] =
-            (PlanOverride){.instruction = value.instruction, .has_states = true, .states = value.state};
+        overrides[at] = (PlanOverride){
+            .instruction = value.instruction, .has_states = true, .is_pinned = true, .states = value.state};
     }
     return AM_OK;
 }
@@ -149,7 +149,9 @@ static AmStatus check_values(const PinnedValue *values, int32_t count, const Pla
         int32_t i = values[k].instruction;
         const IrInstruction *instruction = &context->canonical->instructions[i];
         char label[PIN_LABEL_BYTES];
-        if ((is_computed && !is_computed[i]) || is_so(mesh, assignment->stored[i], values[k].state)) continue;
+        bool is_pinned = assignment->pinned && assignment->pinned[i];
+        if (is_computed && !is_computed[i]) continue;
+        if (is_pinned && is_so(mesh, assignment->stored[i], values[k].state)) continue;
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding in the plan",
                        pin_label(label, values[k].pin),
                        instruction->op_name[0] ? instruction->op_name : instruction->name);

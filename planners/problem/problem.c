@@ -351,6 +351,7 @@ uint64_t problem_assignment_key(const Problem *self, const Assignment *assignmen
     key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
     key = hash_bytes(assignment->regathered, count * sizeof *assignment->regathered, key);
     key = hash_bytes(assignment->carries, count, key);
+    if (assignment->pinned) key = hash_bytes(assignment->pinned, count * sizeof *assignment->pinned, key);
     return hash_bytes(assignment->deferred, count, key);
 }
 

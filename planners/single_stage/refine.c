@@ -84,6 +84,7 @@ static void relabel_stage(PlanStage *stage, const Refining *self, const Sharding
     for (int32_t n = 0; n < model->node_count; n++) {
         if (!sharding_graph_is_alike(self->fold, n, relabel->node)) continue;
         PlanOverride *override = override_for(stage, model->nodes[n].instruction);
+        if (is_tensor && override->is_pinned) continue;
         if (is_tensor) override->states = states;
         else memcpy(override->factors, factors, sizeof override->factors);
         override->has_states |= is_tensor;
@@ -125,7 +126,9 @@ static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *a
     for (int32_t k = 0; k < trial->stage.override_count; k++) {
         PlanOverride *override = &trial->stage.overrides[k];
         SbpState state;
-        if (!sharding_graph_wanted_state(self->model, assignment, override->instruction, &state)) continue;
+        if (override->is_pinned ||
+            !sharding_graph_wanted_state(self->model, assignment, override->instruction, &state))
+            continue;
         override->has_states = is_changed = true;
         override->states = state;
     }

@@ -228,6 +228,41 @@ static AmStatus except_factor(Assigner *self, int32_t i, int32_t axis, int32_t f
                    self->module->instructions[i].name, f);
 }
 
+/* The factor by which instruction i is split over an axis if its result is pinned to a state there: one that
+ * gives the state, and a contraction as the lists say, since its sum is reduced to the state. */
+static int32_t factor_of_pin(const Assigner *self, int32_t i, int32_t axis, Sbp pinned) {
+    const FactorRule *rule = &self->rules->rules[i];
+    int32_t listed = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+    if (listed >= 0 && rule->factors[listed].kind == FACTOR_REDUCTION) return listed;
+    for (int32_t f = 0; sbp_is_split(pinned) && f < rule->factor_count && f <= INT8_MAX; f++)
+        if (factor_may_split(&rule->factors[f]) && factor_result(&rule->factors[f], rule) == pinned) return f;
+    return ir_is_elementwise(self->module->instructions[i].opcode) ? -1 : listed;
+}
+
+/* Splits an operator as its pinned result, on axes without a factor of the override. */
+static AmStatus pin_result(Assigner *self, Arena *arena, const PlanOverride *override, AmError *error) {
+    Assignment *result = self->result;
+    const SplitOptions *split_options = self->split_options;
+    int32_t i = override->instruction, axes = self->stage->mesh.axis_count, factors[MESH_MAX_AXES];
+    int8_t *chosen = &result->factor[(size_t)i * MESH_MAX_AXES];
+    if (!result->pinned) result->pinned = ARENA_ARRAY(arena, bool, self->count);
+    if (!result->pinned) return am_fail_memory(error, self->count);
+    result->pinned[i] = true;
+    for (int32_t axis = 0; axis < axes; axis++)
+        factors[axis] = has_given_factor(self, i, axis)
+                            ? chosen[axis]
+                            : factor_of_pin(self, i, axis, override->states.axis[axis]);
+    for (int32_t axis = 0; axis < axes; axis++) chosen[axis] = -1;
+    for (int32_t axis = 0; axis < axes; axis++) {
+        if (factors[axis] < 0 || self->stage->mesh.axes[axis].size == 1) continue;
+        SplitOption choice = choice_of(split_options->factors, split_options->first_factor[i],
+                                       split_options->first_factor[i + 1], factors[axis],
+                                       self->rules->rules[i].factors[factors[axis]].size);
+        take_factor(self, i, axis, &choice);
+    }
+    return AM_OK;
+}
+
 static AmStatus apply_overrides(Assigner *self, Arena *arena, AmError *error) {
     if (self->stage->override_count == 0) return AM_OK;
     self->given_factors = ARENA_ARRAY(arena, uint8_t, self->count);
@@ -244,6 +279,7 @@ static AmStatus apply_overrides(Assigner *self, Arena *arena, AmError *error) {
             TRY(except_factor(self, i, axis, override->factors[axis], error));
             self->given_factors[i] |= (uint8_t)(1u << axis);
         }
+        if (override->is_pinned) TRY(pin_result(self, arena, override, error));
     }
     return AM_OK;
 }
@@ -330,8 +366,9 @@ static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool 
                              self->stage->mesh.axes[axis].size, is_wide);
 }
 
-/* No other stage gets it from here. */
+/* No other stage gets it from here, and no pin gives it a state. */
 static bool stays_here(const Assigner *self, int32_t i) {
+    if (self->result->pinned && self->result->pinned[i]) return false;
     return !self->map || (self->map->needed[i] & ~self->map->held[i]) == 0;
 }
 

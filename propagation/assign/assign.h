@@ -16,6 +16,7 @@ typedef struct Assignment {
     uint8_t *carries;      /* [instruction]: axes (bits) on which it takes P operands and gives P */
     uint8_t *deferred;     /* [instruction]: axes (bits) on which its P result is left to its user */
     SbpReduction *partial; /* [instruction * MESH_MAX_AXES]: where its result is partial, what combines it */
+    bool *pinned;          /* [instruction]: resharded to its stored state where computed; NULL: none */
     bool *regathered;      /* [instruction]: resharded again for forward, recomputed forward and backward */
     const bool *live;      /* [instruction]: reaches an output */
 } Assignment;

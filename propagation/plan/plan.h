@@ -40,11 +40,13 @@ typedef struct PlanAxisPriority {
 
 /* A decision about one instruction that overrides the lists: the factor it
  * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
- * state its result is stored in. */
+ * state its result is stored in. Where that is pinned, its operator is split to give the state if it can, and
+ * the result is resharded where it is computed: its users find it in no other state. */
 #define PLAN_NO_OVERRIDE (-2)
 typedef struct PlanOverride {
     int32_t instruction;
     bool has_factors, has_states;
+    bool is_pinned; /* with has_states */
     int32_t factors[MESH_MAX_AXES];
     SbpState states;
 } PlanOverride;

@@ -46,8 +46,16 @@ KEPT = [
     ({"data": 2, "tensor": 2, "hints": [{"scope": "dot_general.51", "value": "-,-,data+model"}]},
      "--data 2 --tensor 2 --pin dot_general.51=value(-,-,data+model)",
      lambda plan: states_of(plan) == [[{"data": "S(2)", "model": "S(2)"}]]),
-    ({"stages": 2, "tensor": 2, "micro_batches": 4, "hints": [{"scope": "layers.py:LINE", "value": "-,-,model"}]}, None,
+    ({"stages": 2, "tensor": 2, "micro_batches": 4, "hints": [{"scope": "layers.py:LINE", "value": "-,-,model"}]},
+     "--stages 2 --tensor 2 --micro-batches 4 --pin layers.py:LINE=value(-,-,model)",
      lambda plan: states_of(plan) == [[{"data": "B", "model": "S(2)"}] * 4] * 2),
+    # Replicated, where the lists split the operator and its users; and those of a layer, by its weights.
+    ({"data": 2, "tensor": 2, "hints": [{"scope": "dot_general.51", "value": "-,-,-"}]},
+     "--data 2 --tensor 2 --pin dot_general.51=value(-,-,-)",
+     lambda plan: states_of(plan) == [[{"data": "B", "model": "B"}]]),
+    ({"data": 2, "tensor": 2, "hints": [{"scope": "layers/0", "value": "-,-,-"}]},
+     "--data 2 --tensor 2 --pin layers/0=value(-,-,-)",
+     lambda plan: all(one.get("pinned") for one in plan["stages"][0]["overrides"] if "states" in one)),
     ({"tensor": 2, "hints": [{"scope": ["layers/0", "layers/1"], "split": 2}]}, None,
      lambda plan: all(sharding_of(plan, k)[1] for k in (0, 1))),
 ]
@@ -75,6 +83,8 @@ REFUSED = [
      "$.hints[0].value and {file}: $.hints[1].value contradict each other"),
     ([{"scope": "dot_general.51", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward value of the scope has 2 dimensions"),
     ([{"scope": "dot_general.0", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward operator has the name"),
+    ([{"scope": "layers/9", "value": "-,-,-"}], 3, "{file}: $.hints[0].value: no forward operator has the name, op_name, weight"),
+    ([{"scope": "*", "value": "-,-,model"}], 4, "$.hints[0].value: dimension 2 of "),
     ([{"scope": "dot_general.51", "value": "-,-,rows"}], 3, '{file}: $.hints[0].value: sharding "-,-,rows": "rows" is no axis'),
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
@@ -130,6 +140,15 @@ def check_value(plan):
     assert "sharding={devices=[1,1,4]" in line, line
 
 
+def check_stored(file, plan, place, state):
+    """In the programs, the first product of each stage at the place is in the pinned state before it is used."""
+    for stage in plan["stages"]:
+        done = automap("lower", MODEL, "--plan", file, "--device", str(stage["devices"][0]))
+        rows = [line for line in done.stdout.splitlines() if f"/dot_general {place}" in line and "/transpose(" not in line]
+        made = [k for k, line in enumerate(rows) if " dot(" in line]
+        assert any(f"@ {state} " in line for line in rows[made[0]:made[1]]), rows[:8]
+
+
 def check_bridges(plan):
     """`explain` shows the resharding between a replicated and a split task graph, in both directions."""
     done = automap("explain", plan, MODEL, "--json")
@@ -178,7 +197,11 @@ def main():
                 check_value(file)
             elif written.get("tensor") == 2:
                 check_reshards(file)
+            for scope, value in [(hint["scope"], hint["value"]) for hint in written["hints"] if "data+model" not in hint.get("value", "data+model")]:
+                place = "automap_jax/zoo/layers.py" + (f":{line_of_dense()}" if "LINE" in scope else "")
+                check_stored(file, plan, place, "data=B model=S(2)" if "model" in value else "data=B model=B")
             if options:
+                options = options.replace("LINE", str(line_of_dense()))
                 pairs = list(zip(losses_of("--plan", file), one, strict=True))
                 assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
                 same = search(file, *options.split())
