@@ -157,8 +157,8 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
                                    .most_tables = most_tables(self)};
     Found found;
     if (settings.most_tables < LEAST_TABLES || pipeline_is_capped(self, LEAST_TABLES)) return AM_OK;
-    if (pipeline_cap_left(self) < settings.most_tables)
-        settings.most_tables = (int32_t)pipeline_cap_left(self);
+    bool is_reduced = pipeline_cap_left(self) < settings.most_tables;
+    if (is_reduced) settings.most_tables = (int32_t)pipeline_cap_left(self);
     device_orders_close(&self->orders);
     stage_model_close(self->model);
     self->model = NULL;
@@ -166,7 +166,11 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += stage_model_evaluations(self->model);
     search_watch_count(options->watch, stage_model_evaluations(self->model), NAN);
-    if (pipeline_is_capped(self, 1)) return AM_OK; /* perhaps without some of the tables */
+    /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
+     * Searches of one device type go on with the tables that they have. */
+    bool are_missing = is_reduced && self->model->table_count == settings.most_tables;
+    self->is_cut |= are_missing && cluster_is_mixed(self->plans.cluster);
+    if (self->is_cut || pipeline_is_capped(self, 1)) return AM_OK;
     pipeline_allow_candidates(self);
     search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
     search_watch_expect(options->watch, self->most_tries + self->most_changes);

@@ -109,6 +109,16 @@ def check_small_budget_of_auto(work):
     assert not unequal(search("gpt2_tiny", cluster, plan, "--even", "--evaluations", 4)[1] or [])
 
 
+def check_tables_that_a_budget_cuts(work):
+    """Pipelines by some of the tables of a round are not those of the round: a budget that cuts tables has none of them."""
+    cluster, plan = write_cluster(work / "cut.json", [("V100", 4), ("T4", 4)], slower=2000, rate=1e11, latency=4e-6), work / "plan.json"
+    before = float("inf")
+    for limit in range(6, 9):
+        found, _ = search("vgg_tiny", cluster, plan, "--no-seeds", "--evaluations", limit)
+        assert found["step_seconds"] <= before, f"{limit}: {found['step_seconds']} after {before}"
+        before = found["step_seconds"]
+
+
 def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
     cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000, **FAST), work / "plan.json"
@@ -165,7 +175,8 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_small_budget, check_small_budget_of_auto, check_searchers, check_equal_is_best, check_memory, check_training):
+        for check in (check_against_equal, check_small_budget, check_small_budget_of_auto, check_tables_that_a_budget_cuts,
+                      check_searchers, check_equal_is_best, check_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)
 
