@@ -17,6 +17,10 @@
 static const char *const schedules[SCHEDULE_KINDS] = {
     [SCHEDULE_GPIPE] = "GPipe", [SCHEDULE_1F1B] = "1F1B", [SCHEDULE_INTERLEAVED] = "Interleaved1F1B"};
 
+const char *export_torch_schedule(ScheduleKind kind) {
+    return schedules[kind];
+}
+
 /* One placement for each axis of the mesh. */
 static AmStatus placements_to_json(json_t **placements, const Mesh *mesh, SbpState state,
                                    const IrInstruction *instruction, AmError *error) {

@@ -6,6 +6,7 @@
  */
 #include "planners/export/export_torchtitan.h"
 
+#include "planners/export/export_dtensor.h"
 #include "planners/export/trainer_plan.h"
 
 #define VERSION "0.2.2"
@@ -42,14 +43,11 @@ static json_t *modules_of_parts(const TrainerPlan *degrees) {
     return parts;
 }
 
-static const char *schedule_of(ScheduleKind kind) {
-    return kind == SCHEDULE_GPIPE ? "GPipe" : kind == SCHEDULE_INTERLEAVED ? "Interleaved1F1B" : "1F1B";
-}
-
 static void set_pipeline(json_t *fields, const TrainerPlan *degrees) {
     set_number(fields, "pipeline_parallel_degree", degrees->stages);
     if (degrees->stages == 1) return;
-    json_object_set_new(fields, "pipeline_parallel_schedule", json_string(schedule_of(degrees->schedule)));
+    json_object_set_new(fields, "pipeline_parallel_schedule",
+                        json_string(export_torch_schedule(degrees->schedule)));
     set_number(fields, "num_pp_microbatches", degrees->micro_batches);
     json_object_set_new(fields, "module_fqns_per_model_part", modules_of_parts(degrees));
 }

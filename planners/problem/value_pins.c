@@ -71,17 +71,11 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
                    pin_place(label, pin), pin->pattern);
 }
 
-static bool is_same(SbpState a, SbpState b) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (a.axis[axis] != b.axis[axis]) return false;
-    return true;
-}
-
 static AmStatus note_value(ValueFinder *self, const PropagationPin *pin, int32_t i, SbpState state,
                            AmError *error) {
     const PropagationPin *before = self->pinned[i];
     char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
-    if (before && !is_same(self->states[i], state))
+    if (before && !sbp_equal(self->states[i], state))
         return am_fail(error, pin_error(before), pin_file(before),
                        "%s and %s contradict each other: %s has one sharding", pin_place(first, before),
                        pin_label(second, pin), name_of(self->context, i));
