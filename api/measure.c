@@ -9,6 +9,7 @@
 #include "base/system/stop.h"
 #include "cost/cluster/host_cluster.h"
 #include "executor/run/separate_run.h"
+#include "propagation/assign/storage.h"
 
 /* A run warms up for a step and then takes steps until it has this many, or the least within this time. */
 enum { LEAST_STEPS = 3, MOST_STEPS = 100 };
@@ -39,7 +40,7 @@ static AmStatus list_candidates(MeasuredRun **rows, int32_t *count, const Measur
             all[(*count)++].candidate = *candidate;
     }
     for (int32_t k = 0; k < *count; k++) {
-        all[k].strategy = strategy_of(all[k].candidate.plan);
+        all[k].features = plan_features_of(all[k].candidate.plan);
         all[k].measured_seconds = NAN;
     }
     *rows = all;
@@ -98,14 +99,14 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
         memmove(&self->runs[self->count + 1], &self->runs[self->count],
                 sizeof row * (size_t)(next - self->count));
         correction_weights(weights, &correction, NULL);
-        row.corrected_seconds = row.candidate.seconds * exp(correction_of(weights, &row.strategy));
+        row.corrected_seconds = row.candidate.seconds * exp(correction_of(weights, &row.features));
         AmStatus status = run_plan(&row, call, error);
         self->runs[self->count] = row;
         if (status == AM_INTERRUPTED) break;
         TRY(status);
         int32_t done = self->count++;
         if (row.failure) continue;
-        correction_add(&correction, &row.strategy, row.candidate.seconds, row.measured_seconds);
+        correction_add(&correction, &row.features, row.candidate.seconds, row.measured_seconds);
         if (self->chosen < 0 || row.measured_seconds < self->runs[self->chosen].measured_seconds)
             self->chosen = done;
     }
@@ -123,8 +124,13 @@ static void append_mesh(Text *text, const Mesh *mesh) {
 }
 
 /* ZeRO's level, the highest of all stages. */
-static int32_t zero_level(const Strategy *strategy) {
-    return (int32_t)lround(3 * strategy->numbers[STRATEGY_STORAGE]);
+static int32_t zero_level(const Plan *plan) {
+    int32_t most = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        int32_t level = storage_zero_level(&plan->stages[s]);
+        if (level > most) most = level;
+    }
+    return most;
 }
 
 /* Appends "data=4,model=1, ZeRO 3, 2 micro-batches" or "3 stages, 4 micro-batches, 1f1b". */
@@ -132,7 +138,7 @@ static void append_form(Text *text, const MeasuredRun *run) {
     const Plan *plan = run->candidate.plan;
     if (plan->stage_count == 1) append_mesh(text, &plan->stages[0].mesh);
     else text_append(text, "%d stages", plan->stage_count);
-    if (zero_level(&run->strategy) > 0) text_append(text, ", ZeRO %d", zero_level(&run->strategy));
+    if (zero_level(plan) > 0) text_append(text, ", ZeRO %d", zero_level(plan));
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
 }
@@ -178,7 +184,7 @@ json_t *measurements_to_json(const PlanMeasurements *self, bool has_steps) {
             part_of(&run->candidate), "predicted_seconds", run->candidate.seconds, "corrected_seconds",
             run->corrected_seconds, "measured_seconds",
             run->failure ? json_null() : json_real(run->measured_seconds), "steps", run->steps, "chosen",
-            k == self->chosen, "strategy", numbers_to_json(run->strategy.numbers, STRATEGY_NUMBERS));
+            k == self->chosen, "strategy", numbers_to_json(run->features.numbers, PLAN_FEATURES));
         if (row && run->failure) json_object_set_new(row, "reason", json_string(run->failure));
         if (row && has_steps)
             json_object_set_new(row, "step_seconds", numbers_to_json(run->step_seconds, run->steps));

@@ -8,7 +8,7 @@
 /* The run of a plan. */
 typedef struct MeasuredRun {
     PlanCandidate candidate;
-    Strategy strategy;
+    PlanFeatures features;
     double corrected_seconds;   /* the prediction with the errors of the runs before it */
     double measured_seconds;    /* the shortest step after the first; NAN: the run failed */
     const double *step_seconds; /* [steps] of the steps after the first */

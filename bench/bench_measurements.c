@@ -4,7 +4,7 @@
  *   bench_measurements SEEDS < table
  *
  * A line of the table is a run: group, fold, true seconds (0: out of memory), predicted seconds (0: no
- * prediction), whether it fits by the prediction, strategy, STRATEGY_NUMBERS numbers, a number of samples,
+ * prediction), whether it fits by the prediction, strategy, PLAN_FEATURES features, a number of samples,
  * and for each sample the seconds of a measurement and of a short one. Runs of a group differ in strategy
  * alone. One measurement reveals a sample of one run, drawn by the seed; without samples, the true seconds.
  * The regret after k measurements is the true time of the run that was measured fastest, over the fastest of
@@ -27,11 +27,11 @@
 #include "planners/rl/trained_agent.h"
 
 enum { MOST_RUNS = 4096, MOST_GROUPS = 512, MOST_SAMPLES = 8, STEPS = 20, HORIZON = 5 };
-enum { ROW = STRATEGY_NUMBERS + 9, EPISODES = 400, UPDATES = 4, SHORT_COST = 3 /* of them: a measurement */ };
+enum { ROW = PLAN_FEATURES + 9, EPISODES = 400, UPDATES = 4, SHORT_COST = 3 /* of them: a measurement */ };
 
 typedef struct Run {
     double measured, predicted;
-    Strategy strategy;
+    PlanFeatures features;
     int32_t fits, strategy_number, sample_count;
     double samples[MOST_SAMPLES], short_samples[MOST_SAMPLES];
 } Run;
@@ -123,7 +123,7 @@ static Measuring begin_measuring(const Bench *bench, const Group *group, uint64_
 static void add_measurements(Correction *correction, const Measuring *self) {
     for (int32_t k = 0; k < self->group->count; k++)
         if (self->is_measured[k] && self->observed[k] > 0 && self->runs[k].predicted > 0)
-            correction_add(correction, &self->runs[k].strategy, self->runs[k].predicted, self->observed[k]);
+            correction_add(correction, &self->runs[k].features, self->runs[k].predicted, self->observed[k]);
 }
 
 /* The logarithm of predicted seconds; runs that do not fit come after all others. */
@@ -149,8 +149,8 @@ static double neighbour_score(const Bench *bench, const Measuring *self, int32_t
 
 static double distance(const Run *a, const Run *b) {
     double square = 0;
-    for (int32_t k = 0; k < STRATEGY_NUMBERS; k++) {
-        double difference = a->strategy.numbers[k] - b->strategy.numbers[k];
+    for (int32_t k = 0; k < PLAN_FEATURES; k++) {
+        double difference = a->features.numbers[k] - b->features.numbers[k];
         square += difference * difference;
     }
     return square;
@@ -210,20 +210,20 @@ static void fill_rows(float (*rows)[ROW], const Bench *bench, const Measuring *s
         double score = prior_score(&self->runs[k]);
         if (self->is_measured[k] || !self->runs[k].fits) continue;
         least = fmin(least, score);
-        least_corrected = fmin(least_corrected, score + correction_of(weights, &self->runs[k].strategy));
+        least_corrected = fmin(least_corrected, score + correction_of(weights, &self->runs[k].features));
     }
     for (int32_t k = 0; k < self->group->count; k++) {
         const Run *run = &self->runs[k];
         double score = run->predicted > 0 ? log(run->predicted) : 0, near = 0, near_oom = 0;
-        double corrected = score + correction_of(weights, &run->strategy);
+        double corrected = score + correction_of(weights, &run->features);
         float *row = rows[k];
         for (int32_t j = 0; j < self->group->count; j++) {
             double weight = self->is_measured[j] ? exp(-distance(run, &self->runs[j])) : 0;
             near += weight;
             if (!(self->observed[j] > 0)) near_oom += weight;
         }
-        for (int32_t f = 0; f < STRATEGY_NUMBERS; f++) row[f] = (float)run->strategy.numbers[f];
-        row += STRATEGY_NUMBERS;
+        for (int32_t f = 0; f < PLAN_FEATURES; f++) row[f] = (float)run->features.numbers[f];
+        row += PLAN_FEATURES;
         row[0] = (float)limited(isinf(least) ? 0 : score - least);
         row[1] = (float)limited(isinf(least_corrected) ? 0 : corrected - least_corrected);
         row[2] = (float)(isinf(self->best) ? 0 : limited(corrected - log(self->best)));
@@ -332,7 +332,7 @@ static Correction fit_prior(const Bench *bench, int32_t fold) {
             const Run *run = &bench->runs[bench->groups[g].first + r];
             if (!(run->measured > 0 && run->predicted > 0)) continue;
             double error = log(run->measured / run->predicted);
-            correction_add(&fit, &run->strategy, run->predicted, run->measured);
+            correction_add(&fit, &run->features, run->predicted, run->measured);
             squares += error * error;
             count++;
         }
@@ -357,7 +357,7 @@ static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant
         correction_weights(weights, &fit, by == BY_REFIT ? random : NULL);
     }
     for (int32_t k = 0; k < measuring->group->count; k++) {
-        scores[k] = prior_score(&measuring->runs[k]) + correction_of(weights, &measuring->runs[k].strategy);
+        scores[k] = prior_score(&measuring->runs[k]) + correction_of(weights, &measuring->runs[k].features);
         if (by == BY_NEIGHBOURS) scores[k] = neighbour_score(bench, measuring, k);
     }
     if (by == BY_PROCESS) process_scores(scores, bench, measuring);
@@ -415,8 +415,8 @@ static void read_table(Bench *bench) {
         }
         if (scanf("%lf %lf %d %d", &run->measured, &run->predicted, &run->fits, &run->strategy_number) != 4)
             break;
-        for (int32_t k = 0; k < STRATEGY_NUMBERS; k++)
-            if (scanf("%lf", &run->strategy.numbers[k]) != 1) return;
+        for (int32_t k = 0; k < PLAN_FEATURES; k++)
+            if (scanf("%lf", &run->features.numbers[k]) != 1) return;
         if (scanf("%d", &run->sample_count) != 1 || run->sample_count > MOST_SAMPLES) return;
         for (int32_t k = 0; k < run->sample_count; k++)
             if (scanf("%lf %lf", &run->samples[k], &run->short_samples[k]) != 2) return;

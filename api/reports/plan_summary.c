@@ -7,6 +7,7 @@
 #include "api/reports/reports.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/automap_paper/paper_search.h"
+#include "propagation/assign/storage.h"
 
 /* The plan with its cluster, while it is printed. */
 typedef struct Summary {
@@ -134,19 +135,6 @@ static void print_devices(Text *text, const PlanStage *stage) {
     }
 }
 
-/* Returns ZeRO's level, the highest of all axes: 1 shards the optimizer, 2 gradients too, 3 weights too. */
-static int32_t zero_level(const PlanStage *stage) {
-    static const int32_t levels[PLAN_ENTRY_KINDS] = {
-        [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
-    PlanEntryKind most = PLAN_COMPUTE;
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            PlanEntryKind kind = stage->lists[axis].entries[e].kind;
-            if (kind != PLAN_COMPUTE && (most == PLAN_COMPUTE || kind < most)) most = kind;
-        }
-    return levels[most];
-}
-
 /* One row for each stage of several. */
 static void print_stages(Text *text, const Summary *self) {
     const Plan *plan = self->plan->plan;
@@ -162,7 +150,7 @@ static void print_stages(Text *text, const Summary *self) {
         print_devices(&rows, stage);
         text_append_string(&rows, "\t");
         print_mesh(&rows, &stage->mesh);
-        text_append(&rows, "\t%d\t", zero_level(stage));
+        text_append(&rows, "\t%d\t", storage_zero_level(stage));
         text_append_bytes_size(&rows, (double)fullest_device(self, s).needed_bytes);
         text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
     }

@@ -7,6 +7,7 @@
 
 #include "planners/explain/explain_parts.h"
 #include "planners/explain/layer_names.h"
+#include "propagation/assign/storage.h"
 
 /* As many names of weights are written out. */
 enum { MOST_NAMES = 6 };
@@ -48,14 +49,6 @@ static const char *mesh_text(Arena *arena, const Mesh *mesh) {
         text =
             arena_format(arena, "%s%s%s=%d", text, k > 0 ? " " : "", mesh->axes[k].name, mesh->axes[k].size);
     return text ? text : "";
-}
-
-/* ZeRO shards optimizer state, then gradients too, then weights too. */
-static int32_t zero_level(const PlanStage *stage) {
-    bool has[PLAN_ENTRY_KINDS] = {false};
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) has[stage->lists[axis].entries[e].kind] = true;
-    return has[PLAN_WEIGHTS] ? 3 : has[PLAN_GRADIENTS] ? 2 : has[PLAN_OPTIMIZER] ? 1 : 0;
 }
 
 /* The first and the last forward operators of the stage that compute anything. */
@@ -127,7 +120,7 @@ AmStatus explain_stages(Explainer *self) {
         stage->first_rank = self->ranks.first_rank[s];
         stage->device_count = plan->stages[s].mesh.device_count;
         stage->mesh = mesh_text(self->arena, &plan->stages[s].mesh);
-        stage->zero_level = zero_level(&plan->stages[s]);
+        stage->zero_level = storage_zero_level(&plan->stages[s]);
         add_devices(self, stage);
         name_operators(self, &plan->stages[s], stage);
         TRY(name_weights(self, s, stage));

@@ -12,6 +12,7 @@
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/layer_path.h"
 #include "planners/targets/target_checks.h"
+#include "propagation/assign/storage.h"
 
 /* The end of a message; its argument is the target's name. */
 #define REMEDY "search --for %s finds plans that can be exported"
@@ -155,34 +156,27 @@ static AmStatus check_lists(Reader *self, const Cluster *cluster) {
     return status;
 }
 
-/* The level of ZeRO of the storage of one kind. */
-static int32_t level_of_kind(PlanEntryKind kind) {
-    return kind == PLAN_WEIGHTS ? 3 : kind == PLAN_GRADIENTS ? 2 : kind == PLAN_OPTIMIZER ? 1 : 0;
-}
-
-/* The level of ZeRO of a stage; storage in shards over another axis than that of the batch is refused. */
-static AmStatus find_zero_level(const Reader *self, int32_t s, int32_t *level) {
+/* Refuses storage in shards over another axis than that of the batch. */
+static AmStatus check_storage_axes(const Reader *self, int32_t s) {
     const PlanStage *stage = &self->plan->stages[s];
-    *level = 0;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            const PlanEntry *entry = &stage->lists[axis].entries[e];
-            int32_t of_kind = level_of_kind(entry->kind);
-            if (of_kind > *level) *level = of_kind;
-            if (of_kind > 0 && axis != self->axes[DATA])
+        for (int32_t e = 0; e < stage->lists[axis].count && axis != self->axes[DATA]; e++) {
+            PlanEntryKind kind = stage->lists[axis].entries[e].kind;
+            if (kind != PLAN_COMPUTE)
                 return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                                "%s has ZeRO over the batch's devices, and the plan has %s of stage %d in "
                                "shards over axis %s; " REMEDY,
-                               self->row->trainer, plan_entry_kind_name(entry->kind), s,
-                               stage->mesh.axes[axis].name, self->row->name);
+                               self->row->trainer, plan_entry_kind_name(kind), s, stage->mesh.axes[axis].name,
+                               self->row->name);
         }
     return AM_OK;
 }
 
 /* Accepts one of the trainer's levels of ZeRO, the same on all stages. */
 static AmStatus check_storage(Reader *self) {
-    for (int32_t s = 0, level; s < self->plan->stage_count; s++) {
-        TRY(find_zero_level(self, s, &level));
+    for (int32_t s = 0; s < self->plan->stage_count; s++) {
+        int32_t level = storage_zero_level(&self->plan->stages[s]);
+        TRY(check_storage_axes(self, s));
         if (!(self->row->zero_levels >> level & 1))
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                            "%s has no ZeRO %d, which stage %d of the plan has; " REMEDY, self->row->trainer,

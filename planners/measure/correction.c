@@ -4,24 +4,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "propagation/assign/storage.h"
+
 static double half_log2(double value) {
     return log2(fmax(value, 1)) / 2;
 }
 
-/* 0 to 3: the most that an axis of a stage stores in shards, as the stages of ZeRO. */
-static double storage_of(const PlanStage *stage) {
-    static const double kinds[PLAN_ENTRY_KINDS] = {
-        [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
-    double most = 0;
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t k = 0; k < stage->lists[axis].count; k++)
-            most = fmax(most, kinds[stage->lists[axis].entries[k].kind]);
-    return most;
-}
-
-Strategy strategy_of(const Plan *plan) {
+PlanFeatures plan_features_of(const Plan *plan) {
     const PlanStage *first = &plan->stages[0];
-    double compute = 0, communication = 0, idle = 0, storage = 0;
+    double compute = 0, communication = 0, idle = 0, level = 0;
     bool recomputes = false, has_overrides = false;
     for (int32_t d = 0; d < plan->device_count; d++) {
         compute += plan->predicted[d].compute_seconds;
@@ -29,15 +20,15 @@ Strategy strategy_of(const Plan *plan) {
         idle += plan->predicted[d].idle_seconds;
     }
     for (int32_t s = 0; s < plan->stage_count; s++) {
-        storage = fmax(storage, storage_of(&plan->stages[s]));
+        level = fmax(level, storage_zero_level(&plan->stages[s]));
         recomputes = recomputes || plan->stages[s].recompute.range_count > 0;
         has_overrides = has_overrides || plan->stages[s].override_count > 0;
     }
     double all = fmax(compute + communication + idle, 1e-30);
-    return (Strategy){{half_log2(first->mesh.axis_count > 0 ? first->mesh.axes[0].size : 1),
-                       half_log2(first->mesh.axis_count > 1 ? first->mesh.axes[1].size : 1),
-                       half_log2(plan->stage_count), half_log2(plan->micro_batches), communication / all,
-                       idle / all, storage / 3, recomputes, has_overrides, first->keeps_gathered_weights}};
+    return (PlanFeatures){{half_log2(first->mesh.axis_count > 0 ? first->mesh.axes[0].size : 1),
+                           half_log2(first->mesh.axis_count > 1 ? first->mesh.axes[1].size : 1),
+                           half_log2(plan->stage_count), half_log2(plan->micro_batches), communication / all,
+                           idle / all, level / 3, recomputes, has_overrides, first->keeps_gathered_weights}};
 }
 
 /* ---- linear algebra ---- */
@@ -67,23 +58,23 @@ void cholesky_solve_upper(int32_t size, const double *factor, double *x) {
 
 /* ---- the correction ---- */
 
-static double term(const Strategy *strategy, int32_t k) {
-    return k < STRATEGY_NUMBERS ? strategy->numbers[k] : 1;
+static double term(const PlanFeatures *features, int32_t k) {
+    return k < PLAN_FEATURES ? features->numbers[k] : 1;
 }
 
 Correction correction_begin(void) {
     Correction correction = {.noise = 0.01};
-    for (int32_t k = 0; k < STRATEGY_NUMBERS; k++) correction.precision[k][k] = 10;
-    correction.precision[STRATEGY_NUMBERS][STRATEGY_NUMBERS] = 1;
+    for (int32_t k = 0; k < PLAN_FEATURES; k++) correction.precision[k][k] = 10;
+    correction.precision[PLAN_FEATURES][PLAN_FEATURES] = 1;
     return correction;
 }
 
-void correction_add(Correction *correction, const Strategy *strategy, double predicted, double measured) {
+void correction_add(Correction *correction, const PlanFeatures *features, double predicted, double measured) {
     double error = log(measured / predicted);
     for (int32_t i = 0; i < CORRECTION_TERMS; i++) {
-        correction->moment[i] += term(strategy, i) * error / correction->noise;
+        correction->moment[i] += term(features, i) * error / correction->noise;
         for (int32_t j = 0; j < CORRECTION_TERMS; j++)
-            correction->precision[i][j] += term(strategy, i) * term(strategy, j) / correction->noise;
+            correction->precision[i][j] += term(features, i) * term(features, j) / correction->noise;
     }
 }
 
@@ -104,8 +95,8 @@ void correction_weights(double weights[CORRECTION_TERMS], const Correction *corr
     for (int32_t k = 0; k < CORRECTION_TERMS; k++) weights[k] += noise[k];
 }
 
-double correction_of(const double weights[CORRECTION_TERMS], const Strategy *strategy) {
+double correction_of(const double weights[CORRECTION_TERMS], const PlanFeatures *features) {
     double sum = 0;
-    for (int32_t k = 0; k < CORRECTION_TERMS; k++) sum += weights[k] * term(strategy, k);
+    for (int32_t k = 0; k < CORRECTION_TERMS; k++) sum += weights[k] * term(features, k);
     return sum;
 }

@@ -1,9 +1,9 @@
 /* Corrections of the simulator by measured steps.
  *
- * The logarithm of measured over predicted seconds is modelled as a weighted sum of numbers that describe a
- * strategy, and a constant:
+ * The logarithm of measured over predicted seconds is modelled as a weighted sum of the features of a plan
+ * and a constant:
  *
- *     log(measured / predicted) = w . (strategy, 1) + noise,    w ~ N(0, 1 / precision)
+ *     log(measured / predicted) = w . (features, 1) + noise,    w ~ N(0, 1 / precision)
  *
  * Bayesian linear regression gives the mean of the weights after any number of measurements, and samples of
  * them. With no measurement the correction is 0.
@@ -16,31 +16,30 @@
 #include "base/random.h"
 #include "propagation/plan/plan.h"
 
-/* `numbers[STRATEGY_STORAGE]` is a third of ZeRO's level. */
-enum { STRATEGY_STORAGE = 6, STRATEGY_NUMBERS = 10, CORRECTION_TERMS = STRATEGY_NUMBERS + 1 };
+enum { PLAN_FEATURES = 10, CORRECTION_TERMS = PLAN_FEATURES + 1 };
 
 /* A plan as numbers of about one unit each. */
-typedef struct Strategy {
-    double numbers[STRATEGY_NUMBERS];
-} Strategy;
+typedef struct PlanFeatures {
+    double numbers[PLAN_FEATURES];
+} PlanFeatures;
 
 /* The numbers of a plan with its prediction: degrees and micro-batches as logarithms, shares of communication
  * and of idle time, storage in shards, and whether it recomputes, has overrides or unequal shards. */
-Strategy strategy_of(const Plan *plan);
+PlanFeatures plan_features_of(const Plan *plan);
 
 typedef struct Correction {
     double precision[CORRECTION_TERMS][CORRECTION_TERMS], moment[CORRECTION_TERMS];
     double noise; /* variance of the logarithm */
 } Correction;
 
-/* The correction before any measurement: weights of the strategy have the standard deviation 0.3, the
+/* The correction before any measurement: weights of features have the standard deviation 0.3, the
  * constant 1. */
 Correction correction_begin(void);
-void correction_add(Correction *correction, const Strategy *strategy, double predicted, double measured);
+void correction_add(Correction *correction, const PlanFeatures *features, double predicted, double measured);
 /* The mean weights, with noise of their distribution if `random` is not NULL. */
 void correction_weights(double weights[CORRECTION_TERMS], const Correction *correction, Random *random);
 /* The logarithm of measured over predicted seconds by the weights. */
-double correction_of(const double weights[CORRECTION_TERMS], const Strategy *strategy);
+double correction_of(const double weights[CORRECTION_TERMS], const PlanFeatures *features);
 
 /* Lower triangle of the Cholesky factor of a positive matrix of size x size numbers, in place. */
 void cholesky_factorize(int32_t size, double *matrix);

@@ -11,15 +11,24 @@ const char *plan_entry_kind_name(PlanEntryKind kind) {
     return kind_names[kind];
 }
 
-const char *reshard_place_name(ReshardPlace place) {
-    return place_names[place];
+int32_t storage_zero_level(const PlanStage *stage) {
+    static const int32_t levels[PLAN_ENTRY_KINDS] = {
+        [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
+    int32_t most = 0;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            int32_t level = levels[stage->lists[axis].entries[e].kind];
+            if (level > most) most = level;
+        }
+    return most;
 }
 
 bool storage_is_used(const PlanStage *stage) {
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++)
-            if (stage->lists[axis].entries[e].kind != PLAN_COMPUTE) return true;
-    return false;
+    return storage_zero_level(stage) > 0;
+}
+
+const char *reshard_place_name(ReshardPlace place) {
+    return place_names[place];
 }
 
 static int8_t *split_of(const Storage *self, PlanEntryKind kind, int32_t axis, int32_t parameter) {

@@ -20,6 +20,8 @@ typedef struct Storage {
     int8_t *split;
 } Storage;
 
+/* Returns ZeRO's level, the highest of all axes: 1 shards the optimizer, 2 gradients too, 3 weights too. */
+int32_t storage_zero_level(const PlanStage *stage);
 bool storage_is_used(const PlanStage *stage);
 
 /* Computes the additional splits from the states of compute entries in `assignment`. Allocates in

@@ -9,16 +9,16 @@
 
 #include "planners/measure/correction.h"
 
-static Strategy random_strategy(Random *random) {
-    Strategy strategy;
-    for (int32_t k = 0; k < STRATEGY_NUMBERS; k++) strategy.numbers[k] = random_uniform(random);
-    return strategy;
+static PlanFeatures random_features(Random *random) {
+    PlanFeatures features;
+    for (int32_t k = 0; k < PLAN_FEATURES; k++) features.numbers[k] = random_uniform(random);
+    return features;
 }
 
 /* Without measurements nothing is corrected; one of them moves the constant most. */
 static void test_first(void **state) {
     (void)state;
-    const Strategy nothing = {{0}}, stages = {.numbers = {[2] = 1}};
+    const PlanFeatures nothing = {{0}}, stages = {.numbers = {[2] = 1}};
     Correction correction = correction_begin();
     double weights[CORRECTION_TERMS];
     correction_weights(weights, &correction, NULL);
@@ -30,7 +30,7 @@ static void test_first(void **state) {
     assert_true(elsewhere > 0.8 * log(2) && elsewhere < here);
 }
 
-/* Errors that are a sum of the strategy's numbers are found from more measurements than weights. */
+/* Errors that are a sum of the features's numbers are found from more measurements than weights. */
 static void test_known_errors(void **state) {
     (void)state;
     Correction correction = correction_begin();
@@ -39,9 +39,9 @@ static void test_known_errors(void **state) {
     random_seed(&random, 1);
     for (int32_t k = 0; k < CORRECTION_TERMS; k++) truth[k] = 0.6 * random_uniform(&random) - 0.3;
     for (int32_t k = 0; k < 4000; k++) {
-        const Strategy strategy = random_strategy(&random);
+        const PlanFeatures features = random_features(&random);
         double predicted = exp(random_uniform(&random));
-        correction_add(&correction, &strategy, predicted, predicted * exp(correction_of(truth, &strategy)));
+        correction_add(&correction, &features, predicted, predicted * exp(correction_of(truth, &features)));
     }
     correction_weights(weights, &correction, NULL);
     for (int32_t k = 0; k < CORRECTION_TERMS; k++) assert_true(fabs(weights[k] - truth[k]) < 0.01);
@@ -56,13 +56,13 @@ static void test_samples(void **state) {
     double before = 0, constant = 0, after = 0, weights[CORRECTION_TERMS];
     Correction first = correction_begin(), later = correction_begin();
     for (int32_t k = 0; k < 200; k++) {
-        const Strategy strategy = random_strategy(&random);
-        correction_add(&later, &strategy, 1, 1);
+        const PlanFeatures features = random_features(&random);
+        correction_add(&later, &features, 1, 1);
     }
     for (int32_t k = 0; k < SAMPLES; k++) {
         correction_weights(weights, &first, &random);
         before += weights[0] * weights[0] / SAMPLES;
-        constant += weights[STRATEGY_NUMBERS] * weights[STRATEGY_NUMBERS] / SAMPLES;
+        constant += weights[PLAN_FEATURES] * weights[PLAN_FEATURES] / SAMPLES;
         correction_weights(weights, &later, &random);
         after += weights[0] * weights[0] / SAMPLES;
     }
