@@ -279,6 +279,18 @@ static AmStatus measure(SearchJob *job, AmError *error) {
     return AM_OK;
 }
 
+/* Finds the best plan of each target. An interrupt ends this early: the plan of the search is there. */
+static void list_targets(SearchJob *job) {
+    AmPlan *plan = job->plan;
+    for (int32_t target = 0; target < TARGET_COUNT; target++) {
+        bool is_apart = plan->whole->unfused && target_is_xla((Target)target); /* has no fused attention */
+        if (is_apart) continue;
+        if (stop_flag_is_set(job->settings.options.interrupted)) return;
+        const PlanCandidate *best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
+        if (best) plan->on[target] = best->plan;
+    }
+}
+
 static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchJob *job = work->user;
     AmPlan *plan = job->plan;
@@ -289,12 +301,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     bool is_free = options->target == TARGET_AUTOMAP;
     AmStatus status = is_free ? search_module(job, error) : search_target(job, error);
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
-    for (int32_t target = 0; target < TARGET_COUNT && status == AM_OK && is_free; target++) {
-        const PlanCandidate *best = NULL;
-        bool is_apart = plan->whole->unfused && target_is_xla((Target)target); /* has no fused attention */
-        if (!is_apart) best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
-        if (best && !plan->result.interrupted) plan->on[target] = best->plan;
-    }
+    if (status == AM_OK && is_free && !plan->result.interrupted) list_targets(job);
     if (status == AM_OK && options->measures > 0 && !plan->result.interrupted) status = measure(job, error);
     options->watch = NULL;
     return status;
