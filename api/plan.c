@@ -102,13 +102,36 @@ AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error) {
     return status;
 }
 
-static AmStatus write_for(const AmPlan *self, const char *target, const char *path, AmError *error) {
+static AmStatus parse_target(Target *target, const char *name, AmError *error) {
     int32_t chosen = 0;
-    TRY(option_parse_choice("target", target, target_name, TARGET_NAMES, &chosen, error));
-    const Plan *found = self->on[target_of_name(chosen)];
+    TRY(option_parse_choice("target", name, target_name, TARGET_NAMES, &chosen, error));
+    *target = target_of_name(chosen);
+    return AM_OK;
+}
+
+static AmStatus check_module(const PlanContext *module, const char *name, AmError *error) {
+    Target target;
+    TRY(parse_target(&target, name, error));
+    return target_check_module(target, module, error);
+}
+
+AmStatus am_module_check_target(const AmModule *module, const char *target, AmError *error) {
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(module, "module", error));
+    TRY(api_require(target, "target", error));
+    API_IN_C_LOCALE(status, check_module(module->context, target, error), error);
+    return status;
+}
+
+static AmStatus write_for(const AmPlan *self, const char *name, const char *path, AmError *error) {
+    Target target;
+    TRY(parse_target(&target, name, error));
+    const Plan *found = self->on[target];
     if (!found)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "no plan of those priced; --for %s searches for one",
-                       target_row(target_of_name(chosen))->name);
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "none of the priced plans runs there (--for %s searches for one)",
+                       target_row(target)->name);
     Plan plan = *found;
     plan.settings = self->plan->settings;
     return plan_write(&plan, self->whole, path, error);

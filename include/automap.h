@@ -213,6 +213,8 @@ typedef struct AmParameter {
 /* AM_ERROR_USAGE: there is no parameter of this number. */
 AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
                                     AmError *error);
+/* AM_ERROR_INFEASIBLE, with the reason: a target ("megatron") can run no plan of the module. */
+AM_API AmStatus am_module_check_target(const AmModule *module, const char *target, AmError *error);
 
 /* ---- clusters ---- */
 

@@ -158,19 +158,39 @@ static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error
     return AM_OK;
 }
 
-/* Writes the plans of other targets. AM_ERROR_INFEASIBLE where none was found. */
-static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
+/* Checks that the targets can run plans of the module, before the search. */
+static AmStatus check_also_module(const Cli *cli, const AmModule *module, AmError *error) {
     const char *const *texts;
     char name[32];
     int32_t count = cli_texts(cli, "--also", &texts);
     for (int32_t k = 0; k < count; k++) {
-        const char *file = find_target(texts[k], name, error);
-        if (!file) return AM_ERROR_USAGE;
-        AmStatus status = am_plan_write_for(self->plan, name, file, error);
-        if (status == AM_ERROR_INFEASIBLE && error) am_error_prefix(error, "--also %s: ", texts[k]);
+        if (!find_target(texts[k], name, error)) return AM_ERROR_USAGE;
+        AmStatus status = am_module_check_target(module, name, error);
+        if (status != AM_OK && error) am_error_prefix(error, "--also %s: ", texts[k]);
         TRY(status);
     }
     return AM_OK;
+}
+
+/* Writes the plans of other targets. Where targets have none, the others are written all the same:
+ * AM_ERROR_INFEASIBLE then names the first one, and the files that exist. */
+static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
+    const char *const *texts;
+    char name[32];
+    AmStatus result = AM_OK;
+    int32_t count = cli_texts(cli, "--also", &texts);
+    for (int32_t k = 0; k < count; k++) {
+        AmError refusal = {0};
+        const char *file = find_target(texts[k], name, &refusal);
+        AmStatus status = !file ? refusal.code : am_plan_write_for(self->plan, name, file, &refusal);
+        bool is_first = result == AM_OK, is_lack = status == AM_ERROR_INFEASIBLE;
+        if (status == AM_OK || (is_lack && !is_first)) continue;
+        *error = refusal;
+        if (!is_lack) return status;
+        am_error_prefix(error, "the plan is in %s, but --also %s: ", self->plan_file, texts[k]);
+        result = status;
+    }
+    return result;
 }
 
 /* ---- the command ---- */
@@ -202,6 +222,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     double started = clock_seconds();
     TRY(cli_open_cluster(cli, &self->cluster, cluster, NULL, error));
     TRY(cli_read_module(cli, 0, &self->module, error));
+    TRY(check_also_module(cli, self->module, error));
     self->import_seconds = clock_seconds() - started;
     const AmCallbacks callbacks = {.size = sizeof callbacks,
                                    .user = self,
@@ -217,11 +238,17 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (!self->plan) return status;
     if (error) *error = (AmError){0}; /* an interrupted search has a plan */
     TRY(am_plan_write(self->plan, self->plan_file, error));
-    TRY(write_also(cli, self, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
-    TRY(report(cli, self, error));
+    AmError lack = {0};
+    AmStatus also = write_also(cli, self, &lack);
+    if (also == AM_OK || also == AM_ERROR_INFEASIBLE) TRY(report(cli, self, error));
+    if (also != AM_OK && status == AM_OK) {
+        if (error) *error = lack;
+        return also;
+    }
     if (status == AM_INTERRUPTED)
-        cli_note(cli, "interrupted; the best plan so far is in %s", self->plan_file);
+        cli_note(cli, "interrupted; the best plan so far is in %s%s", self->plan_file,
+                 also == AM_OK ? "" : ", plans of --also are missing");
     return status;
 }
 

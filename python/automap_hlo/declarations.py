@@ -319,6 +319,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_module_warning_count": (c_int32, [_module]),
     "am_module_warning": (c_char_p, [_module, c_int32]),
     "am_module_parameter": (c_int, [_module, c_int32, POINTER(AmParameter), _error]),
+    "am_module_check_target": (c_int, [_module, c_char_p, _error]),
     "am_cluster_read": (c_int, [POINTER(_cluster), c_char_p, _error]),
     "am_cluster_parse": (c_int, [POINTER(_cluster), c_void_p, c_size_t, c_char_p, _error]),
     "am_cluster_open": (c_int, [POINTER(_cluster), c_char_p, _options, _callbacks, _error]),

@@ -163,6 +163,9 @@ static void test_plan_summary(void **state) {
     assert_non_null(strstr(text, "\"baselines\":{\"data_parallel\":"));
     am_free(text);
     assert_int_equal(am_plan_write_for(plan, "nobody", "x.json", &error), AM_ERROR_USAGE);
+    assert_int_equal(am_module_check_target(module, "nobody", &error), AM_ERROR_USAGE);
+    assert_int_equal(am_module_check_target(module, "jax", &error), AM_OK);
+    assert_int_equal(am_module_check_target(module, "megatron", &error), AM_ERROR_INFEASIBLE);
     /* A plan from a file has no baselines. */
     assert_int_equal(am_plan_to_json(plan, &json, &bytes, &error), AM_OK);
     assert_int_equal(am_plan_parse(&copy, module, json, bytes, NULL, &error), AM_OK);

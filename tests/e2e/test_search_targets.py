@@ -112,6 +112,21 @@ def check_also(folder):
         succeed("export", file, model, "--format", target, "-o", folder / "exported")
 
 
+def check_also_refused(folder):
+    """A target that cannot hold the module is refused before the search; one without a plan keeps the others."""
+    plan, jax, other = folder / "result.json", folder / "also_jax.json", folder / "other.json"
+    also = ["--also", f"megatron={other}", "--also", f"jax={jax}", "-o", plan]
+    done = automap("search", module("mlp_tiny"), "--cluster", "nominal:2", *BUDGET, *also)
+    assert done.returncode == 4 and not plan.exists() and not done.stdout, done
+    assert f"--also megatron={other}: " in done.stderr and "trains transformers" in done.stderr, done.stderr
+    words = ["search", module("gpt2_tiny"), "--cluster", "nominal:2", "--baseline", "zero3"]
+    done = automap(*words, "--json", *also)
+    assert done.returncode == 4 and jax.exists() and not other.exists(), done
+    assert json.loads(done.stdout)["plan_file"] == str(plan) and plan.exists()
+    message = json.loads(done.stderr)["error"]["message"]
+    assert message.startswith(f"the plan is in {plan}, but --also megatron={other}: none of the priced"), message
+
+
 def main():
     need_program()
     with tempfile.TemporaryDirectory() as name:
@@ -121,6 +136,7 @@ def main():
         check_layers(folder)
         check_random(folder)
         check_also(folder)
+        check_also_refused(folder)
     return 0
 
 
