@@ -6,6 +6,9 @@
  */
 #include "executor/program/executable.h"
 
+#include <stdio.h>
+
+#include "base/text.h"
 #include "executor/program/control_flow.h"
 #include "executor/program/stream.h"
 
@@ -201,10 +204,28 @@ AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmErr
     return overlap_find_waits(self->steps, program->step_count, &self->last_wait, error);
 }
 
+/* Appends to an error the parts of an allocation: "...; 31 MB of values, 2 MB of scratch memory". */
+static void append_parts(AmError *error, int64_t values, int64_t scratch) {
+    Text text = {0};
+    if (!error) return;
+    text_append(&text, "%s; ", error->text);
+    text_append_bytes_size(&text, (double)values);
+    text_append_string(&text, " of values, ");
+    text_append_bytes_size(&text, (double)scratch);
+    text_append_string(&text, " of scratch memory");
+    if (!text.failed) snprintf(error->text, sizeof error->text, "%s", text.data);
+    text_free(&text);
+}
+
 AmStatus executable_allocate(Executable *self, char **memory, AmError *error) {
     int64_t values = kernel_align(self->program->allocation_bytes);
     int64_t scratch = kernel_align(self->scratch_bytes), for_comm = kernel_align(self->comm_scratch_bytes);
-    TRY(self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error));
+    AmStatus status =
+        self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error);
+    if (status != AM_OK) {
+        append_parts(error, values, scratch + for_comm);
+        return status;
+    }
     ExecutableMemory parts = {
         .values = *memory, .scratch = *memory + values, .comm_scratch = *memory + values + scratch};
     return executable_bind(self, &parts, error);

@@ -176,6 +176,7 @@ static void test_a_model_that_does_not_fit(void **state) {
     unlink(path);
     assert_int_equal(run_module(context, &options, &arena, &report, &error), AM_ERROR_RUNTIME);
     assert_non_null(strstr(error.text, "out of memory on GPU 0"));
+    assert_non_null(strstr(error.text, "; 550 GB of values, 0 B of scratch memory"));
     assert_null(strchr(error.text, '\n'));
     arena_free(&arena);
     plan_context_free(context);
