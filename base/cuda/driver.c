@@ -31,13 +31,21 @@ AmStatus cuda_check(CUresult result, const char *what, AmError *error) {
                    words ? words : "an error unknown to the driver", name ? name : "unnamed");
 }
 
+/* The version alone: an older driver lacks functions of the whole table. */
+static CUresult (*get_version)(int *version);
+static const CudaSymbol version_symbols[] = {{"cuDriverGetVersion", (void *)&get_version}};
+static CudaLibrary version_library = {
+    .title = "the NVIDIA driver", .names = names, .symbols = version_symbols, .symbol_count = 1};
+
 /* Machine code and renamed functions are bound to the major version alone. */
 static AmStatus check_version(AmError *error) {
+    TRY(cuda_library_open(&version_library, error));
     int32_t version = cuda_driver_version(), needed = CUDA_VERSION / 1000;
     if (version / 1000 >= needed) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "the NVIDIA driver is too old: it serves CUDA %d.%d, and CUDA %d.0 is needed",
-                   version / 1000, version % 1000 / 10, needed);
+                   "the NVIDIA driver is too old: it serves CUDA %d.%d, and this build needs CUDA %d.0: "
+                   "install a newer driver, or build automap with CUDA %d",
+                   version / 1000, version % 1000 / 10, needed, version / 1000);
 }
 
 /* Loads modules at once if ranks of NCCL may share a card. A collective of one rank
@@ -51,15 +59,24 @@ static void load_modules_at_once(void) {
     if (shared && strcmp(shared, "1") == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
+static AmStatus fail_without_device(AmError *error) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible
+               ? am_fail(error, AM_ERROR_RUNTIME, "",
+                         "there is no GPU: the NVIDIA driver finds no device (CUDA_VISIBLE_DEVICES is '%s')",
+                         visible)
+               : am_fail(error, AM_ERROR_RUNTIME, "", "there is no GPU: the NVIDIA driver finds no device");
+}
+
 static AmStatus open_driver(AmError *error) {
-    TRY(cuda_library_open(&library, error));
     TRY(check_version(error));
+    TRY(cuda_library_open(&library, error));
     load_modules_at_once();
     CUresult result = cuda.cuInit(0);
     int count = 0;
     if (result == CUDA_SUCCESS) result = cuda.cuDeviceGetCount(&count);
     if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
-        return am_fail(error, AM_ERROR_RUNTIME, "", "there is no GPU: the NVIDIA driver finds no device");
+        return fail_without_device(error);
     return cuda_check(result, "starting the NVIDIA driver", error);
 }
 
@@ -74,8 +91,8 @@ AmStatus cuda_driver_open(AmError *error) {
 
 int32_t cuda_driver_version(void) {
     int version = 0;
-    if (cuda_library_open(&library, NULL) != AM_OK) return 0;
-    return cuda.cuDriverGetVersion(&version) == CUDA_SUCCESS ? version : 0;
+    if (cuda_library_open(&version_library, NULL) != AM_OK) return 0;
+    return get_version(&version) == CUDA_SUCCESS ? version : 0;
 }
 
 int32_t cuda_device_count(void) {

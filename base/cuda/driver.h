@@ -17,7 +17,6 @@
 
 #define CUDA_FUNCTIONS(X)        \
     X(cuInit)                    \
-    X(cuDriverGetVersion)        \
     X(cuGetErrorName)            \
     X(cuGetErrorString)          \
     X(cuDeviceGetCount)          \

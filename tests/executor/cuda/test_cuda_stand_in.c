@@ -362,6 +362,7 @@ static void test_unusable_driver(void **state) {
     (void)state;
     static const char *const cases[][3] = {
         {"STAND_IN_VERSION", "11040", "the NVIDIA driver is too old: it serves CUDA 11.4"},
+        {"STAND_IN_VERSION", "11040", "install a newer driver, or build automap with CUDA 11"},
         {"STAND_IN_DEVICES", "0", "there is no GPU: the NVIDIA driver finds no device"},
         {"STAND_IN_FAIL", "cuInit=100", "there is no GPU"},
         {"STAND_IN_FAIL", "cuInit=3", "starting the NVIDIA driver: initialization error"},
