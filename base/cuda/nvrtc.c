@@ -186,14 +186,19 @@ static const char *kernel_at_line(const char *unit, int64_t number, int32_t *len
     return kernel;
 }
 
-/* Fails with one line: "kernel reduce_1f... does not compile: ...: automap.cu(12): error: ...". */
+/* Fails with one line: "kernel reduce_1f... does not compile: ...: automap.cu(12): error: ...". An error that
+ * is of no kernel, such as a missing part of NVRTC, has no name, and may have no log. */
 static AmStatus fail_compilation(const char *unit, const char *log, nvrtcResult result, AmError *error) {
-    const char *line = line_of_error(log), *place = strchr(line, '(');
-    int32_t length;
+    const char *line = line_of_error(log), *place = strchr(line, '('),
+               *reason = nvrtc.nvrtcGetErrorString(result);
+    int32_t length, line_length = (int32_t)strcspn(line, "\n");
     const char *kernel = kernel_at_line(unit, place ? strtoll(place + 1, NULL, 10) : 0, &length);
-    return am_fail(error, status_of(result), "", "kernel %.*s does not compile: %s: %.*s",
-                   length > 0 ? length : 1, length > 0 ? kernel : "?", nvrtc.nvrtcGetErrorString(result),
-                   (int)strcspn(line, "\n"), line);
+    const char *separator = line_length > 0 ? ": " : "";
+    if (length == 0)
+        return am_fail(error, status_of(result), "", "NVRTC compiles no kernels: %s%s%.*s", reason, separator,
+                       line_length, line);
+    return am_fail(error, status_of(result), "", "kernel %.*s does not compile: %s%s%.*s", length, kernel,
+                   reason, separator, line_length, line);
 }
 
 static AmStatus compile(CudaImage *image, Arena *arena, const char *unit, nvrtcProgram program,

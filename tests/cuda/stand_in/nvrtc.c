@@ -35,6 +35,7 @@ EXPORT nvrtcResult nvrtcVersion(int *major, int *minor) {
 }
 
 EXPORT const char *nvrtcGetErrorString(nvrtcResult result) {
+    if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) return "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE";
     return result == NVRTC_SUCCESS ? "NVRTC_SUCCESS" : "NVRTC_ERROR_COMPILATION";
 }
 
