@@ -78,7 +78,7 @@ pack() {
   source=$(cd "$here/.." && pwd)
   mkdir -p "$target"
   target=$(cd "$target" && pwd)
-  if [[ $target/ == $source/* ]]; then
+  if [[ $target/ == $source/* ]] && git -C "$source" rev-parse 2>/dev/null; then
     git -C "$source" check-ignore -q "$target/" || fail "$target lies in the source folder and is not ignored by git"
   fi
   tree=$(mktemp -d)
@@ -104,7 +104,7 @@ pack() {
   [ "$bytes" -le "$limit_bytes" ] || fail "more than 60 MB"
 }
 
-# Folders of CUDA's libraries: the toolkit's, and those that come as Python packages.
+# Folders of CUDA's libraries: the toolkit's, and those that come as packages of Python or Conda.
 cuda_folders() {
   local nvcc
   nvcc=$(command -v nvcc || true)
@@ -114,23 +114,45 @@ cuda_folders() {
   "$python" -c '
 import glob, site, sys
 for folder in dict.fromkeys([*sys.path, *site.getsitepackages(), site.getusersitepackages()]):
-    print(*sorted(glob.glob(f"{folder}/nvidia/*/lib")), sep="\n")' 2>/dev/null | grep . || true
+    print(*sorted(glob.glob(f"{folder}/nvidia/*/lib")), sep="\n")
+if glob.glob(f"{sys.prefix}/lib/libnvrtc.so.*"):
+    print(f"{sys.prefix}/lib")' 2>/dev/null | grep . || true
 }
 
-# Starts the driver. Prints the folder that has to be added for it, if the loader does not find it by itself.
+# Starts the driver, which has to serve at least CUDA $1. Prints the folder that has to come first for it, if the
+# loader does not find it by itself. Without a driver that starts, prints what each one answered.
 find_card() {
   "$python" -c '
-import ctypes, sys
+import ctypes, os, sys
+wanted, answers = int(sys.argv[1] or 0), {}
 for folder in ("", "/usr/local/nvidia/lib64/", "/usr/local/nvidia/lib/", "/usr/lib/wsl/lib/", "/usr/lib/x86_64-linux-gnu/",
                "/usr/lib64/", "/usr/local/cuda/compat/"):
+    path, version = folder + "libcuda.so.1", ctypes.c_int()
     try:
-        failed = ctypes.CDLL(folder + "libcuda.so.1").cuInit(0)
-    except OSError:
+        driver = ctypes.CDLL(path)
+    except OSError as failure:
+        if os.path.exists(path) or not folder:
+            answers[path] = str(failure)
         continue
-    if not failed:
+    failed = driver.cuInit(0)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    if failed:
+        answers[path] = f"cuInit() fails with error {failed}"
+    elif version.value // 1000 < wanted:
+        answers[path] = f"serves CUDA {version.value // 1000}.{version.value % 1000 // 10}, the pack needs {wanted}"
+    else:
         print(folder.rstrip("/"))
         sys.exit(0)
-sys.exit(1)' 2>/dev/null
+visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+if visible is not None:
+    answers["CUDA_VISIBLE_DEVICES"] = repr(visible)
+print(*(f"{path}: {answer}" for path, answer in answers.items()), sep="; ")
+sys.exit(1)' "$1" 2>/dev/null
+}
+
+# The major version of CUDA that the programs of a pack are built with.
+needed_cuda() {
+  "$1/bin/automap" --version 2>/dev/null | grep -oE '(^| )cuda [0-9]+' | grep -oE '[0-9]+' || true
 }
 
 list_stages() {
@@ -155,14 +177,15 @@ run_pack() {
   local folder=$1 dry_run=$2 work driver wrong status=0 child
   shift 2
   [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
-  work=$(mktemp -d)
+  work=$(mktemp -d 2>/dev/null) || fail "no folder for the programs in ${TMPDIR:-/tmp}: TMPDIR names another place"
   trap "rm -rf '$work'" EXIT
-  if [ "$dry_run" = 0 ]; then
-    driver=$(find_card) || fail "no card here, or no driver that opens it; --dry-run does what can be done without"
-    if [ -n "$driver" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver; fi
-  fi
-  tar -xzf "$folder/payload.tar.gz" -C "$work" || fail "$folder/payload.tar.gz is damaged, or $work has no room"
+  tar -xzf "$folder/payload.tar.gz" -C "$work" || fail "$folder/payload.tar.gz is damaged, or ${TMPDIR:-/tmp} has no room: TMPDIR names another place"
   wrong=$("$work/bin/automap" --version 2>&1 >/dev/null) || fail "the pack's programs do not start here: ${wrong##*$'\n'}"
+  if [ "$dry_run" = 0 ]; then
+    driver=$(find_card "$(needed_cuda "$work")") ||
+      fail "no card here that a driver opens ($driver); --dry-run does what can be done without"
+    if [ -n "$driver" ]; then export LD_LIBRARY_PATH=$driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
+  fi
   GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :)
   export GPU_LIBRARY_PATH
   if [ -n "${OUT:-}" ]; then OUT=$(realpath -m "$OUT"); fi

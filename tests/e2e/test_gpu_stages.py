@@ -79,9 +79,9 @@ def packed(**programs):
         yield pack(pathlib.Path(name), programs), pathlib.Path(name) / "out"
 
 
-def command(target, out, *arguments, **variables):
+def command(target, out, *arguments, dry=True, **variables):
     environment = dict(os.environ, OUT=str(out), AUTOMAP_PYTHON=sys.executable, **variables)
-    return subprocess.Popen(["bash", target / "gpu.sh", "--dry-run", *arguments], env=environment, text=True,
+    return subprocess.Popen(["bash", target / "gpu.sh", *["--dry-run"] * dry, *arguments], env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -264,6 +264,7 @@ def check_mistakes():
                  (1, "no /nonexistent: name one by AUTOMAP_PYTHON", [], {"AUTOMAP_PYTHON": "/nonexistent"}),
                  (1, "payload.tar.gz is damaged", [damaged], {}),
                  (1, "no payload.tar.gz in /nonexistent", ["/nonexistent"], {}),
+                 (1, "no folder for the programs in /nonexistent: TMPDIR names", [], {"TMPDIR": "/nonexistent"}),
                  (1, "two folders", [target, damaged], {}),
                  (1, "--stages needs a value", ["--stages"], {}),
                  (1, "no option --dry", ["--dry"], {}),
@@ -293,6 +294,37 @@ def check_machine():
         assert status == 0 and rows(results, "tests") == ("done", {"all": "not run"}), results
 
 
+DRIVER = """
+int cuInit(unsigned flags) { return flags ? 1 : %d; }
+int cuDriverGetVersion(int *version) { return *version = %d, 0; }
+"""
+
+
+def check_driver():
+    """A run that is not dry needs a driver that starts and serves the pack's CUDA; else the line has each answer."""
+    compiler = shutil.which("cc")
+    if not compiler or any(os.path.exists(f"{folder}/libcuda.so.1") for folder in
+                           ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/compat")):
+        print("no compiler, or a driver: check_driver is left out")
+        return
+    automap = 'case $1 in --version) echo "zlib 1, cuda 13.0.88, cublas 1" ;; esac'
+    with packed(automap=automap, test_cuda_one="exit 0") as (target, out):
+        folders = {}
+        for name, failed, version in (("broken", 803, 13000), ("old", 0, 12040), ("works", 0, 13020)):
+            folders[name] = target.parent / name
+            folders[name].mkdir()
+            subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", folders[name] / "libcuda.so.1"],
+                           input=DRIVER % (failed, version), text=True, check=True)
+        for path, words in (("", "libcuda.so.1: cannot open shared object file"), (folders["broken"], "fails with error 803"),
+                            (folders["old"], "libcuda.so.1: serves CUDA 12.4, the pack needs 13")):
+            status, output = visit(target, out, "--stages", "tests", dry=False, LD_LIBRARY_PATH=str(path))
+            assert status == 1 and "gpu.sh: no card here that a driver opens" in output and words in output, output
+        status, output = visit(target, out, dry=False, LD_LIBRARY_PATH="", CUDA_VISIBLE_DEVICES="7")
+        assert "CUDA_VISIBLE_DEVICES: '7'" in output, output
+        status, results = visit(target, out, "--stages", "tests", dry=False, LD_LIBRARY_PATH=str(folders["works"]))
+        assert status == 0 and rows(results, "tests") == ("done", {"test_cuda_one": "passed"}), results
+
+
 def check_kernel_rows():
     def event(name, instruction, microseconds):
         return {"ph": "X", "name": name, "dur": microseconds, "args": {"instruction": instruction}}
@@ -318,7 +350,7 @@ def check_training_order():
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
                   check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
-                  check_kernel_rows, check_training_order):
+                  check_driver, check_kernel_rows, check_training_order):
         check()
         print(f"{check.__name__}: passed")
 
