@@ -10,22 +10,23 @@
 #include "executor/array/wide.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-/* "start" and "end": where group number "group" begins and ends; sizes that reach over `length` are cut. */
+/* "end": where group number "group" ends; sizes that reach over `length` are cut. */
 static void append_next_group(Text *out, const KernelCall *call, int64_t length) {
     text_append_string(out, "        const s64 size = greatest_of(");
     cuda_append_index_load(out, call->operand_shapes[2]->type, 2, "group");
     text_append(out,
                 ", 0ll);\n"
-                "        start = end;\n"
                 "        end = size > %lldll - end ? %lldll : end + size;\n",
                 (long long)length, (long long)length);
 }
 
-/* Finds the group of this thread: "group", -1 for rows of none, "start" and "end". */
+/* Finds the group of this thread: "group" and "end", and "start" where the group is a part of the sum. */
 static void append_group(Text *out, const KernelCall *call, const RaggedDot *form) {
-    text_append_string(out, "    s64 start = 0, end = 0, group = 0;\n");
+    text_append_string(out, "    s64 end = 0, group = 0;\n");
     if (form->contracts) {
-        text_append_string(out, "    for (; group <= d0; group++) {\n");
+        text_append_string(out, "    s64 start = 0;\n"
+                                "    for (; group <= d0; group++) {\n"
+                                "        start = end;\n");
         append_next_group(out, call, form->contracted[form->ragged]);
         text_append_string(out, "    }\n");
         return;

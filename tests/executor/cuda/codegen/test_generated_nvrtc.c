@@ -13,7 +13,9 @@ enum { SKIPPED = 77 };
 
 #include "base/cuda/nvrtc.h"
 #include "base/files/file.h"
+#include "executor/cuda/codegen/product.h"
 #include "tests/support/generated_module.h"
+#include "tests/support/opcode_case.h"
 
 static char cache[] = "/tmp/automap_cache_XXXXXX";
 static const char *kept_cache = "/dev/null"; /* from run to run, where ctest names it */
@@ -79,6 +81,73 @@ static void test_row_groups_compile(void **state) {
         plan_context_free(context);
     }
     setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+/* Adds the kernels of a module's steps; false: the generator refuses one. The canonical form has no step for
+ * some operators, such as a reshape. */
+static bool add_operator(Generated *generated, const Program *program) {
+    CudaSource sources[4];
+    KernelCall *calls[4];
+    int32_t count = 0;
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        IrOpcode opcode = step->fusion < 0 ? instruction->opcode : IR_FUSION;
+        AmStatus (*write)(CudaSource *, Arena *, const KernelCall *, AmError *) =
+            opcode == IR_DOT           ? cuda_source_dot
+            : opcode == IR_CONVOLUTION ? cuda_source_convolution
+                                       : cuda_source_make;
+        if (step->fusion < 0 && write == cuda_source_make && !cuda_source_covers(opcode)) continue;
+        assert_true(count < 4);
+        if (kernel_prepare(&calls[count], &generated->arena, &kernel_device_cpu, program, step, NULL) !=
+            AM_OK)
+            return false;
+        if (write(&sources[count], &generated->arena, calls[count], NULL) != AM_OK) return false;
+        count++;
+    }
+    for (int32_t k = 0; k < count; k++) generated_add_source(generated, sources[k], calls[k]);
+    return true;
+}
+
+/* The kernels of every operator that has one, also of products and convolutions that a library refuses, in
+ * the first of these types that it takes, for all architectures. */
+static void test_every_operator_compiles(void **state) {
+    (void)state;
+    enum { MOST = 256 };
+    static const char *const types[] = {"f32", "s32", "pred", "c64"};
+    static bool is_compiled[IR_OPCODE_COUNT];
+    ModuleCase *modules = calloc(MOST, sizeof *modules);
+    Generated generated = {0};
+    OpcodeTemplate form;
+    FileBytes bytes;
+    const char *wrong;
+    int32_t count = 0;
+    setenv("XDG_CACHE_HOME", kept_cache, 1);
+    assert_int_equal(file_read(&bytes, SOURCE_DIR "/tests/cuda/types.txt", NULL), AM_OK);
+    for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);)
+        for (int32_t k = 0; k < form.operator_count; k++) {
+            bool is_added = false;
+            form.chosen = form.operators[k];
+            for (size_t t = 0; t < sizeof types / sizeof *types && !is_added; t++) {
+                Text text = opcode_text(&form, types[t], 4);
+                assert_true(count < MOST);
+                is_added = module_open(&modules[count], text.data) == AM_OK &&
+                           add_operator(&generated, modules[count].program);
+                text_free(&text);
+                if (is_added) count++;
+                else module_close(&modules[count]);
+            }
+            is_compiled[ir_opcode_from_name(form.chosen)] |= is_added;
+        }
+    for (int32_t k = 0; k < IR_OPCODE_COUNT; k++)
+        if ((cuda_source_covers((IrOpcode)k) || k == IR_DOT || k == IR_CONVOLUTION) && !is_compiled[k])
+            fail_msg("tests/cuda/types.txt has no kernel of '%s'", ir_opcode_name((IrOpcode)k));
+    generated_check_devices(&generated, "operators", true);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    for (int32_t k = 0; k < count; k++) module_close(&modules[k]);
+    generated_free(&generated);
+    file_release(&bytes);
+    free(modules);
 }
 
 /* A thread of a large space has a group of elements, which are to stay in registers in a long body too. */
@@ -211,6 +280,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models_compile),
         cmocka_unit_test(test_row_groups_compile),
+        cmocka_unit_test(test_every_operator_compiles),
         cmocka_unit_test(test_groups_are_in_registers),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_refusals),
