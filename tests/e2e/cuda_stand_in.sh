@@ -54,8 +54,19 @@ refused() {
   fi
 }
 STAND_IN_MEMORY=10000 LD_LIBRARY_PATH=$stand_ins refused 'out of memory on GPU 0' run
+# Products in another order copy their results by slices, so the scratch memory is far below the scores of a layer, 34 GB.
+STAND_IN_MEMORY=100000000 LD_LIBRARY_PATH=$stand_ins refused "; 651 GB of values, [0-9]* MB of scratch memory" \
+  ./automap run "$AUTOMAP_SOURCE/datasets/models/llama3_8b/model.hlo.pb.zst" --plan none --state random --steps 1 --device cuda
 STAND_IN_VERSION=11080 LD_LIBRARY_PATH=$stand_ins refused 'too old' run
+# An older driver lacks functions of the newer one.
+mkdir -p "$cuda_folder/old_driver"
+echo 'int cuDriverGetVersion(int *version) { return *version = 11040, 0; }' |
+  cc -shared -fPIC -x c - -o "$cuda_folder/old_driver/libcuda.so.1"
+LD_LIBRARY_PATH=$cuda_folder/old_driver:$stand_ins refused 'too old: it serves CUDA 11.4' run
 STAND_IN_FAIL=cuInit=100 LD_LIBRARY_PATH=$stand_ins refused 'no GPU' run
+CUDA_VISIBLE_DEVICES=7 STAND_IN_DEVICES=0 LD_LIBRARY_PATH=$stand_ins refused "(CUDA_VISIBLE_DEVICES is '7')" run
+XDG_CACHE_HOME=/dev/null STAND_IN_FAIL=nvrtcCompileProgram=7 LD_LIBRARY_PATH=$stand_ins \
+  refused 'NVRTC compiles no kernels: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE$' run
 STAND_IN_FAIL=cuGraphLaunch=700 LD_LIBRARY_PATH=$stand_ins refused 'rank 0: GPU 0' run
 STAND_IN_FAIL=cuLaunchKernel=700 LD_LIBRARY_PATH=$stand_ins refused 'starting a kernel' \
   ./automap agent train --episodes 64 --device cuda --quiet -o agent.safetensors
