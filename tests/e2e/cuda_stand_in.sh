@@ -54,7 +54,7 @@ refused() {
   fi
 }
 STAND_IN_MEMORY=10000 LD_LIBRARY_PATH=$stand_ins refused 'out of memory on GPU 0' run
-# Products in another order copy their results by slices, so the scratch memory is far below the scores of a layer, 34 GB.
+# Queries are packed in the order of the scores, or scores copied by slices: in scratch memory they would take 34 GB.
 STAND_IN_MEMORY=100000000 LD_LIBRARY_PATH=$stand_ins refused "; 651 GB of values, [0-9]* MB of scratch memory" \
   ./automap run "$AUTOMAP_SOURCE/datasets/models/llama3_8b/model.hlo.pb.zst" --plan none --state random --steps 1 --device cuda
 STAND_IN_VERSION=11080 LD_LIBRARY_PATH=$stand_ins refused 'too old' run
