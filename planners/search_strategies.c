@@ -2,15 +2,15 @@
  *
  * Every split of the devices into data x tensor x stages is simulated with its best number of micro-batches,
  * found by doubling and halving. The fastest splits, or all until a plan fits, then get each other choice in
- * turn: levels of ZeRO, the sequence in shards, chunks. A plan counts only if the target's exporter accepts
- * it.
+ * turn: levels of ZeRO, the sequence in shards, chunks. Faster splits that do not fit recompute layers. A
+ * plan counts only if the target's exporter accepts it.
  */
 #include "planners/search_strategies.h"
 
 #include <math.h>
 
 #include "base/random.h"
-#include "planners/baselines/even_pipeline.h"
+#include "planners/baselines/layer_spans.h"
 #include "planners/export/export_check.h"
 #include "planners/strategy.h"
 
@@ -19,8 +19,8 @@ enum { MOST_SPLITS = 256, REFINED = 4, MOST_CHUNKS = 8, ZERO_LEVELS = 3 };
 /* A strategy and its step. */
 typedef struct PricedStrategy {
     Strategy strategy;
-    double seconds; /* INFINITY: refused, or it does not fit */
-    bool fits;
+    double seconds; /* INFINITY: refused */
+    MemoryFit fit;
 } PricedStrategy;
 
 typedef struct StrategySearch {
@@ -28,6 +28,7 @@ typedef struct StrategySearch {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
     PricedStrategy splits[MOST_SPLITS]; /* fastest first */
     int32_t split_count;
+    int32_t layers;  /* that can be recomputed */
     AmError refusal; /* the first */
 } StrategySearch;
 
@@ -57,16 +58,15 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     SearchContext *search = self->search;
     SearchResult *result = search->result;
     const SearchOptions *options = search->options;
-    const MicroBatching batching = strategy_batching(&priced->strategy);
     ArenaMark mark = arena_mark(search->arena);
     const PlanContext *context;
     Simulation *simulation;
     Plan *plan;
     AmError why = {0};
     priced->seconds = INFINITY;
-    priced->fits = false;
+    priced->fit = (MemoryFit){0};
     if (search_is_over(search) || !has_degrees(&options->degrees, &priced->strategy)) return AM_OK;
-    AmStatus status = plan_context_for(&context, search->whole, &batching, &why);
+    AmStatus status = strategy_context(&context, search->whole, &priced->strategy, &why);
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,
                                    &priced->strategy, options->memory_fraction, &why);
@@ -76,9 +76,9 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
         return refuse(self, status, &why, error);
     }
     search->budget.used++;
-    priced->fits = simulation->fit.fits;
+    priced->fit = simulation->fit;
     priced->seconds = simulation->step_seconds;
-    search_watch_count(options->watch, 1, priced->fits ? priced->seconds : NAN);
+    search_watch_count(options->watch, 1, priced->fit.fits ? priced->seconds : NAN);
     const PlanCandidate candidate = {.plan = plan, .seconds = priced->seconds, .fit = simulation->fit};
     if (!candidate_is_better(&candidate, &result->pool.best)) {
         arena_release(search->arena, mark);
@@ -98,9 +98,10 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     return AM_OK;
 }
 
+/* Compares steps, or memory where neither fits. */
 static bool is_better(const PricedStrategy *a, const PricedStrategy *b) {
-    if (a->fits != b->fits) return a->fits;
-    return a->seconds < b->seconds;
+    if (!isfinite(a->seconds) || !isfinite(b->seconds)) return isfinite(a->seconds) && !isfinite(b->seconds);
+    return plan_is_better(a->seconds, &a->fit, b->seconds, &b->fit);
 }
 
 /* Takes `changed` in place of `best` if it is better. */
@@ -118,13 +119,11 @@ static AmStatus try_change(StrategySearch *self, PricedStrategy *best, const Str
 static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_t from, int32_t step,
                               AmError *error) {
     for (int32_t k = from + step; k >= 0 && k < self->number_count; k += step) {
-        Strategy changed = best->strategy;
-        double before = best->seconds;
-        bool had_fit = best->fits;
-        changed.micro_batches = self->numbers[k];
-        TRY(try_change(self, best, &changed, error));
-        bool is_improved = best->seconds < before || best->fits != had_fit;
-        if (!is_improved && had_fit) return AM_OK;
+        PricedStrategy changed = {.strategy = best->strategy};
+        changed.strategy.micro_batches = self->numbers[k];
+        TRY(price(self, &changed, error));
+        if (is_better(&changed, best)) *best = changed;
+        else if (isfinite(changed.seconds)) return AM_OK;
     }
     return AM_OK;
 }
@@ -180,6 +179,44 @@ static AmStatus refine(StrategySearch *self, PricedStrategy *best, AmError *erro
     return AM_OK;
 }
 
+/* Returns whether recomputation, which takes time, may make a split that does not fit the best plan. */
+static bool may_gain_memory(const StrategySearch *self, const PricedStrategy *split) {
+    const PlanCandidate *best = &self->search->result->pool.best;
+    bool has_fit = self->search->result->plan && best->fit.fits;
+    return isfinite(split->seconds) && !split->fit.fits && (!has_fit || split->seconds < best->seconds);
+}
+
+/* Finds the fewest recomputed layers in each part that fit, where the trainer may recompute some. */
+static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
+    int32_t parts = best->strategy.stages * best->strategy.chunks;
+    int32_t fits = (self->layers + parts - 1) / parts, lacks = 0;
+    if (!target_row(self->search->options->target)->recomputes_some) return AM_OK;
+    while (fits - lacks > 1) {
+        PricedStrategy fewer = *best;
+        fewer.strategy.recomputed_layers = (fits + lacks) / 2;
+        TRY(price(self, &fewer, error));
+        if (is_better(&fewer, best)) *best = fewer;
+        if (fewer.fit.fits) fits = fewer.strategy.recomputed_layers;
+        else lacks = fewer.strategy.recomputed_layers;
+    }
+    return AM_OK;
+}
+
+/* Recomputes all layers of a split that does not fit, with each level of ZeRO, and then as few as fit. */
+static AmStatus recompute(StrategySearch *self, PricedStrategy *best, AmError *error) {
+    const Strategy split = best->strategy;
+    for (int32_t level = 0; level <= ZERO_LEVELS; level++) {
+        Strategy changed = split;
+        changed.recomputed_layers = STRATEGY_ALL_LAYERS;
+        changed.zero = level;
+        if (has_zero(self, level) && (level == 0 || split.data > 1))
+            TRY(try_change(self, best, &changed, error));
+    }
+    if (best->strategy.recomputed_layers == 0) return AM_OK;
+    TRY(refine(self, best, error));
+    return best->fit.fits ? recompute_less(self, best, error) : AM_OK;
+}
+
 /* ---- random strategies ---- */
 
 static int32_t random_divisor(Random *random, int32_t of) {
@@ -211,6 +248,8 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
             strategy->chunks = 2;
             strategy->schedule = SCHEDULE_INTERLEAVED;
         }
+        if (self->layers > 0 && random_below(&random, 4) == 0)
+            strategy->recomputed_layers = STRATEGY_ALL_LAYERS;
         TRY(price(self, &drawn, error));
     }
     return AM_OK;
@@ -225,7 +264,25 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
             if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
     for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++)
         if (isfinite(self->splits[k].seconds)) TRY(refine(self, &self->splits[k], error));
+    for (int32_t k = 0, tried = 0; self->layers > 0 && tried < REFINED && k < self->split_count; k++) {
+        if (!may_gain_memory(self, &self->splits[k])) continue;
+        TRY(recompute(self, &self->splits[k], error));
+        tried++;
+    }
     return AM_OK;
+}
+
+/* Counts the layers that plans may recompute: none where the source recomputes (jax.checkpoint). */
+static AmStatus count_layers(StrategySearch *self, AmError *error) {
+    Arena scratch = {0};
+    LayerSpans spans;
+    const PlanContext *whole = self->search->whole;
+    for (int32_t i = 0; i < whole->canonical->instruction_count; i++)
+        if (whole->roles->phases[i] == IR_PHASE_RECOMPUTED) return AM_OK;
+    AmStatus status = layer_spans_find(&spans, &scratch, whole, error);
+    if (status == AM_OK) self->layers = spans.count;
+    arena_free(&scratch);
+    return status;
 }
 
 AmStatus search_strategies(SearchContext *self, AmError *error) {
@@ -236,6 +293,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
         result->baselines[e] =
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
     search_watch_phase(self->options->watch, SEARCH_PHASE_PIPELINES);
+    TRY(count_layers(&search, error));
     if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
     else TRY(search_splits(&search, error));
     result->evaluations = self->budget.used;

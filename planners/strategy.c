@@ -7,41 +7,10 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
-#include "planners/baselines/layer_path.h"
+#include "planners/baselines/layer_spans.h"
 #include "propagation/stages/stages.h"
 
 /* ---- cuts between layers ---- */
-
-/* Forward operators that read weights of one layer: from the first to the last of them. */
-typedef struct LayerSpan {
-    LayerPath path;
-    int32_t first, last;
-} LayerSpan;
-
-/* The layers in the order of their first operators. Weights without a number are in none. */
-static AmStatus find_layers(LayerSpan **layers, int32_t *count, Arena *arena, const PlanContext *whole,
-                            AmError *error) {
-    int32_t capacity = 0;
-    *layers = NULL;
-    *count = 0;
-    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
-        const char *name = layer_weight_of(whole, i);
-        LayerPath path = layer_path(name);
-        if (!name[0] || path.number < 0) continue;
-        int32_t k = *count;
-        while (k > 0 && !(layer_path_is_same(&(*layers)[k - 1].path, &path) &&
-                          (*layers)[k - 1].path.number == path.number))
-            k--;
-        if (k > 0) {
-            (*layers)[k - 1].last = i;
-            continue;
-        }
-        ARENA_RESERVE(arena, *layers, *count, capacity);
-        if (!*layers) return am_fail_memory(error, capacity);
-        (*layers)[(*count)++] = (LayerSpan){path, i, i};
-    }
-    return AM_OK;
-}
 
 /* Before the layers there is a table, behind them a norm and a table. */
 enum { TABLES_BEFORE = 1, TABLES_BEHIND = 2 };
@@ -63,60 +32,108 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     return part * most - reduced;
 }
 
-/* The first instruction from `first` on that reads a weight outside of the layers; the last one if none does.
- * A part behind the layers begins there at the latest, so that its backward pass has the loss's products. */
-static int32_t first_table_reader(const PlanContext *whole, int32_t first, int32_t count) {
-    for (int32_t i = first; i < count; i++) {
-        const char *name = layer_weight_of(whole, i);
-        if (name[0] && layer_path(name).number < 0) return i;
-    }
-    return count - 1;
-}
-
 /* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
  * last one the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE:
  * there are too few layers, or no cut between two of them. */
-static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, bool counts_tables,
-                              AmError *error) {
-    Arena scratch = {0};
-    PipelineWork work;
-    LayerSpan *layers;
-    int32_t count;
-    AmStatus status;
-    TRY_OR_FAIL(even_pipeline_work(&work, &scratch, whole, error));
-    TRY_OR_FAIL(find_layers(&layers, &count, &scratch, whole, error));
-    if (count == 0) {
-        status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
-                         "stages of a strategy have whole layers, and no paths of weights number them (as in "
-                         "layer[0], layer[1])");
-        goto fail;
-    }
-    if (count + 2 < parts) {
-        status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
-                         "%d layers cannot be cut into %d stages or chunks", (int)count, (int)parts);
-        goto fail;
-    }
+static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const LayerSpans *spans, int32_t parts,
+                              bool counts_tables, AmError *error) {
+    int32_t count = spans->count;
+    if (count == 0)
+        return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                       "stages of a strategy have whole layers, and no paths of weights number them (as in "
+                       "layer[0], layer[1])");
+    if (count + 2 < parts)
+        return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                       "%d layers cannot be cut into %d stages or chunks", (int)count, (int)parts);
     cuts[0] = 0;
-    cuts[parts] = work.count;
+    cuts[parts] = spans->work.count;
     for (int32_t p = 1; p < parts; p++) {
         int32_t layer =
             counts_tables ? layers_before_with_tables(count, parts, p) : layers_before(count, parts, p);
-        int32_t best = -1;
-        int32_t first = layer > 0 ? layers[layer - 1].last + 1 : 1;
-        int32_t last = layer < count ? layers[layer].first : first_table_reader(whole, first, work.count);
-        for (int32_t i = first > cuts[p - 1] ? first : cuts[p - 1] + 1; i <= last; i++)
-            if (work.is_cut[i] && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
-        if (best < 0) {
-            status = am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
-                             "no cut between layers %d and %d, for %d stages or chunks", (int)layer - 1,
-                             (int)layer, (int)parts);
-            goto fail;
-        }
-        cuts[p] = best;
+        int32_t places[2];
+        layer_spans_boundary(spans, layer, places);
+        if (layer == 0) places[0] = 1; /* the first part is the tables */
+        if (places[0] <= cuts[p - 1]) places[0] = cuts[p - 1] + 1;
+        cuts[p] = layer_spans_cut(spans, places[0], places[1]);
+        if (cuts[p] < 0)
+            return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                           "no cut between layers %d and %d, for %d stages or chunks", (int)layer - 1,
+                           (int)layer, (int)parts);
     }
-fail:
-    arena_free(&scratch);
-    return status;
+    return AM_OK;
+}
+
+/* ---- recomputation ---- */
+
+/* Adds the layers of a part, from the first on, as ranges of their own; `from` is the first of all layers
+ * that may be in the part, afterwards behind it. */
+static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *whole,
+                               const LayerSpans *spans, int32_t begin, int32_t end, int32_t most,
+                               int32_t *from, AmError *error) {
+    for (int32_t count = 0; *from < spans->count && spans->layers[*from].first < end; (*from)++, count++) {
+        int32_t before[2], behind[2];
+        if (count >= most) continue;
+        layer_spans_boundary(spans, *from, before);
+        layer_spans_boundary(spans, *from + 1, behind);
+        if (before[0] < begin) before[0] = begin;
+        if (behind[1] > end) behind[1] = end;
+        int32_t first = layer_spans_cut(spans, before[0], before[1]);
+        int32_t last = behind[1] == end ? end : layer_spans_cut(spans, behind[0], behind[1]);
+        if (first < 0 || last < 0)
+            return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+                           "layer %d cannot be recomputed by itself: no cut is before or behind it",
+                           (int)*from);
+        recompute->ranges[recompute->range_count][0] = first;
+        recompute->ranges[recompute->range_count++][1] = last;
+    }
+    return AM_OK;
+}
+
+/* The parts of a strategy: cuts[p] is the first instruction of part p; and what each recomputes. */
+typedef struct StrategyParts {
+    int32_t count;
+    int32_t cuts[STAGES_MOST + 1];
+    PlanRecomputation recompute; /* of all parts, in order */
+    int32_t first_range[STAGES_MOST + 1];
+} StrategyParts;
+
+static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext *whole,
+                           const Strategy *strategy, AmError *error) {
+    LayerSpans spans;
+    parts->count = strategy->stages * strategy->chunks;
+    parts->recompute = (PlanRecomputation){0};
+    if (parts->count > STAGES_MOST)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d stages of %d chunks: at most %d parts can be made",
+                       (int)strategy->stages, (int)strategy->chunks, STAGES_MOST);
+    if (parts->count == 1 && strategy->recomputed_layers == 0) return AM_OK;
+    TRY(layer_spans_find(&spans, arena, whole, error));
+    TRY(strategy_cuts(parts->cuts, whole, &spans, parts->count, strategy->counts_tables, error));
+    if (strategy->recomputed_layers == 0) return AM_OK;
+    parts->recompute.ranges = arena_alloc(arena, sizeof *parts->recompute.ranges * (size_t)spans.count);
+    if (arena->failed) return am_fail_memory(error, spans.count);
+    for (int32_t p = 0, layer = 0; p < parts->count; p++) {
+        TRY(add_recomputed(&parts->recompute, whole, &spans, parts->cuts[p], parts->cuts[p + 1],
+                           strategy->recomputed_layers, &layer, error));
+        parts->first_range[p + 1] = parts->recompute.range_count;
+    }
+    return AM_OK;
+}
+
+/* Gives each stage the ranges of its chunks. */
+static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const StrategyParts *parts,
+                                  int32_t stage_count, AmError *error) {
+    for (int32_t s = 0; s < stage_count && parts->recompute.range_count > 0; s++) {
+        PlanRecomputation *own = &stages[s].recompute;
+        *own = (PlanRecomputation){
+            .ranges = arena_alloc(arena, sizeof *own->ranges * (size_t)(parts->recompute.range_count + 1))};
+        if (arena->failed) return am_fail_memory(error, parts->recompute.range_count);
+        for (int32_t p = s; p < parts->count; p += stage_count)
+            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++) {
+                own->ranges[own->range_count][0] = parts->recompute.ranges[r][0];
+                own->ranges[own->range_count++][1] = parts->recompute.ranges[r][1];
+            }
+    }
+    return AM_OK;
 }
 
 /* ---- the plan ---- */
@@ -212,25 +229,38 @@ MicroBatching strategy_batching(const Strategy *strategy) {
                            .separate_backward = strategy->stages > 1};
 }
 
+AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
+                          AmError *error) {
+    Arena scratch = {0};
+    StrategyParts parts = {0};
+    AmStatus status = AM_OK;
+    if (strategy->recomputed_layers > 0) TRY_OR_FAIL(find_parts(&parts, &scratch, whole, strategy, error));
+    MicroBatching batching = strategy_batching(strategy);
+    batching.recomputed = parts.recompute;
+    status = plan_context_for(context, whole, &batching, error);
+fail:
+    arena_free(&scratch);
+    return status;
+}
+
 static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
     const SearchOptions described = {.searcher = SEARCHER_BASELINE};
-    int32_t parts = strategy->stages * strategy->chunks, cuts[STAGES_MOST + 1];
-    if (parts > STAGES_MOST)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d stages of %d chunks: at most %d parts can be made",
-                       (int)strategy->stages, (int)strategy->chunks, STAGES_MOST);
+    StrategyParts parts = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
+    TRY(find_parts(&parts, arena, plan_context_whole(context), strategy, error));
     TRY(make_stage(inside, arena, context, cluster, strategy, memory_fraction, error));
     search_describe_plan(plan, context, cluster, &described);
     TRY(micro_batches_state_relaxations(plan, arena, context, error));
     plan->stages = inside;
     plan->stage_count = strategy->stages;
-    if (strategy->stages == 1) return AM_OK;
-    TRY(strategy_cuts(cuts, plan_context_whole(context), parts, strategy->counts_tables, error));
-    inside->range_count = strategy->chunks;
-    plan->schedule = schedule_kind_name(strategy->schedule);
-    return even_pipeline_stages(&plan->stages, arena, inside, cuts, strategy->stages, error);
+    if (strategy->stages > 1) {
+        inside->range_count = strategy->chunks;
+        plan->schedule = schedule_kind_name(strategy->schedule);
+        TRY(even_pipeline_stages(&plan->stages, arena, inside, parts.cuts, strategy->stages, error));
+    }
+    return set_recomputation(plan->stages, arena, &parts, strategy->stages, error);
 }
 
 AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,

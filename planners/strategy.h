@@ -28,17 +28,27 @@ typedef struct Strategy {
     bool
         reduces_whole; /* gradients, by an all_reduce, also where the optimizer's state is stored in shards */
     bool reduces_wide; /* and in f32 */
-    int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are whole on the
-                              tensor axis behind their product */
-    bool counts_tables;    /* cuts count tables, the last norm and the loss as layers */
+    int64_t gathered_size;     /* > 0: values with a last dimension of this size, the logits, are whole on the
+                                  tensor axis behind their product */
+    bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
+    int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
 } Strategy;
 
-/* The rewriting of the module that the strategy needs. */
+enum { STRATEGY_ALL_LAYERS = INT32_MAX };
+
+/* The rewriting of the module that the strategy needs, without its recomputation. */
 MicroBatching strategy_batching(const Strategy *strategy);
 
-/* Makes the plan and simulates it, also where it does not fit. `context` is of the module in the strategy's
- * micro-batches; several strategies may use it. The plan is in the arena and has predictions.
- * AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has the reason. */
+/* The context of the module in the strategy's micro-batches and with its recomputation, made on first use
+ * and owned by `whole`, the module as read. Strategies that need the same have the same. AM_ERROR_INFEASIBLE:
+ * the module does not allow the strategy; the message has the reason. */
+AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
+                          AmError *error);
+
+/* Makes the plan and simulates it, also where it does not fit. `context` is of the module
+ * in the strategy's micro-batches and with its recomputation; several strategies may use it. The plan is in
+ * the arena and has predictions. AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has
+ * the reason. */
 AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error);

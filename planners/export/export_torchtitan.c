@@ -66,10 +66,11 @@ AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan
     TrainerPlan degrees;
     AmStatus status = trainer_plan_read(&degrees, &arena, TARGET_TORCHTITAN, context, plan, error);
     if (status == AM_OK) {
-        *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:I, s:I}, s:o}", "format", "automap-torchtitan-1",
+        *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:I, s:I}, s:s, s:o}", "format", "automap-torchtitan-1",
                           "torchtitan", VERSION, "world_size", degrees.ranks, "parallelism",
                           fields_of(&degrees), "examples", "micro_batch", (json_int_t)degrees.examples,
-                          "step", (json_int_t)degrees.batch, "layers", trainer_plan_layers(&degrees));
+                          "step", (json_int_t)degrees.batch, "activation_checkpoint",
+                          degrees.recomputed > 0 ? "full" : "none", "layers", trainer_plan_layers(&degrees));
         if (!*root) status = am_fail_memory(error, 0);
     }
     arena_free(&arena);
@@ -105,8 +106,10 @@ void export_torchtitan_print(Text *text, const json_t *root) {
     bool has_stages = number_at(fields, "pipeline_parallel_degree") > 1;
     const char *name;
     json_t *value;
-    text_append(text, "\"\"\"Settings of torchtitan %s on %lld devices.\"\"\"\n\n\n",
-                json_string_value(json_object_get(root, "torchtitan")), number_at(root, "world_size"));
+    bool recomputes = strcmp(json_string_value(json_object_get(root, "activation_checkpoint")), "full") == 0;
+    text_append(text, "\"\"\"Settings of torchtitan %s on %lld devices.\"\"\"\n\n%s\n",
+                json_string_value(json_object_get(root, "torchtitan")), number_at(root, "world_size"),
+                recomputes ? "from torchtitan.distributed.activation_checkpoint import FullAC\n\n" : "");
     text_append_string(
         text, "def configure(config):\n"
               "    \"\"\"Sets the fields of a Trainer.Config that the plan decides, and returns it.\"\"\"\n");
@@ -121,6 +124,6 @@ void export_torchtitan_print(Text *text, const json_t *root) {
                 "    config.training.num_tokens_per_train_step = %lld * length\n",
                 number_at(examples, "micro_batch"), number_at(examples, "step"));
     if (has_stages) text_append_string(text, "    config.training.disable_cuda_graphs = True\n");
-    text_append_string(text, "    config.activation_checkpoint = None\n"
-                             "    return config\n");
+    text_append(text, "    config.activation_checkpoint = %s\n    return config\n",
+                recomputes ? "FullAC.Config()" : "None");
 }

@@ -10,7 +10,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/baseline.h"
-#include "planners/baselines/layer_path.h"
+#include "planners/baselines/layer_spans.h"
 #include "planners/targets/target_checks.h"
 #include "propagation/assign/storage.h"
 
@@ -34,7 +34,9 @@ typedef struct Reader {
     int32_t sizes[ROLES];
     int32_t zero_level;
     bool splits_sequence;
-    int32_t *layers; /* [part] how many */
+    int32_t *layers;    /* [part] how many */
+    int32_t recomputed; /* the most first layers of a part */
+    bool recomputes_all;
     AmError *error;
 } Reader;
 
@@ -62,11 +64,6 @@ static AmStatus check_devices(const Reader *self) {
     const Plan *plan = self->plan;
     for (int32_t s = 0, next = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        if (stage->recompute.range_count > 0)
-            return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                           "%s recompute the same in every layer, and the plan has its own ranges on stage "
-                           "%d; " REMEDY,
-                           self->row->form, s, self->row->name);
         if (stage->override_count > 0 || stage->reshard_count > 0)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                            "%s cannot represent the plan's overrides of stage %d", self->row->form, s);
@@ -271,6 +268,111 @@ static AmStatus count_layers(Reader *self) {
     return AM_OK;
 }
 
+/* ---- recomputation ---- */
+
+static AmStatus fail_ranges(const Reader *self, int32_t s, const char *reason) {
+    return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                   "%s recomputes whole layers one by one, and on stage %d the plan %s; " REMEDY,
+                   self->row->trainer, s, reason, self->row->name);
+}
+
+static bool is_inside(int32_t place, const int32_t places[2]) {
+    return place >= places[0] && place <= places[1];
+}
+
+/* The layer that a range recomputes, or -1. */
+static int32_t layer_of_range(const LayerSpans *spans, const int32_t range[2]) {
+    for (int32_t k = 0; k < spans->count; k++) {
+        int32_t before[2], behind[2];
+        layer_spans_boundary(spans, k, before);
+        layer_spans_boundary(spans, k + 1, behind);
+        if (is_inside(range[0], before) && is_inside(range[1], behind)) return k;
+    }
+    return -1;
+}
+
+/* Counts the layers that begin in a part, and the recomputed ones among them, which must come first. */
+static AmStatus count_recomputed(const Reader *self, int32_t counts[2], const LayerSpans *spans,
+                                 const bool *is_recomputed, int32_t part) {
+    int32_t s = part % self->plan->stage_count;
+    const PlanStage *stage = &self->plan->stages[s];
+    const int32_t entry[2] = {0, spans->work.count};
+    const int32_t *range =
+        self->plan->stage_count > 1 ? stage->ranges[part / self->plan->stage_count] : entry;
+    counts[0] = counts[1] = 0;
+    for (int32_t k = 0; k < spans->count; k++) {
+        if (spans->layers[k].first < range[0] || spans->layers[k].first >= range[1]) continue;
+        if (is_recomputed[k] && counts[1] < counts[0])
+            return fail_ranges(self, s, "recomputes a layer behind one that it keeps");
+        counts[0]++;
+        counts[1] += is_recomputed[k];
+    }
+    return AM_OK;
+}
+
+/* Accepts recomputation that the source prescribes (jax.checkpoint) if it repeats most products of layers. */
+static AmStatus check_source_recomputation(Reader *self, int32_t ranges) {
+    const PlanContext *whole = plan_context_whole(self->context);
+    int64_t products = 0, again = 0;
+    for (int32_t i = 0; i < whole->canonical->instruction_count; i++) {
+        if (whole->canonical->instructions[i].opcode != IR_DOT) continue;
+        products += whole->roles->phases[i] == IR_PHASE_FORWARD;
+        again += whole->roles->phases[i] == IR_PHASE_RECOMPUTED;
+    }
+    if (again == 0) return AM_OK;
+    if (ranges > 0)
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                       "%s recomputes layers once, and both the module and the plan do; " REMEDY,
+                       self->row->trainer, self->row->name);
+    if (2 * again < products)
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
+                       "%s recomputes whole layers, and the module repeats %lld of %lld products "
+                       "(jax.checkpoint with a policy)",
+                       self->row->trainer, (long long)again, (long long)products);
+    self->recomputed = INT32_MAX;
+    self->recomputes_all = true;
+    return AM_OK;
+}
+
+/* Finds how many layers each part recomputes. */
+static AmStatus check_recomputation(Reader *self) {
+    const Plan *plan = self->plan;
+    const PlanContext *whole = plan_context_whole(self->context);
+    LayerSpans spans;
+    int32_t ranges = 0, parts = plan->stage_count * (plan->stage_count > 1 ? plan->stages[0].range_count : 1);
+    bool is_all = true;
+    for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute.range_count;
+    TRY(check_source_recomputation(self, ranges));
+    if (ranges == 0) return AM_OK;
+    TRY(layer_spans_find(&spans, self->arena, whole, self->error));
+    bool *is_recomputed = ARENA_ARRAY(self->arena, bool, spans.count + 1);
+    if (self->arena->failed) return am_fail_memory(self->error, spans.count);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanRecomputation *recompute = &plan->stages[s].recompute;
+        if (recompute->saved_count > 0) return fail_ranges(self, s, "keeps single values");
+        for (int32_t r = 0; r < recompute->range_count; r++) {
+            int32_t layer = layer_of_range(&spans, recompute->ranges[r]);
+            if (layer < 0) return fail_ranges(self, s, "has other ranges");
+            is_recomputed[layer] = true;
+        }
+    }
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t p = 0; p < parts; p++) {
+            int32_t counts[2];
+            TRY(count_recomputed(self, counts, &spans, is_recomputed, p));
+            if (pass == 0 && counts[1] > self->recomputed) self->recomputed = counts[1];
+            is_all = is_all && counts[1] == counts[0];
+            if (pass == 1 && counts[1] < self->recomputed && counts[1] < counts[0])
+                return fail_ranges(self, p % plan->stage_count, "recomputes fewer than elsewhere");
+        }
+    if (!is_all && !self->row->recomputes_some)
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                       "%s recomputes all layers or none, and the plan some; " REMEDY, self->row->trainer,
+                       self->row->name);
+    self->recomputes_all = is_all;
+    return AM_OK;
+}
+
 /* A table of the vocabulary, which is in no layer, is padded to equal shards; heads and widths must divide.
  */
 static AmStatus check_weights(const Reader *self) {
@@ -304,6 +406,7 @@ static AmStatus check(Reader *self, const Cluster *cluster) {
     TRY(check_lists(self, cluster));
     TRY(plan_ranks(&self->ranks, self->arena, self->context, self->plan, self->error));
     TRY(check_weights(self));
+    TRY(check_recomputation(self));
     return self->plan->stage_count > 1 ? count_layers(self) : AM_OK;
 }
 
@@ -343,7 +446,9 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
                              .zero_level = self.zero_level,
                              .splits_sequence = self.splits_sequence,
                              .micro_batches = plan->micro_batches,
-                             .layers = self.layers};
+                             .layers = self.layers,
+                             .recomputed = self.recomputed,
+                             .recomputes_all = self.recomputes_all};
     return count_examples(&self, degrees);
 }
 

@@ -17,6 +17,8 @@ typedef struct TrainerPlan {
     int64_t examples;      /* of a micro-batch on one data rank */
     int64_t batch;         /* examples of a step */
     const int32_t *layers; /* [parts] how many; NULL: one stage */
+    int32_t recomputed;    /* the first layers of each part, recomputed one by one; 0: none */
+    bool recomputes_all;   /* those are all layers */
 } TrainerPlan;
 
 /* Reads the degrees; arrays are in the arena. AM_ERROR_INFEASIBLE, with the reason and how to find a plan

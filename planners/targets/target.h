@@ -38,6 +38,7 @@ typedef struct TargetRow {
      * searched by strategies; or NULL. */
     const char *trainer;
     uint32_t zero_levels; /* bits: the levels of ZeRO that the trainer has, 0 among them */
+    bool recomputes_some; /* the first layers of each part; else all layers, or none */
 } TargetRow;
 
 const TargetRow *target_row(Target target);

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import FULL, MODELS, automap, module, need_program, succeed
+from program import FULL, MODELS, automap, losses, module, need_program, succeed
 
 TRAINERS = {"megatron": "Megatron-LM", "torchtitan": "torchtitan"}
 TARGETS = ("jax", "hlo", "shardy", "torch", *TRAINERS)
@@ -89,6 +89,29 @@ def check_layers(folder):
     assert done.returncode == 2 and done.stderr.count("\n") == 1, f"a note precedes the refusal: {done.stderr}"
 
 
+def check_recomputation(folder):
+    """Plans that recompute the first layers, or all; trainers refuse other ranges with the reason."""
+    model, plan = module("gpt2_tiny"), folder / "plan.json"
+    source = ["--state", MODELS / "gpt2_tiny" / "state.npz", "--data", MODELS / "gpt2_tiny" / "data.npz"]
+    expected = losses(model, "none", source, 2)
+    for target, fraction, said in (("megatron", "1.5e-4", "--recompute-method uniform\n--recompute-num-layers 1\n"),
+                                   ("megatron", "1.7e-4", "--recompute-method block\n--recompute-num-layers 1\n"),
+                                   ("torchtitan", "1.3e-4", "activation_checkpoint = FullAC.Config()\n")):  # fmt: skip
+        succeed("search", model, "--cluster", "nominal:4", "--for", target, "--data", "4", "--stages", "1",
+                "--micro-batches", "1", "--evaluations", "40", "--memory-fraction", fraction, "-o", plan)  # fmt: skip
+        assert said in succeed("export", plan, model, "--format", target, "--quiet")
+        for own, other in zip(losses(model, plan, source, 2), expected):
+            assert abs(own - other) < 1e-5 * other, f"recomputation changes the loss: {own}, {other}"
+    document = json.loads(plan.read_text())
+    first, second = document["stages"][0]["recompute"]
+    for ranges, reason in (([first], "all layers or none"), ([[first[0], first[1] - 40], second], "has other ranges"),
+                           ([[first[0] - 9, first[1]], second], "has other ranges")):  # fmt: skip
+        document["stages"][0]["recompute"] = ranges
+        (folder / "moved.json").write_text(json.dumps(document))
+        done = automap("export", folder / "moved.json", model, "--format", "torchtitan")
+        assert done.returncode == 4 and reason in done.stderr, f"{ranges}: {done.stderr}"
+
+
 def check_random(folder):
     """No target's plan is far behind random ones."""
     for target in TARGETS if FULL else ("hlo", "megatron"):
@@ -134,6 +157,7 @@ def main():
         check_exports(folder)
         check_refusals(folder)
         check_layers(folder)
+        check_recomputation(folder)
         check_random(folder)
         check_also(folder)
         check_also_refused(folder)

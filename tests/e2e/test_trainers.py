@@ -34,7 +34,11 @@ ONE_STAGE = {expert: [*EXPERT, expert, *(["--mesh", "data=2,model=2"] if "megatr
 PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule", "interleaved_1f1b"],
          "gpipe": [*EVEN, "--schedule", "gpipe"],
          "for_megatron": ["--for", "megatron", "--evaluations", "20"],
-         "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"]}  # fmt: skip
+         "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"],
+         **{f"for_{target}_{name}": ["--for", target, "--data", "4", "--stages", "1", "--micro-batches", "1",
+                                     "--evaluations", "60", "--memory-fraction", fraction]
+            for target, name, fraction in (("megatron", "full", "1.5e-4"), ("megatron", "block", "1.7e-4"),
+                                           ("torchtitan", "full", "1.3e-4"))}}  # fmt: skip
 REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"}, "torchtitan": {"zero1", "megatron_zero1"}}
 # What no plan decides: sizes of the model, its steps and kernels.
 SIZES = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "16",
@@ -43,19 +47,24 @@ KERNELS = ["--bf16", "--transformer-impl", "local", "--no-persist-layer-norm", "
 
 
 def plans(folder):
-    """[(target, plan, its exports as text and as JSON)] of a GPT of two layers; of one of 12 layers for chunks."""
+    """[(target, plan, its exports as text and as JSON)], recomputing ones among them, of a GPT of two layers; of one of 12 layers for chunks."""
     for name, options in PLANS.items():
         model, cluster = ("gpt2", "h100:1") if name == "chunks" else ("gpt2_tiny", "nominal:4")
         model, file = module(model), folder / f"{name}.json"
         succeed("search", model, "--cluster", cluster, *options, "-o", file, "--quiet")
         for target, refused in REFUSED.items():
-            if name.startswith("for_") and name != f"for_{target}":
+            if name.startswith("for_") and not name.startswith(f"for_{target}"):
                 continue
             words = ["export", file, model, "--format", target, "--whole-layers", "--quiet"]
             if name in refused:
                 assert automap(*words).returncode == 4, f"{name} is exported for {target}"
             else:
                 yield target, json.loads(file.read_text()), succeed(*words), json.loads(succeed(*words, "--json"))
+
+
+def recomputed_of(plan):
+    """How many layers a one-stage plan recomputes."""
+    return len(plan["stages"][0].get("recompute", []))
 
 
 def degrees_of(plan):
@@ -84,19 +93,29 @@ def check_megatron(plan, text, told):
     assert (parsed.virtual_pipeline_model_parallel_size or 1) == chunks, sys.argv
     levels = {entry["kind"] for rows in plan["stages"][0]["axis_priorities"].values() for entry in rows}
     assert parsed.use_distributed_optimizer == ("optimizer" in levels)
+    recomputed = recomputed_of(plan)
+    assert parsed.recompute_granularity == ("full" if recomputed else None)
+    if recomputed:
+        method = "uniform" if recomputed == int(SIZES["--num-layers"]) else "block"
+        assert (parsed.recompute_method, parsed.recompute_num_layers) == (method, 1)
 
 
 def check_torchtitan(plan, text, told):
     """torchtitan's configuration takes the settings, and its degrees give the world of the plan."""
     import torch.distributed.pipelining.schedules as schedules
     from torchtitan.config import ParallelismConfig, TrainingConfig
+    from torchtitan.distributed.activation_checkpoint import FullAC
     from torchtitan.distributed.parallel_dims import ParallelDims
 
     settings = {}
     exec(compile(text, "settings", "exec"), settings)  # the exported module
     config = types.SimpleNamespace(parallelism=ParallelismConfig(), training=TrainingConfig(max_context_length=16),
                                    activation_checkpoint="selective")  # fmt: skip
-    assert settings["configure"](config) is config and config.activation_checkpoint is None
+    assert settings["configure"](config) is config
+    if recomputed_of(plan):
+        assert type(config.activation_checkpoint) is FullAC.Config
+    else:
+        assert config.activation_checkpoint is None
     fields = config.parallelism
     for name, value in told["parallelism"].items():
         assert name in ParallelismConfig.__dataclass_fields__ and getattr(fields, name) == value, name
@@ -141,11 +160,13 @@ def main():
         return SKIPPED
     import_trainers()
     checks = {"megatron": check_megatron, "torchtitan": check_torchtitan}
-    checked = 0
+    checked, recomputed = 0, set()
     with tempfile.TemporaryDirectory() as name:
         for target, *plan in plans(pathlib.Path(name)):
             checks[target](*plan)
+            recomputed.add((target, recomputed_of(plan[0])))
             checked += 1
+    assert recomputed >= {("megatron", 2), ("megatron", 1), ("torchtitan", 2)}, recomputed
     print(f"{checked} exported plans read by the trainers' parsers")
     return 0
 
