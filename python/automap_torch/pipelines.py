@@ -107,7 +107,7 @@ class Stage(torch.nn.Module):
         self.graph, self.part, self.mesh, self.data, self.is_last = graph, part, mesh, data, is_last
         self.splits_batch = splits_batch(mesh, data)
         self.counts = {}  # values of the whole batch that replace those of a micro-batch
-        self.kept_whole, self.leaves = kept_whole(row), {}
+        self.leaves = {}
         recomputed = [(entry["begins"]["op_name"], entry["ends"]["op_name"]) for entry in row["recompute"]]
         self.segments = segments_of(part, recomputed, {entry["op_name"] for entry in row["saved"]})
         self.names = {}
@@ -117,6 +117,8 @@ class Stage(torch.nn.Module):
                 self.register_parameter(self.names[name], value)
             else:
                 self.register_buffer(self.names[name], value)
+        whole = kept_whole(row)
+        self.kept_whole = [name for name in self.names if name in whole]  # every rank gathers them in this order
 
     def input(self, node, batch):
         kind, name = self.graph.inputs[node]
@@ -132,7 +134,7 @@ class Stage(torch.nn.Module):
     def gather_for_step(self):
         """Gathers the weights that all passes of a step use whole."""
         self.leaves = {}
-        for name in self.kept_whole & self.names.keys():
+        for name in self.kept_whole:
             value = getattr(self, self.names[name])
             wanted = self.placements_in_pass(value)
             if list(value.placements) != wanted:
