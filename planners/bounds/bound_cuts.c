@@ -10,7 +10,7 @@
 enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
 
 /* The relative increase over the best bound that the next step aims for. */
-#define CLIMB 0.005
+#define ASCENT 0.005
 
 /* Classes that are together at a place or across a border. */
 typedef struct Bundle {
@@ -155,14 +155,14 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
 /* A stage of some width between two states. */
 typedef struct Step {
     int32_t stage, width, from, to;
-    double pays[COUNTS];   /* weight of a second of each pass and order there */
-    double across[COUNTS]; /* and for items across a border */
+    double weights[COUNTS]; /* of a second of each pass and order there */
+    double across[COUNTS];  /* and of items across a border */
 } Step;
 
-/* The least that a second of one pass and order counts on stages of a width, or across their borders. */
-typedef struct LeastCounts {
-    double pays[COUNTS], across[COUNTS];
-} LeastCounts;
+/* The least weight of a second of one pass and order on stages of a width, or across their borders. */
+typedef struct LeastWeights {
+    double weights[COUNTS], across[COUNTS];
+} LeastWeights;
 
 typedef struct Search {
     const CutTables *tables;
@@ -170,16 +170,16 @@ typedef struct Search {
     Step *steps; /* by stages */
     int32_t step_count, step_capacity, state_count;
     PathCounts *counts[PATH_KINDS]; /* [stage] */
-    double *heights[PATH_KINDS];    /* [state]; the last one is the last state */
-    /* [state]: what paths of stages before count of the passing, at the least. */
+    double *potentials[PATH_KINDS]; /* [state]; the last one is the last state */
+    /* [state]: what paths of earlier stages add to what is passed, at the least. */
     double *above[PATH_KINDS][PATH_PASSES];
-    double *across; /* [class]: the least that it pays across a border */
-    double *least;  /* [state * (places + 1) + places]: least payment of the stages so far */
+    double *across; /* [class]: its least cost across a border */
+    double *least;  /* [state * (places + 1) + places]: least cost of the stages so far */
     /* Scratch. */
     double *bundle_across, *of_bundles; /* [bundle] */
     double *sums, *before, *before_any; /* [places + 1] */
     double *balance;                    /* [state] */
-    LeastCounts *least_counts;          /* [width] */
+    LeastWeights *least_weights;        /* [width] */
     Arena arena;
 } Search;
 
@@ -220,7 +220,7 @@ static void find_steps(Search *self) {
             }
 }
 
-/* ---- heights ---- */
+/* ---- potentials ---- */
 
 /* The counts of all work on stages of a place and width. */
 typedef struct StageCounts {
@@ -245,7 +245,7 @@ static StageCounts count_all(const Search *self, const CutMix *mix, int32_t stag
     return sum;
 }
 
-/* The greatest height of the last state if all work together is to count `each` on any stage. */
+/* The greatest potential of the last state if all work together is to count `each` on any stage. */
 static double balance_for(Search *self, const StageCounts *counts, double each) {
     for (int32_t k = 0; k < self->state_count; k++) self->balance[k] = 0;
     for (int32_t k = 0; k < self->step_count; k++) {
@@ -258,7 +258,7 @@ static double balance_for(Search *self, const StageCounts *counts, double each) 
     return self->balance[self->state_count - 1];
 }
 
-static void set_balanced_heights(Search *self, const CutMix *mix) {
+static void set_balanced_potentials(Search *self, const CutMix *mix) {
     const CutWork *work = self->tables->work;
     ArenaMark mark = arena_mark(&self->arena);
     StageCounts *counts = ARENA_ARRAY(&self->arena, StageCounts, self->stages * work->width_count);
@@ -278,12 +278,12 @@ static void set_balanced_heights(Search *self, const CutMix *mix) {
     double end = balance_for(self, counts, high);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t k = 0; k < self->state_count; k++)
-            self->heights[kind][k] = mix->paths.share[kind] * (end > 0 ? self->balance[k] / end : 1);
-    for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->heights[kind][0] = 0;
+            self->potentials[kind][k] = mix->paths.share[kind] * (end > 0 ? self->balance[k] / end : 1);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->potentials[kind][0] = 0;
     arena_release(&self->arena, mark);
 }
 
-/* ---- payments ---- */
+/* ---- weights ---- */
 
 /* Sets what counts above each state: the least over the ways there. */
 static void set_above(Search *self) {
@@ -293,29 +293,29 @@ static void set_above(Search *self) {
             for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
             for (int32_t k = 0; k < self->step_count; k++) {
                 const Step *step = &self->steps[k];
-                double rise = self->heights[kind][step->to] - self->heights[kind][step->from];
+                double rise = self->potentials[kind][step->to] - self->potentials[kind][step->from];
                 double added = rise * self->counts[kind][step->stage].above[pass];
                 above[step->to] = smaller(above[step->to], above[step->from] + added);
             }
         }
 }
 
-static void count_step(const Search *self, Step *step) {
-    memset(step->pays, 0, sizeof step->pays);
+static void weigh_step(const Search *self, Step *step) {
+    memset(step->weights, 0, sizeof step->weights);
     memset(step->across, 0, sizeof step->across);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         const PathCounts *counts = &self->counts[kind][step->stage];
-        const double *heights = self->heights[kind];
-        double end = heights[self->state_count - 1], rise = heights[step->to] - heights[step->from];
+        const double *potentials = self->potentials[kind];
+        double end = potentials[self->state_count - 1], rise = potentials[step->to] - potentials[step->from];
         if (end == 0) continue;
         for (int32_t k = 0; k < COUNTS; k++) {
             int32_t pass = k / BOUND_ORDERS, order = k % BOUND_ORDERS;
             bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
-            double pays = end * counts->once[pass][order] + rise * counts->more[pass][order];
-            if (is_passed) pays += self->above[kind][pass][step->from];
+            double weight = end * counts->once[pass][order] + rise * counts->more[pass][order];
+            if (is_passed) weight += self->above[kind][pass][step->from];
             bool is_whole = order == BOUND_SPINE || order == BOUND_AFTER;
-            step->pays[k] += pays;
-            step->across[k] += is_whole ? pays : rise * counts->across[pass][order];
+            step->weights[k] += weight;
+            step->across[k] += is_whole ? weight : rise * counts->across[pass][order];
         }
     }
 }
@@ -326,13 +326,13 @@ static double weighed(const double *counts, const ClassSeconds *seconds) {
     return sum;
 }
 
-static void find_least_counts(const Search *self, LeastCounts *least) {
+static void find_least_weights(const Search *self, LeastWeights *least) {
     for (int32_t w = 0; w < self->tables->work->width_count; w++)
-        for (int32_t k = 0; k < COUNTS; k++) least[w].pays[k] = least[w].across[k] = INFINITY;
+        for (int32_t k = 0; k < COUNTS; k++) least[w].weights[k] = least[w].across[k] = INFINITY;
     for (int32_t s = 0; s < self->step_count; s++)
         for (int32_t k = 0; k < COUNTS; k++) {
-            LeastCounts *here = &least[self->steps[s].width];
-            here->pays[k] = smaller(here->pays[k], self->steps[s].pays[k]);
+            LeastWeights *here = &least[self->steps[s].width];
+            here->weights[k] = smaller(here->weights[k], self->steps[s].weights[k]);
             here->across[k] = smaller(here->across[k], self->steps[s].across[k]);
         }
 }
@@ -350,9 +350,9 @@ static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
     return count;
 }
 
-/* The least that a class pays on any stage, and across a border. */
-static void find_least_of_class(const Search *self, const LeastCounts *least, int32_t class, double *anywhere,
-                                double *across) {
+/* The least cost of a class on any stage, and across a border. */
+static void find_least_of_class(const Search *self, const LeastWeights *least, int32_t class,
+                                double *anywhere, double *across) {
     const CutWork *work = self->tables->work;
     const ClassSeconds *seconds = &work->seconds[class * work->width_count];
     int32_t only;
@@ -360,28 +360,28 @@ static void find_least_of_class(const Search *self, const LeastCounts *least, in
     if (count_orders(work, class, &only) <= 1) {
         for (int32_t w = 0; w < work->width_count; w++) {
             double of = (&seconds[w].of[0][0])[only];
-            if (isinf(least[w].pays[only])) continue;
-            *anywhere = smaller(*anywhere, of * least[w].pays[only]);
+            if (isinf(least[w].weights[only])) continue;
+            *anywhere = smaller(*anywhere, of * least[w].weights[only]);
             *across = smaller(*across, of * least[w].across[only]);
         }
         return;
     }
     for (int32_t k = 0; k < self->step_count; k++) {
         const Step *step = &self->steps[k];
-        *anywhere = smaller(*anywhere, weighed(step->pays, &seconds[step->width]));
+        *anywhere = smaller(*anywhere, weighed(step->weights, &seconds[step->width]));
         *across = smaller(*across, weighed(step->across, &seconds[step->width]));
     }
 }
 
-/* Finds the items with the least payment anywhere: across borders, and those of any stage, which
+/* Finds the items with the least cost anywhere: across borders, and those of any stage, which
  * are returned. */
 static double find_least(Search *self) {
     const CutTables *tables = self->tables;
     double sum = 0;
-    find_least_counts(self, self->least_counts);
+    find_least_weights(self, self->least_weights);
     for (int32_t c = 0; c < tables->work->class_count; c++) {
         double anywhere, *across = &self->across[c];
-        find_least_of_class(self, self->least_counts, c, &anywhere, across);
+        find_least_of_class(self, self->least_weights, c, &anywhere, across);
         sum +=
             (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * smaller(anywhere, *across);
     }
@@ -396,19 +396,19 @@ static double find_least(Search *self) {
 
 /* ---- the path ---- */
 
-/* Sums the payments of all items before each place on a stage, and the reductions by a border after
+/* Sums the costs of all items before each place on a stage, and the reductions by a border after
  * it. */
 static void find_sums(Search *self, const Step *step) {
     const CutTables *tables = self->tables;
     for (int32_t b = 0; b < tables->bundle_count; b++)
         self->of_bundles[b] =
-            weighed(step->pays, &tables->seconds[b * tables->work->width_count + step->width]);
+            weighed(step->weights, &tables->seconds[b * tables->work->width_count + step->width]);
     for (int32_t p = 0; p < tables->work->places; p++)
         self->sums[p + 1] = self->sums[p] + self->of_bundles[tables->at[p]];
     for (int32_t b = 0; b < tables->bundle_count; b++) self->of_bundles[b] -= self->bundle_across[b];
 }
 
-/* Extends the least payments before a stage by those of the stage. */
+/* Extends the least costs before a stage by those of the stage. */
 static void take_step(Search *self, const Step *step) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
@@ -430,18 +430,18 @@ static void take_step(Search *self, const Step *step) {
     }
 }
 
-/* The least that any pipeline pays. */
+/* The least cost of any pipeline. */
 static double search_cuts(Search *self) {
     int32_t places = self->tables->work->places;
     set_above(self);
-    for (int32_t k = 0; k < self->step_count; k++) count_step(self, &self->steps[k]);
+    for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
     double anywhere = find_least(self);
     for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
     for (int32_t k = 0; k < self->step_count; k++) take_step(self, &self->steps[k]);
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }
 
-/* ---- better heights ---- */
+/* ---- subgradient ascent ---- */
 
 /* A stage of the cheapest pipeline: its seconds per iteration. */
 typedef struct PathStage {
@@ -450,7 +450,7 @@ typedef struct PathStage {
     ClassSeconds seconds;
 } PathStage;
 
-/* The first place of a stage that ends with place `end` - 1, for the least payment. */
+/* The first place of a stage that ends with place `end` - 1, for the least cost. */
 static double find_first(Search *self, const Step *step, int32_t end, int32_t *first) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
@@ -460,17 +460,17 @@ static double find_first(Search *self, const Step *step, int32_t end, int32_t *f
     find_sums(self, step);
     for (int32_t p = 0; p < end; p++) {
         int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
-        double paid =
+        double cost =
             from[p] + sums[end] - sums[p] - self->of_bundles[tables->across[(end - 1) * longest + k]];
-        if (paid >= least) continue;
-        least = paid;
+        if (cost >= least) continue;
+        least = cost;
         *first = p;
     }
     return least;
 }
 
-/* Computes the stage's seconds; items that its border may divide count by the fraction that they
- * pay there. */
+/* Computes the stage's seconds; items that its border may divide count by the fraction of their cost there.
+ */
 static void fill_stage(const Search *self, PathStage *stage) {
     const CutTables *tables = self->tables;
     int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;
@@ -481,12 +481,12 @@ static void fill_stage(const Search *self, PathStage *stage) {
     int32_t k = length < tables->longest ? length - 1 : tables->longest - 1;
     int32_t bundle = tables->across[(stage->end - 1) * tables->longest + k];
     const ClassSeconds *seconds = &tables->seconds[bundle * widths + w];
-    double pays = weighed(stage->step->pays, seconds);
-    double lost = pays > 0 ? 1 - self->bundle_across[bundle] / pays : 0;
+    double cost = weighed(stage->step->weights, seconds);
+    double lost = cost > 0 ? 1 - self->bundle_across[bundle] / cost : 0;
     for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
 }
 
-/* The stages of the pipeline that pays the least, from the last one on. */
+/* The stages of the pipeline of least cost, from the last one on. */
 static void find_path(Search *self, PathStage *path) {
     int32_t state = self->state_count - 1, end = self->tables->work->places;
     for (int32_t s = self->stages - 1; s >= 0; s--) {
@@ -494,9 +494,9 @@ static void find_path(Search *self, PathStage *path) {
         for (int32_t k = 0; k < self->step_count; k++) {
             int32_t first;
             if (self->steps[k].to != state) continue;
-            double paid = find_first(self, &self->steps[k], end, &first);
-            if (paid >= least) continue;
-            least = paid;
+            double cost = find_first(self, &self->steps[k], end, &first);
+            if (cost >= least) continue;
+            least = cost;
             path[s] = (PathStage){.step = &self->steps[k], .first = first, .end = end};
         }
         fill_stage(self, &path[s]);
@@ -518,14 +518,14 @@ static double path_seconds(const Search *self, const PathStage *path, int32_t ki
     return sum;
 }
 
-/* The derivatives of a pipeline's payment by the heights of its states; returns the sum of their
+/* The derivatives of a pipeline's cost by the potentials of its states; returns the sum of their
  * squares. */
 static double find_slopes(const Search *self, const PathStage *path, double *slopes[PATH_KINDS]) {
     int32_t last = self->state_count - 1, used = 0;
     double mean = 0, squares = 0;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         memset(slopes[kind], 0, sizeof **slopes * (size_t)self->state_count);
-        if (self->heights[kind][last] == 0) continue;
+        if (self->potentials[kind][last] == 0) continue;
         for (int32_t s = 0; s < self->stages; s++) {
             double seconds = path_seconds(self, path, kind, s);
             if (s > 0) slopes[kind][path[s].step->from] -= seconds;
@@ -535,39 +535,40 @@ static double find_slopes(const Search *self, const PathStage *path, double *slo
         used++;
     }
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
-        if (self->heights[kind][last] > 0) slopes[kind][last] -= mean / used; /* ends add up to 1 */
+        if (self->potentials[kind][last] > 0) slopes[kind][last] -= mean / used; /* ends add up to 1 */
         for (int32_t k = 0; k <= last; k++) squares += slopes[kind][k] * slopes[kind][k];
     }
     return squares;
 }
 
-/* Heights that do not fall and end with 1 together. */
-static void move_heights(Search *self, double *const slopes[PATH_KINDS], double size) {
+/* Potentials that do not fall and end with 1 together. */
+static void move_potentials(Search *self, double *const slopes[PATH_KINDS], double size) {
     int32_t last = self->state_count - 1;
     double sum = 0;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
-        double *heights = self->heights[kind];
-        for (int32_t k = 1; k <= last; k++) heights[k] = larger(heights[k] + size * slopes[kind][k], 0);
+        double *potentials = self->potentials[kind];
+        for (int32_t k = 1; k <= last; k++) potentials[k] = larger(potentials[k] + size * slopes[kind][k], 0);
         for (int32_t k = 0; k < self->step_count; k++)
-            heights[self->steps[k].to] = larger(heights[self->steps[k].to], heights[self->steps[k].from]);
-        sum += heights[last];
+            potentials[self->steps[k].to] =
+                larger(potentials[self->steps[k].to], potentials[self->steps[k].from]);
+        sum += potentials[last];
     }
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
-        for (int32_t k = 1; k <= last && sum > 0; k++) self->heights[kind][k] /= sum;
+        for (int32_t k = 1; k <= last && sum > 0; k++) self->potentials[kind][k] /= sum;
 }
 
-/* Moves heights so that the cheapest pipeline would pay slightly more than the best bound so far
+/* Moves potentials so that the cheapest pipeline would cost slightly more than the best bound so far
  * (Polyak's steps); returns the best bound. */
-static double climb(Search *self, int32_t moves, double enough) {
+static double ascend(Search *self, int32_t ascent_steps, double enough) {
     PathStage *path = ARENA_ARRAY(&self->arena, PathStage, self->stages);
     double *slopes[PATH_KINDS], bound = search_cuts(self), best = bound;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         slopes[kind] = ARENA_ARRAY(&self->arena, double, self->state_count);
-    for (int32_t k = 0; k < moves && best < enough && !self->arena.failed; k++) {
+    for (int32_t k = 0; k < ascent_steps && best < enough && !self->arena.failed; k++) {
         find_path(self, path);
         double squares = find_slopes(self, path, slopes);
         if (squares == 0) break;
-        move_heights(self, slopes, (best * (1 + CLIMB) - bound) / squares);
+        move_potentials(self, slopes, (best * (1 + ASCENT) - bound) / squares);
         bound = search_cuts(self);
         best = larger(best, bound);
     }
@@ -582,13 +583,13 @@ static bool open_search(Search *self) {
     if (arena->failed || (int64_t)self->step_count * row > MOST_STEPS_AND_PLACES) return false;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         self->counts[kind] = ARENA_ARRAY(arena, PathCounts, self->stages);
-        self->heights[kind] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        self->potentials[kind] = ARENA_ARRAY(arena, double, self->state_count + 1);
         for (int32_t pass = 0; pass < PATH_PASSES; pass++)
             self->above[kind][pass] = ARENA_ARRAY(arena, double, self->state_count + 1);
         for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
             self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
     }
-    self->least_counts = ARENA_ARRAY(arena, LeastCounts, tables->work->width_count + 1);
+    self->least_weights = ARENA_ARRAY(arena, LeastWeights, tables->work->width_count + 1);
     self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
     self->bundle_across = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
     self->of_bundles = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
@@ -600,13 +601,13 @@ static bool open_search(Search *self) {
     return !arena->failed;
 }
 
-double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t ascent_steps,
                         double enough) {
     Search self = {.tables = tables, .stages = stages};
     double bound = 0;
     if (open_search(&self)) {
-        set_balanced_heights(&self, mix);
-        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : climb(&self, moves, enough);
+        set_balanced_potentials(&self, mix);
+        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : ascend(&self, ascent_steps, enough);
     }
     arena_free(&self.arena);
     return bound;

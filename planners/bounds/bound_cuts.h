@@ -1,17 +1,17 @@
-/* The least payment of a pipeline over all cuts, and over all widths of its stages in any order: a
- * bound of its step (docs/planning.md, Bounds of pipelines, 6).
+/* The least cost of a pipeline over all cuts, and over all widths of its stages in any order: a bound of its
+ * step (docs/planning.md, Bounds of pipelines, 5).
  *
- * A state describes the stages so far: their number, and the number of their devices. Each kind of
- * path has a height at each state: 0 at the first, monotone, and at the last state all kinds have 1
- * together. A path that stays on a stage has as weight the increase of its height there, so that
- * the weights of every pipeline add up to 1 and its step is at least the mean of its paths. The
- * seconds of stage s in an iteration then count
+ * A step takes at least as long as each of its paths (pipeline_paths.h), and so as any mean of them. A state
+ * is the number of the stages so far and that of their devices. Each kind of path has a potential at each
+ * state: 0 at the first, monotone, and all kinds together 1 at the last. The path that stays on a stage has
+ * as weight the increase of its potential on that stage, so that the weights of every pipeline add up to 1. A
+ * second of work of stage s in an iteration then has the weight
  *
- *     once at the last state's height, above at the increase on earlier stages, more at the increase here
+ *     once * (potential of the last state) + above * (increase on earlier stages) + more * (increase here)
  *
- * (pipeline_paths.h), which depend on its state, its width and its places alone. The least over all
- * cuts is therefore a shortest path over states and places. An item that a border may divide counts
- * with its least payment anywhere, if the stage of its first place ends before it does.
+ * which depends on its state, its width and its places alone. The least weighted sum over all cuts is
+ * therefore a shortest path over states and places. An item that a border may divide counts with its least
+ * cost anywhere, if the stage of its first place ends before it does.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_CUTS_H
 #define PLANNERS_BOUNDS_BOUND_CUTS_H
@@ -25,13 +25,22 @@ typedef struct ClassSeconds {
     double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
 
-/* The weight of each path; adds up to 1. */
+static inline double class_seconds_weighed(const double weights[PATH_PASSES][BOUND_ORDERS],
+                                           const ClassSeconds *seconds) {
+    double sum = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        for (int32_t order = 0; order < BOUND_ORDERS; order++)
+            sum += weights[pass][order] * seconds->of[pass][order];
+    return sum;
+}
+
+/* The share of each kind of path in the mean; adds up to 1. */
 typedef struct PathMix {
     double share[PATH_KINDS];
 } PathMix;
 
-/* A choice of heights: those by which each stage would have counted as much, if all work were alike and
- * `once` and `above` as large parts of its passing as stages take that work which passes them least. */
+/* A choice of potentials: those by which each stage would have equal weighted work, if all work were alike.
+ * `once` and `above` are factors on work that passes a stage, below 1 since a part of it lies on borders. */
 typedef struct CutMix {
     PathMix paths;
     double once, above;
@@ -50,10 +59,10 @@ typedef struct CutTables CutTables;
 
 AmStatus cut_tables_create(CutTables **tables, Arena *arena, const CutWork *work, AmError *error);
 
-/* The bound for a number of stages with a choice of heights, improved by `moves` steps, or until it
- * is `enough`. 0: the problem is too large, or memory is exhausted; INFINITY: no widths add up to
- * all devices. */
-double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
+/* The bound in seconds for a number of stages with a choice of potentials, improved by that many steps of
+ * subgradient ascent, or until it is `enough`. 0: the problem is too large, or memory is exhausted; INFINITY:
+ * no widths add up to all devices. */
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t ascent_steps,
                         double enough);
 
 #endif

@@ -1,8 +1,5 @@
-/* The work of a bound over pipelines in groups, and groups in windows: equal work is one class with a count.
- */
+/* The work of a bound over pipelines in groups: equal work is one class with a count. */
 #include "planners/bounds/bound_groups.h"
-
-/* ---- classes ---- */
 
 static int32_t find_work(BoundGroups *self, const BoundItem *item) {
     double seconds = item->work.is_run ? 0 : item->seconds;
@@ -79,68 +76,4 @@ AmStatus bound_groups_find(BoundGroups *self, AmError *error) {
         if (count > 0) place_group(self, members, count);
     }
     return self->arena->failed ? am_fail_memory(error, items) : AM_OK;
-}
-
-/* ---- windows ---- */
-
-static void add_window(Windows *windows, int32_t first_member, BorderInterval borders) {
-    WindowClass class = {
-        .count = 1, .first_member = first_member, .member_count = windows->member_count - first_member};
-    for (int32_t k = first_member; k < windows->member_count; k++)
-        class.signature += bound_scramble((uint64_t)windows->members[k] + 1);
-    int32_t c = 0;
-    while (c < windows->class_count && (windows->classes[c].signature != class.signature ||
-                                        windows->classes[c].member_count != class.member_count))
-        c++;
-    if (c < windows->class_count) {
-        windows->classes[c].count++;
-        windows->member_count = first_member;
-    } else {
-        windows->classes[windows->class_count++] = class;
-    }
-    if (class.member_count == 1) return;
-    windows->intervals[windows->count] = borders;
-    windows->class_of[windows->count++] = c;
-}
-
-AmStatus bound_windows_find(Windows *windows, const BoundGroups *self, int32_t places, AmError *error) {
-    int32_t count = self->placed_count, window_count = places > 0 ? self->places / places + 1 : 0;
-    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* lists of the items in a window */
-    int32_t *before = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    windows->members = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    windows->classes = ARENA_ARRAY(self->arena, WindowClass, count + 1);
-    windows->intervals = ARENA_ARRAY(self->arena, BorderInterval, 2 * count + 1);
-    windows->class_of = ARENA_ARRAY(self->arena, int32_t, 2 * count + 1);
-    if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < window_count; k++) last[k] = -1;
-    for (int32_t k = 0; k < count; k++) {
-        const Placed *placed = &self->placed[k];
-        if (placed->is_placed && places > 0) {
-            before[k] = last[placed->borders.first / places];
-            last[placed->borders.first / places] = k;
-        } else {
-            int32_t first = windows->member_count;
-            windows->members[windows->member_count++] = placed->class;
-            add_window(windows, first, placed->borders);
-        }
-    }
-    for (int32_t w = 0; w < window_count; w++) {
-        int32_t first = windows->member_count;
-        BorderInterval borders = {INT32_MAX, -1};
-        for (int32_t k = last[w]; k >= 0; k = before[k]) {
-            const BorderInterval *here = &self->placed[k].borders;
-            if (here->first < borders.first) borders.first = here->first;
-            if (here->first > borders.end) borders.end = here->first;
-            if (here->end > borders.end) borders.end = here->end;
-            windows->members[windows->member_count++] = self->placed[k].class;
-        }
-        if (last[w] >= 0) add_window(windows, first, borders);
-    }
-    windows->interval_count = windows->count;
-    for (int32_t k = 0; k < count; k++) {
-        if (self->placed[k].borders.first >= self->placed[k].borders.end) continue;
-        windows->intervals[windows->interval_count] = self->placed[k].borders;
-        windows->class_of[windows->interval_count++] = self->placed[k].class;
-    }
-    return AM_OK;
 }

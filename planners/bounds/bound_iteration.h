@@ -1,28 +1,16 @@
-/* The bound over pipelines of one number of micro-batches: tables of what classes of work take, and the bound
- * by windows of places for a number of stages. See bound_pipelines.c and docs/planning.md. */
-#ifndef PLANNERS_BOUND_ITERATION_H
-#define PLANNERS_BOUND_ITERATION_H
+/* The tables of a bound over pipelines of one number of micro-batches: the seconds that classes of work take
+ * in one iteration on stages of each width (docs/planning.md, Bounds of pipelines). */
+#ifndef PLANNERS_BOUNDS_BOUND_ITERATION_H
+#define PLANNERS_BOUNDS_BOUND_ITERATION_H
 
 #include "planners/bounds/bound_cuts.h"
+#include "planners/bounds/bound_groups.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_pipelines.h"
-#include "planners/bounds/pipeline_paths.h"
 
-enum {
-    BOUND_MOST_STAGES = 64,
-    BOUND_MOST_WIDTHS = 31,
-    BOUND_MOST_DEVICES = 256,
-    BOUND_MOST_MIXES = 7,
-    BOUND_WINDOW_KINDS = 2
-};
+enum { BOUND_MOST_WIDTHS = 31, BOUND_MOST_MIXES = 6 };
 
-/* The mixes tried for a schedule; the last one is PATH_WORK's. */
-typedef struct PathMixes {
-    int32_t count;
-    PathMix mixes[BOUND_MOST_MIXES];
-} PathMixes;
-
-/* The mixes tried for all cuts and widths at once. */
+/* The choices of weights that are tried. */
 typedef struct CutMixes {
     int32_t count;
     CutMix mixes[BOUND_MOST_MIXES];
@@ -36,21 +24,18 @@ typedef struct BoundPipelines {
     const ClusterDeviceType *type;
     const BoundSpace *space;
     BoundGroups groups;
-    Windows windows[BOUND_WINDOW_KINDS];
-    int32_t widths[BOUND_MOST_WIDTHS]; /* devices */
-    const PathMixes *mixes;            /* of every schedule that the space has */
-    const CutMixes *cut_mixes;
+    int32_t widths[BOUND_MOST_WIDTHS]; /* devices of a stage, ascending; the last is all of them */
     int32_t width_count, most_stages;
+    const CutMixes *mixes;  /* of the schedule */
     BoundLaunches launches; /* of the module as read */
 } BoundPipelines;
 
-/* The tables of a number of micro-batches M: what classes take by width. */
 typedef struct BoundIteration {
     const BoundPipelines *of;
     int32_t micro_batches;
-    double of_one_stage;   /* computing alone */
+    double of_one_stage;   /* seconds of a step in one stage, without communication */
     ClassSeconds *seconds; /* [class * width_count + width] */
-    ClassSeconds all[BOUND_MOST_WIDTHS];
+    ClassSeconds *all;     /* [width]: of all classes */
     CutWork cut_work;
     CutTables *cuts;
     AmStatus status;
@@ -60,7 +45,5 @@ typedef struct BoundIteration {
 
 /* Makes the tables, in the iteration's arena. */
 AmStatus bound_iteration_fill(BoundIteration *self, AmError *error);
-/* At least the seconds of any pipeline of so many stages, by windows; at most `enough`. 0 without memory. */
-double bound_iteration_windows(const BoundIteration *iteration, int32_t stages, double enough);
 
 #endif

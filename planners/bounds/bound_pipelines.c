@@ -1,14 +1,8 @@
 /* The lower bound of the step over pipelines of any number of stages.
  *
- * For a number of micro-batches M and of stages S the step T is at least, for every stage s, the
- * time of one iteration across stages plus the time of s in its other iterations while the rest of
- * the pipeline waits for it. For any weights over the stages that add up to at most 1,
- *
- *     T >= sum over groups of items, on stage s of d devices: passed + iterations(s) weight(s, d) seconds(d)
- *
- * and the least payment of each group anywhere is a bound for all cuts at once. Weights are a
- * function of a stage's position and width. They are chosen so that every stage has equal value, as
- * large as the widths that add up to all devices allow, by a dynamic program.
+ * For each number of micro-batches M and of stages S, a shortest path over cuts and widths of stages gives
+ * the bound (bound_cuts.h). The pairs (M, S) with the lowest bounds are bounded again with other weights,
+ * until one of them has used all: its bound is the least that these methods can show.
  */
 #include "planners/bounds/bound_pipelines.h"
 
@@ -16,15 +10,13 @@
 
 #include "base/system/parallel.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/bounds/bound_iteration.h"
+#include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_one_stage.h"
-#include "planners/bounds/bound_turn.h"
 
-enum { ROUND = 8, MOVES = 32 };
+enum { ROUND = 8, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_DEVICES = 256 };
 
-/* Places of windows; 0: groups alone. */
-static const int32_t window_places[BOUND_WINDOW_KINDS] = {0, 10};
-
-/* ---- widths ---- */
+/* ---- widths and weights ---- */
 
 static int32_t most_stages(const BoundSpace *space, const Cluster *cluster) {
     return space->most_stages < cluster->device_count ? space->most_stages : cluster->device_count;
@@ -35,84 +27,56 @@ static void list_widths(BoundPipelines *self) {
     for (int32_t width = 1; width <= devices && self->width_count < BOUND_MOST_WIDTHS; width++)
         if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
     self->most_stages = most_stages(self->space, self->cluster);
-    if (self->most_stages > BOUND_MOST_STAGES) self->most_stages = BOUND_MOST_STAGES;
+    if (self->most_stages > MOST_STAGES) self->most_stages = MOST_STAGES;
 }
 
-static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
-    static const CutMixes alternating = {5,
+/* Mixes of the paths that hold for a schedule of one chunk a stage. */
+static const CutMixes *mixes_of(ScheduleKind schedule) {
+    static const CutMixes alternating = {6,
                                          {{{.share = {[PATH_LAST] = 1}}, 0.9, 0.85},
                                           {{.share = {[PATH_ITERATIONS] = 1}}, 0.9, 0.85},
                                           {{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
                                           {{.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
-                                          {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85}}};
+                                          {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
+                                          {{.share = {[PATH_WORK] = 1}}, 1, 1}}};
     static const CutMixes zero_bubble = {
-        5,
+        6,
         {{{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
          {{.share = {[PATH_STAYS] = 0.7, [PATH_WORK] = 0.3}}, 0.9, 0.85},
          {{.share = {[PATH_STAYS] = 0.6, [PATH_WORK] = 0.4}}, 0.9, 0.85},
          {{.share = {[PATH_STAYS] = 1}}, 1, 0.85},
-         {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1}}};
-    static const CutMixes any = {0};
-    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
-    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
+         {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1},
+         {{.share = {[PATH_WORK] = 1}}, 1, 1}}};
+    return schedule == SCHEDULE_ZB_H1 ? &zero_bubble : &alternating;
 }
 
-static const PathMixes *mixes_of(ScheduleKind schedule) {
-    static const PathMixes alternating = {7,
-                                          {{.share = {[PATH_LAST] = 1}},
-                                           {.share = {[PATH_ITERATIONS] = 1}},
-                                           {.share = {[PATH_STAYS] = 1}},
-                                           {.share = {[PATH_LAST] = 0.5, [PATH_ITERATIONS] = 0.5}},
-                                           {.share = {[PATH_ITERATIONS] = 0.5, [PATH_WORK] = 0.5}},
-                                           {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
-                                           {.share = {[PATH_WORK] = 1}}}};
-    static const PathMixes zero_bubble = {
-        7,
-        {{.share = {[PATH_WEIGHTS] = 1}},
-         {.share = {[PATH_STAYS] = 1}},
-         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_STAYS] = 0.5}},
-         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_WORK] = 0.5}},
-         {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
-         {.share = {[PATH_WEIGHTS] = 0.3, [PATH_STAYS] = 0.3, [PATH_WORK] = 0.4}},
-         {.share = {[PATH_WORK] = 1}}}};
-    static const PathMixes any = {1, {{.share = {[PATH_WORK] = 1}}}};
-    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
-    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
-}
+/* ---- cases ---- */
 
 static void iteration_task(void *user, int32_t k) {
     BoundIteration *self = (BoundIteration *)user + k;
     self->status = bound_iteration_fill(self, &self->error);
-    self->of_one_stage = self->status == AM_OK ? bound_iteration_windows(self, 1, INFINITY) : 0;
 }
-
-/* ---- all of it ---- */
 
 /* Pipelines of so many stages in so many iterations. */
 typedef struct BoundCase {
     const BoundIteration *iteration;
-    int32_t stages, tried; /* ways to bound it */
-    int32_t best;          /* choice of heights */
+    int32_t stages, tried; /* mixes, and one ascent */
+    int32_t best;          /* mix */
     double seconds, enough;
 } BoundCase;
 
 static bool is_tried(const BoundCase *self) {
-    return self->tried > self->iteration->of->cut_mixes->count + 1;
+    return self->tried > self->iteration->of->mixes->count;
 }
 
-/* The next way: choices of heights, then windows, then better heights than the best of these, which take
- * longest. */
+/* The next way to bound a case: every mix of paths, then the best of these improved, which takes longest. */
 static void try_next(BoundCase *self) {
-    const CutMixes *mixes = self->iteration->of->cut_mixes;
-    bool is_choice = self->tried < mixes->count;
-    bool is_windows = self->tried == mixes->count;
-    double seconds = 0;
-    if (is_windows) seconds = bound_iteration_windows(self->iteration, self->stages, self->enough);
-    else if (mixes->count > 0)
-        seconds = cut_tables_bound(self->iteration->cuts, self->stages,
-                                   &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,
-                                   self->enough);
-    if (is_choice && seconds > self->seconds) self->best = self->tried;
+    const CutMixes *mixes = self->iteration->of->mixes;
+    bool is_mix = self->tried < mixes->count;
+    const CutMix *mix = &mixes->mixes[is_mix ? self->tried : self->best];
+    double seconds =
+        cut_tables_bound(self->iteration->cuts, self->stages, mix, is_mix ? 0 : ASCENT_STEPS, self->enough);
+    if (is_mix && seconds > self->seconds) self->best = self->tried;
     self->seconds = fmax(self->seconds, seconds);
     self->tried++;
 }
@@ -121,7 +85,7 @@ static void case_task(void *user, int32_t k) {
     try_next(((BoundCase **)user)[k]);
 }
 
-/* Finds the lowest cases with untried choices that are below all cases without; in no order. */
+/* Finds the lowest cases with untried ways that are below all cases without; in no order. */
 static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[ROUND]) {
     double least = INFINITY;
     int32_t found = 0;
@@ -142,7 +106,7 @@ static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[RO
 }
 
 /* The least bound over all numbers of stages above one and of micro-batches. The lowest are refined,
- * until one of them has no further choices. */
+ * until one of them has been bounded in every way. */
 static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *stop) {
     BoundCase *lowest[ROUND];
     double least = INFINITY;
@@ -192,17 +156,7 @@ static AmStatus bound_numbers(double *seconds, BoundPipelines *self, AmError *er
 }
 
 static bool is_simple(const Cluster *cluster) {
-    return cluster->type_count == 1 && cluster->device_count > 1 &&
-           cluster->device_count <= BOUND_MOST_DEVICES;
-}
-
-/* Groups equal and neighbouring work. */
-static AmStatus find_parts(BoundPipelines *self, AmError *error) {
-    TRY(bound_groups_find(&self->groups, error));
-    for (int32_t k = 0; k < BOUND_WINDOW_KINDS; k++)
-        TRY(bound_windows_find(&self->windows[k], &self->groups, window_places[k], error));
-    list_widths(self);
-    return AM_OK;
+    return cluster->type_count == 1 && cluster->device_count > 1 && cluster->device_count <= MOST_DEVICES;
 }
 
 static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
@@ -216,12 +170,12 @@ static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext
                            .type = type,
                            .space = space,
                            .launches = *launches,
-                           .mixes = mixes_of(space->schedule),
-                           .cut_mixes = cut_mixes_of(space->schedule)};
+                           .mixes = mixes_of(space->schedule)};
     bool known;
     TRY(bound_work_find(&self.groups.work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
-    TRY(find_parts(&self, error));
+    TRY(bound_groups_find(&self.groups, error));
+    list_widths(&self);
     return bound_numbers(seconds, &self, error);
 }
 
@@ -234,16 +188,14 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                            .type = cluster_device_type(cluster, 0),
                            .space = &space,
                            .groups = {.arena = &arena, .work = *work},
-                           .mixes = mixes_of(schedule),
-                           .cut_mixes = cut_mixes_of(schedule)};
+                           .mixes = mixes_of(schedule)};
     BoundIteration iteration = {.of = &self, .micro_batches = micro_batches};
     BoundCase whole = {.iteration = &iteration, .stages = stages, .enough = INFINITY};
-    AmStatus status = find_parts(&self, error);
+    AmStatus status = bound_groups_find(&self.groups, error);
+    list_widths(&self);
     if (status == AM_OK) status = bound_iteration_fill(&iteration, error);
-    if (status == AM_OK && stages == 1) whole.seconds = bound_iteration_windows(&iteration, 1, INFINITY);
-    else
-        while (status == AM_OK && !is_tried(&whole)) try_next(&whole);
-    *seconds = whole.seconds;
+    while (status == AM_OK && stages > 1 && !is_tried(&whole)) try_next(&whole);
+    *seconds = stages > 1 ? whole.seconds : iteration.of_one_stage;
     arena_free(&iteration.arena);
     arena_free(&arena);
     return status;
@@ -271,7 +223,8 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const 
     BoundLaunches launches;
     double seconds = 0;
     AmStatus status = bound_quickly(bound, &launches, whole, cluster, space, error);
-    if (status == AM_OK && !isnan(bound->seconds) && is_simple(cluster))
+    bool has_chunks = space->schedule == SCHEDULE_INTERLEAVED; /* stages have no consecutive items */
+    if (status == AM_OK && !isnan(bound->seconds) && is_simple(cluster) && !has_chunks)
         status = bound_pipelines(&seconds, &arena, whole, cluster, space, &launches, error);
     if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
     arena_free(&arena);

@@ -1,5 +1,5 @@
 /* Paths of pipelines are compared with pipelines simulated in the orders of their schedules, with
- * random stages; border losses with all sets of borders. */
+ * random stages; bounds of random work with pipelines that do it. */
 /* cost: 8 seconds */
 #include <math.h>
 #include <string.h>
@@ -11,13 +11,12 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "planners/bounds/border_loss.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/pipeline_paths.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "tests/support/sample.h"
 
-enum { MOST_STAGES = 8, MOST_ITERATIONS = 64, MOST_PLACES = 12 };
+enum { MOST_STAGES = 8, MOST_ITERATIONS = 64 };
 
 /* Seconds of a stage's iterations; the fraction `early` of unordered work is done before the stage
  * waits for others. */
@@ -442,68 +441,9 @@ static void test_equal_work_is_met(void **state) {
     arena_free(&arena);
 }
 
-static double most_of_all_sets(const BorderInterval *intervals, const double *weights, int32_t count,
-                               int32_t places, int32_t points) {
-    double most = 0;
-    for (uint32_t set = 0; set < 1u << places; set++) {
-        double sum = 0;
-        if (__builtin_popcount(set) > points) continue;
-        for (int32_t k = 0; k < count; k++) {
-            uint32_t inside = (1u << intervals[k].end) - (1u << intervals[k].first);
-            if (set & inside) sum += weights[k];
-        }
-        most = fmax(most, sum);
-    }
-    return most;
-}
-
-static void test_borders_meet_the_most(void **state) {
-    (void)state;
-    Random rng;
-    random_seed(&rng, 2);
-    for (int32_t k = 0; k < 200; k++) {
-        Arena arena = {0};
-        BorderInterval intervals[20];
-        double weights[20];
-        int32_t places = 1 + (int32_t)random_below(&rng, MOST_PLACES),
-                count = (int32_t)random_below(&rng, 20);
-        for (int32_t i = 0; i < count; i++) {
-            int32_t first = (int32_t)random_below(&rng, places);
-            intervals[i] = (BorderInterval){first, first + (int32_t)random_below(&rng, (places - first + 1))};
-            weights[i] = random_uniform(&rng);
-        }
-        IntervalStabbing losses = border_loss_create(&arena, intervals, count, places);
-        border_loss_weigh(&losses, weights);
-        for (int32_t points = 0; points <= places; points++)
-            assert_float_equal(border_loss_of(&losses, points),
-                               most_of_all_sets(intervals, weights, count, places, points), 1e-9);
-        assert_float_equal(border_loss_of_one(&losses),
-                           most_of_all_sets(intervals, weights, count, places, 1), 1e-9);
-        arena_free(&arena);
-    }
-}
-
-/* Also for long intervals and long distances. */
-static void test_long_intervals_are_lost_always(void **state) {
-    (void)state;
-    Arena arena = {0};
-    const BorderInterval intervals[] = {{0, 40}, {0, 1}, {39, 40}, {20, 21}};
-    const double weights[] = {5, 1, 2, 4};
-    IntervalStabbing losses = border_loss_create(&arena, intervals, 4, 40);
-    border_loss_weigh(&losses, weights);
-    assert_float_equal(border_loss_of(&losses, 0), 5, 0);
-    assert_float_equal(border_loss_of(&losses, 1), 9, 0);
-    assert_float_equal(border_loss_of(&losses, 2), 11, 0);
-    assert_float_equal(border_loss_of(&losses, 9), 12, 0);
-    arena_free(&arena);
-}
-
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_random_pipeline_is_quicker),
-                                       cmocka_unit_test(test_equal_stages_are_met),
-                                       cmocka_unit_test(test_no_pipeline_of_work_is_quicker),
-                                       cmocka_unit_test(test_equal_work_is_met),
-                                       cmocka_unit_test(test_borders_meet_the_most),
-                                       cmocka_unit_test(test_long_intervals_are_lost_always)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_random_pipeline_is_quicker), cmocka_unit_test(test_equal_stages_are_met),
+        cmocka_unit_test(test_no_pipeline_of_work_is_quicker), cmocka_unit_test(test_equal_work_is_met)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
