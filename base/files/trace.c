@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { PENDING_BYTES = 1 << 16 }; /* that are gathered before they are written */
-
 static const char *const stream_names[TRACE_STREAMS] = {
     [TRACE_STEPS] = "steps", [TRACE_COMPUTE] = "compute", [TRACE_COLLECTIVES] = "collectives",
     [TRACE_SEND] = "send",   [TRACE_RECEIVE] = "receive",
@@ -158,25 +156,7 @@ AmStatus trace_add(Trace *trace, const char *events, size_t length, AmError *err
     return file_writer_add(&trace->writer, events, length, error);
 }
 
-static AmStatus flush(Trace *trace, AmError *error) {
-    if (trace->pending.failed) return am_fail_memory(error, PENDING_BYTES);
-    TRY(trace_add(trace, trace->pending.data, trace->pending.length, error));
-    trace->pending.length = 0;
-    return AM_OK;
-}
-
-AmStatus trace_device(Trace *trace, int32_t device, const char *name, uint32_t streams, AmError *error) {
-    trace_append_device(&trace->pending, device, name, streams);
-    return flush(trace, error);
-}
-
-AmStatus trace_slice(Trace *trace, const TraceSlice *slice, AmError *error) {
-    trace_append_slice(&trace->pending, slice);
-    return trace->pending.length < PENDING_BYTES && !trace->pending.failed ? AM_OK : flush(trace, error);
-}
-
 AmStatus trace_end(Trace *trace, AmError *error) {
-    TRY(flush(trace, error));
     TRY(file_writer_add(&trace->writer, "\n]}\n", 4, error));
     AmStatus status = file_writer_commit(&trace->writer, error);
     trace_abandon(trace);
@@ -185,5 +165,4 @@ AmStatus trace_end(Trace *trace, AmError *error) {
 
 void trace_abandon(Trace *trace) {
     file_writer_abandon(&trace->writer);
-    text_free(&trace->pending);
 }

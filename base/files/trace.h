@@ -61,15 +61,12 @@ void trace_append_device(Text *text, int32_t device, const char *name, uint32_t 
 
 typedef struct Trace {
     FileWriter writer;
-    Text pending;
     bool has_events;
 } Trace;
 
 /* `source` is one of the programs above. AM_ERROR_USAGE: the file cannot be written; AM_ERROR_RUNTIME:
  * writing failed. The file is there after trace_end(); abandon after end does nothing. */
 AmStatus trace_begin(Trace *trace, const char *path, const char *source, AmError *error);
-AmStatus trace_device(Trace *trace, int32_t device, const char *name, uint32_t streams, AmError *error);
-AmStatus trace_slice(Trace *trace, const TraceSlice *slice, AmError *error);
 /* Events that were made by trace_append_*(), any number of them. */
 AmStatus trace_add(Trace *trace, const char *events, size_t length, AmError *error);
 AmStatus trace_end(Trace *trace, AmError *error);

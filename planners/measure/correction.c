@@ -49,7 +49,8 @@ void cholesky_solve_lower(int32_t size, const double *factor, double *x) {
     }
 }
 
-void cholesky_solve_upper(int32_t size, const double *factor, double *x) {
+/* Solves L' x = b in place. */
+static void cholesky_solve_upper(int32_t size, const double *factor, double *x) {
     for (int32_t i = size - 1; i >= 0; i--) {
         for (int32_t k = i + 1; k < size; k++) x[i] -= factor[k * size + i] * x[k];
         x[i] /= factor[i * size + i];

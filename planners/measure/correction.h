@@ -43,8 +43,7 @@ double correction_of(const double weights[CORRECTION_TERMS], const PlanFeatures 
 
 /* Lower triangle of the Cholesky factor of a positive matrix of size x size numbers, in place. */
 void cholesky_factorize(int32_t size, double *matrix);
-/* Solve L x = b and L' x = b in place, L being the lower triangle. */
+/* Solves L x = b in place, L being the lower triangle. */
 void cholesky_solve_lower(int32_t size, const double *factor, double *x);
-void cholesky_solve_upper(int32_t size, const double *factor, double *x);
 
 #endif

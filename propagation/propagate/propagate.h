@@ -59,8 +59,4 @@ AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *
  * "{replicated}"; the axes of a state in another order than the mesh's appear as "<=[2,4]T(1,0)". */
 void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank);
 
-/* The canonical module as HLO text with a sharding attribute on every instruction of the entry. */
-AmStatus propagation_module_text(Text *text, const PlanContext *context, const Mesh *mesh,
-                                 const SbpState *states, AmError *error);
-
 #endif

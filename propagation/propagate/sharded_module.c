@@ -347,9 +347,3 @@ AmStatus propagation_value_shardings(Hlo__OpSharding ***shardings, Arena *arena,
     *shardings = list;
     return arena->failed ? am_fail_memory(error, (int64_t)arena->used) : AM_OK;
 }
-
-AmStatus propagation_module_text(Text *text, const PlanContext *context, const Mesh *mesh,
-                                 const SbpState *states, AmError *error) {
-    ShardedModule how = {.spelling = SHARDING_TILES, .mesh = mesh, .states = states};
-    return propagation_sharded_text(text, context, &how, error);
-}

@@ -14,6 +14,7 @@
 #include "propagation/propagate/path_pattern.h"
 #include "propagation/propagate/propagate.h"
 #include "propagation/propagate/read_sharding.h"
+#include "propagation/propagate/sharded_module.h"
 
 static PlanContext *read_model(const char *name) {
     PlanContext *context;
@@ -79,6 +80,12 @@ static void parse_pins(PropagationPin *pins, Arena *arena, const char *const *te
         assert_int_equal(propagation_parse_pin(&pins[k], arena, texts[k], &error), AM_OK);
 }
 
+static AmStatus module_text(Text *text, const PlanContext *context, const Mesh *mesh, const SbpState *states,
+                            AmError *error) {
+    const ShardedModule how = {.spelling = SHARDING_TILES, .mesh = mesh, .states = states};
+    return propagation_sharded_text(text, context, &how, error);
+}
+
 static void test_propagates_through_t5(void **state) {
     (void)state;
     PlanContext *context = read_model("t5_tiny/model.hlo.pb");
@@ -127,7 +134,7 @@ static void test_propagates_through_t5(void **state) {
     }
     assert_true(split_broadcasts >= 4);
     Text text = {0};
-    assert_int_equal(propagation_module_text(&text, context, &stage.mesh, states, &error), AM_OK);
+    assert_int_equal(module_text(&text, context, &stage.mesh, states, &error), AM_OK);
     assert_non_null(strstr(text.data, "sharding={devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}, "));
     assert_non_null(strstr(text.data, "sharding={{replicated}, "));
     /* It reads back as the same module. */
@@ -191,7 +198,7 @@ static void test_keeps_its_own_shardings(void **state) {
         assert_int_equal(mesh_parse(&stage.mesh, &arena, cases[k].mesh, &error), AM_OK);
         assert_int_equal(propagation_pin_lists(&stage, &arena, context, pins, 2, &error), AM_OK);
         assert_int_equal(propagate(&pinned, &arena, context, &stage, &error), AM_OK);
-        assert_int_equal(propagation_module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
+        assert_int_equal(module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
         PlanContext *again = read_text(text.data, text.length);
         assert_string_equal(again->sha256, context->sha256);
         for (int32_t inferred = 0; inferred < 2; inferred++) {
