@@ -25,9 +25,13 @@ typedef struct IrLoops {
     /* [instruction] of a sample (ir/layers/sample_layers.h): the layers that it stands for; NULL: no sample
      */
     const int32_t *layers;
+    const int32_t *layer;  /* [instruction] of a sample: which of its layers it is in, or -1 */
+    int32_t layer_count;   /* of the sample */
     const IrPhase *phases; /* [instruction] of a sample, loop bodies included */
     const bool
-        *is_beside; /* likewise: a weight's value or gradient, whose collectives run beside operators */
+        *is_beside;      /* likewise: a weight's value or gradient, whose collectives run beside operators */
+    const bool *may_cut; /* [entry instruction] likewise: a stage may begin there, between layers of which
+                            one stands for several; NULL of modules with micro-batches */
 } IrLoops;
 
 /* Called by ir_canonicalize(): sets module->loops, in the module's arena, and
@@ -43,6 +47,11 @@ int64_t ir_loop_trips(const IrModule *module, int32_t instruction);
 static inline int32_t ir_layers_of(const IrModule *module, int32_t instruction) {
     const int32_t *layers = module->loops ? module->loops->layers : NULL;
     return layers && instruction >= 0 ? layers[instruction] : 1;
+}
+/* Returns whether a stage may begin with an instruction of the entry. */
+static inline bool ir_may_cut(const IrModule *module, int32_t instruction) {
+    const bool *may_cut = module->loops ? module->loops->may_cut : NULL;
+    return !may_cut || may_cut[instruction];
 }
 /* Sets them for a module made from a sample: those of instruction origins[i] of `from`; of any other module
  * does nothing. `phases` [instruction] must outlive the module. */

@@ -38,6 +38,10 @@ typedef struct Planner {
     int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
     bool has_loop;      /* the program has one */
+    int32_t *steps_of;  /* [layer * (step_count + 1) + step] of a sample: the steps before that are of that
+                           layer or the next ones to it; NULL: no sample */
+    int32_t *forward_steps; /* [step] of a sample: the forward steps before */
+    int32_t layer_count;    /* of the sample, in the program */
     int32_t *kept_first,
         *kept_next; /* [step], [value]: values freed after a step that does not read them; -1 */
     Gap *gaps;      /* by offset, disjoint, not adjacent */
@@ -340,25 +344,80 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     return false;
 }
 
+/* The origin of a step, of a fusion that of its last operator; -1: it has none. */
+static int32_t origin_of(const Program *program, int32_t s) {
+    const ProgramStep *step = &program->steps[s];
+    if (step->fusion < 0) return program->instructions[step->instruction].origin;
+    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
+}
+
 /* The phase of a step's origin, of a sample. */
 static IrPhase phase_of(const Program *program, int32_t s) {
-    const ProgramStep *step = &program->steps[s];
-    const IrPhase *phases = program->module->loops->phases;
-    if (step->fusion < 0) return phases[program->instructions[step->instruction].origin];
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
-    int32_t last = fusion->op_count - 1;
-    return last < 0 ? IR_PHASE_OTHER : phases[fusion->ops[last].origin];
+    int32_t origin = origin_of(program, s);
+    return origin < 0 ? IR_PHASE_OTHER : program->module->loops->phases[origin];
+}
+
+/* Counts the steps of each layer of a sample. */
+static AmStatus count_layer_steps(Planner *self, AmError *error) {
+    const Program *program = self->program;
+    const IrLoops *loops = program->module->loops;
+    if (!loops || !loops->phases) return AM_OK;
+    size_t row = (size_t)program->step_count + 1;
+    self->steps_of = ARENA_ARRAY(self->arena, int32_t, row * (size_t)loops->layer_count + 1);
+    if (!self->steps_of) return am_fail_memory(error, program->step_count);
+    bool *is_here = ARENA_ARRAY(self->arena, bool, loops->layer_count + 1);
+    self->forward_steps = ARENA_ARRAY(self->arena, int32_t, row);
+    if (self->arena->failed) return am_fail_memory(error, program->step_count);
+    for (int32_t s = 0; s < program->step_count; s++) {
+        int32_t origin = origin_of(program, s), layer = origin < 0 ? -1 : loops->layer[origin];
+        self->forward_steps[s + 1] = self->forward_steps[s] + (phase_of(program, s) == IR_PHASE_FORWARD);
+        for (int32_t l = 0; l < loops->layer_count; l++)
+            self->steps_of[row * (size_t)l + (size_t)s + 1] =
+                self->steps_of[row * (size_t)l + (size_t)s] + (layer >= l - 1 && layer <= l + 1);
+        if (layer < 0 || is_here[layer]) continue;
+        is_here[layer] = true;
+        self->layer_count++;
+    }
+    return AM_OK;
+}
+
+/* Returns whether other layers of the sample, not the next ones to `layer`, run between two steps. */
+static bool has_others_between(const Planner *self, int32_t layer, int32_t s, int32_t end) {
+    const Program *program = self->program;
+    if (layer < 0 || self->layer_count == 0) return false;
+    const int32_t *steps = self->steps_of + ((size_t)program->step_count + 1) * (size_t)layer;
+    return end - s - (steps[end] - steps[s]) > program->step_count / self->layer_count;
 }
 
 /* The layers that the value stands for which a loop carries as one of its results. */
 static int32_t layers_carried(const Program *program, const ProgramInstruction *loop, int32_t value) {
     const Program *body = loop->regions[0];
-    int32_t k = value - loop->first_result, operand = changed_operand(loop, value);
-    int32_t output = k < body->roles->output_count ? body->outputs[k] : -1;
+    int32_t operand = changed_operand(loop, value);
+    int32_t output = operand < 0 ? -1 : body->outputs[operand];
     int32_t of_output = output < 0 ? 1 : ir_layers_of(body->module, body->values[output].origin);
-    int32_t of_operand =
-        operand < 0 ? 1 : ir_layers_of(program->module, program->values[loop->operands[operand]].origin);
+    int32_t initial = operand < 0 ? -1 : program->values[loop->operands[operand]].origin;
+    bool is_shared = initial >= 0 && program->module->instructions[initial].opcode == IR_BROADCAST;
+    int32_t of_operand = is_shared ? 1 : ir_layers_of(program->module, initial);
     return of_output > of_operand ? of_output : of_operand;
+}
+
+/* The layers of a value that a loop reads, which runs at step s: all of them at once, or those of the result
+ * that takes its place. 0: no loop runs there. */
+static int32_t layers_read(const Planner *self, int32_t s, int32_t value) {
+    const Program *program = self->program;
+    int32_t layers = 0, end = s + program_steps_together(program, s);
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[end]; step++) {
+        const ProgramInstruction *loop = step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+        if (!loop || loop->opcode != IR_WHILE) continue;
+        layers = ir_layers_of(program->module, program->values[value].origin);
+        for (int32_t k = 0; k < loop->result_count; k++) {
+            int32_t operand = changed_operand(loop, loop->first_result + k);
+            if (operand >= 0 && self->storage[loop->operands[operand]] == value)
+                return layers_carried(program, loop, loop->first_result + k);
+        }
+    }
+    return layers;
 }
 
 /* Returns whether the value replaces a parameter. */
@@ -371,9 +430,10 @@ static bool is_update(const Planner *self, int32_t value) {
 
 /* How many layers' values there are at once of one that stands for several (ir_layers_of()). Values that one
  * pass leaves to a later one, and those that loops carry, are there of all layers; others of one. Weights,
- * gathered values and gradients are there of all layers if many steps lie between them and their last use;
- * loops over micro-batches carry gradients. New values of parameters lie in the place of the old ones in
- * nearly all cases. */
+ * gathered values and what the backward pass makes are there of all layers if other layers run between them
+ * and their last use; for recomputed values, in the forward pass. Gradients are reduced in buckets, of as
+ * many values as on the module: they are there of all layers if many steps lie in between, outside of loops,
+ * which carry their sums. New values of parameters lie in the place of the old ones in nearly all cases. */
 static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     enum { MANY = 4 /* parts of all steps */ };
     const Program *program = self->program;
@@ -384,15 +444,21 @@ static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int3
         step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
     if (instruction && instruction->opcode == IR_WHILE) return layers_carried(program, instruction, value);
     int32_t layers = ir_layers_of(module, origin);
+    int32_t read = last >= 0 && last < program->step_count ? layers_read(self, last, value) : 0;
+    if (read > 0) return read;
     if (layers <= 1 || last < 0 || is_update(self, value)) return 1;
     if (last >= program->step_count) return layers;
     IrPhase made = module->loops->phases[origin], used = phase_of(program, last);
-    bool is_long = last - s > program->step_count / MANY;
+    bool is_long = has_others_between(self, module->loops->layer[origin], s, last);
+    bool is_quarter = last - s > program->step_count / MANY;
+    bool has_updates = program->roles->phases && !self->has_loop; /* neither a loop's body nor around one */
     bool is_gathered = instruction && program_gathers(instruction);
     bool is_weight = is_gathered || (module->loops->is_beside[origin] && made != IR_PHASE_BACKWARD);
-    bool has_updates = program->roles->phases && !self->has_loop; /* neither a loop's body nor around one */
-    if (is_weight) return is_long ? layers : 1;
-    if (made != IR_PHASE_FORWARD) return has_updates && is_long ? layers : 1;
+    if (is_weight) return is_gathered ? (is_quarter ? layers : 1) : (is_long ? layers : 1);
+    if (module->loops->is_beside[origin] && made == IR_PHASE_BACKWARD)
+        return has_updates && is_quarter ? layers : 1;
+    if (made == IR_PHASE_RECOMPUTED) is_long &= self->forward_steps[last] > self->forward_steps[s];
+    if (made != IR_PHASE_FORWARD) return is_long ? layers : 1;
     return used == IR_PHASE_FORWARD || used == IR_PHASE_OTHER ? 1 : layers;
 }
 
@@ -535,6 +601,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     find_storage_and_lifetimes(&self);
     TRY(keep_under_way(&self, error));
     find_outside(&self);
+    TRY(count_layer_steps(&self, error));
     place_updates(&self);
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
