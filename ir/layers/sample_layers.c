@@ -1,9 +1,13 @@
 /* Sample of repeated layers: finds the layers, keeps a few of a run of equal ones, and copies the rest.
  *
- * The layer of a forward value is the largest of its operands', that of a backward value the smallest, and
- * that of an update the largest of its operands' that are arrays. A value without such operands has the layer
+ * The layer of a forward value is the largest of its operands', that of an update the largest of its
+ * operands' that are arrays. That of a backward value is the last one, at most that of its gradients, in
+ * which forward operators read the forward values that it reads. A value without such operands has the layer
  * of its first user if it depends on a weight, else that of its users if they have one. So layers are shifted
  * against the source's, all alike.
+ *
+ * Once a run of equal layers is known, layers are found anew: they begin at the operator of the run's layers
+ * over which the fewest bytes go, where a pipeline is cut.
  *
  * Of a run of equal layers, the first ones and the last two are kept. An operand in a layer that is left out
  * is replaced by that of the layer which is as far away among those that are kept.
@@ -14,27 +18,33 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
 #include "ir/canonical/canonical.h"
 #include "ir/canonical/compose.h"
 
 /* Layers that are kept of the run, of these at its end, and the least run. Operands are at most REACH layers
- * away. */
-enum { NONE = -1, KEPT = 7, REACH = 2, LEAST = 2 * KEPT };
+ * away. All but three of those kept stand for several layers: eight let 2, 4 and 8 stages have equally many.
+ */
+enum { NONE = -1, KEPT = 11, REACH = 2, LEAST = 14 };
 
 typedef struct Sampler {
     const IrModule *from;
     const IrRoles *roles;
     Arena *scratch;
-    int32_t count;            /* entry instructions */
-    int32_t *first_user;      /* [entry instruction]: the first forward instruction that reads it, or NONE */
-    int32_t *layer;           /* [entry instruction] */
+    int32_t count;        /* entry instructions */
+    int32_t *first_user;  /* [entry instruction]: the first forward instruction that reads it, or NONE */
+    int32_t *layer;       /* [entry instruction] */
+    int32_t *last_layer;  /* [entry instruction]: of a forward value, the last layer in which it is read */
+    int32_t *borders;     /* [border_count] the first instructions of the layers but for that of layer 0 */
+    int32_t border_count; /* 0: layers follow from the anchors */
     int32_t *first, *members; /* [layer + 1]; members[first[l] .. first[l + 1]) are the layer's, in order */
     int32_t *place;           /* [entry instruction]: its place in its layer */
     int32_t layers;
     int32_t low, high; /* the run of equal layers */
     bool *is_kept;     /* [entry instruction] */
     bool *has_weight;  /* [entry instruction]: it depends on a weight or an optimizer's state */
+    bool *has_data;    /* [entry instruction]: it depends on another parameter */
     uint64_t *operators, *invariants; /* [entry instruction] */
 } Sampler;
 
@@ -73,27 +83,41 @@ static int compare_anchors(const void *left, const void *right) {
     return a->user != b->user ? (a->user < b->user ? -1 : 1) : a->instruction - b->instruction;
 }
 
-/* Lists the weights of the shape that has the most elements in all, of those with at least LEAST weights, in
- * the order of their use. Returns their number. */
+/* Lists the weights by their shapes, those of one shape in the order of their use. Returns their number. */
 static int32_t list_anchors(const Sampler *self, Anchor *anchors) {
-    int32_t all = 0, first = 0, count = 0;
-    double most = 0;
+    int32_t count = 0;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         int32_t instruction = self->roles->parameters[p].instruction, user = self->first_user[instruction];
         const IrShape *shape = &instruction_at(self, instruction)->shape;
         bool is_weight = self->roles->parameters[p].role == IR_ROLE_WEIGHT && shape->type != DTYPE_TUPLE;
-        if (is_weight && user >= 0) anchors[all++] = (Anchor){shape, instruction, user};
+        if (is_weight && user >= 0) anchors[count++] = (Anchor){shape, instruction, user};
     }
-    qsort(anchors, (size_t)all, sizeof *anchors, compare_anchors);
-    for (int32_t low = 0, high = 0; low < all; low = high) {
-        while (high < all && compare_shapes(anchors[low].shape, anchors[high].shape) == 0) high++;
+    qsort(anchors, (size_t)count, sizeof *anchors, compare_anchors);
+    return count;
+}
+
+/* Weights of one shape. */
+typedef struct AnchorGroup {
+    const Anchor *anchors;
+    int32_t count;
+    double elements; /* of all */
+} AnchorGroup;
+
+enum { MOST_GROUPS = 8 };
+
+/* Lists the shapes of at least LEAST weights, by their elements in all, most first. Returns their number. */
+static int32_t list_groups(AnchorGroup *groups, const Anchor *anchors, int32_t anchor_count) {
+    int32_t count = 0;
+    for (int32_t low = 0, high = 0; low < anchor_count; low = high) {
+        while (high < anchor_count && compare_shapes(anchors[low].shape, anchors[high].shape) == 0) high++;
         double elements = (double)(high - low) * (double)ir_shape_elements(anchors[low].shape);
-        if (high - low < LEAST || elements <= most) continue;
-        most = elements;
-        first = low;
-        count = high - low;
+        int32_t at = count;
+        while (at > 0 && groups[at - 1].elements < elements) at--;
+        if (high - low < LEAST || at == MOST_GROUPS) continue;
+        if (count < MOST_GROUPS) count++;
+        for (int32_t k = count - 1; k > at; k--) groups[k] = groups[k - 1];
+        groups[at] = (AnchorGroup){&anchors[low], high - low, elements};
     }
-    memmove(anchors, anchors + first, sizeof *anchors * (size_t)count);
     return count;
 }
 
@@ -104,12 +128,20 @@ static void find_weights(Sampler *self) {
         const IrParameter *parameter = &self->roles->parameters[p];
         bool is_weight = parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER;
         self->has_weight[parameter->instruction] = is_weight;
+        self->has_data[parameter->instruction] = !is_weight;
     }
     for (int32_t i = 0; i < self->count; i++) {
         const IrInstruction *instruction = instruction_at(self, i);
-        for (int32_t k = 0; k < instruction->operand_count; k++)
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
             self->has_weight[i] |= self->has_weight[instruction->operands[k]];
+            self->has_data[i] |= self->has_data[instruction->operands[k]];
+        }
     }
+}
+
+/* Returns whether the instruction computes a value of the forward pass from weights and data. */
+static bool is_activation(const Sampler *self, int32_t i) {
+    return self->roles->phases[i] == IR_PHASE_FORWARD && self->has_weight[i] && self->has_data[i];
 }
 
 /* The layer that follows from the operands; NONE: none has one. */
@@ -123,21 +155,55 @@ static int32_t layer_of_operands(const Sampler *self, int32_t i) {
         const IrShape *shape = &instruction_at(self, operand)->shape;
         bool is_scalar = shape->type != DTYPE_TUPLE && shape->rank == 0;
         if (layer < 0 || (phase == IR_PHASE_OPTIMIZER && is_array && is_scalar)) continue;
+        if (phase == IR_PHASE_BACKWARD) layer = self->last_layer[operand];
         bool is_further = phase == IR_PHASE_BACKWARD ? layer < found : layer > found;
         if (found < 0 || is_further) found = layer;
     }
     return found;
 }
 
-static void find_layers(Sampler *self, const Anchor *anchors, int32_t anchor_count) {
+/* The layers of anchors, or of forward values by the borders and of weights by their first users. */
+static void seed_layers(Sampler *self, const AnchorGroup *group) {
+    memset(self->layer, NONE, sizeof *self->layer * (size_t)self->count);
+    for (int32_t k = 0; k < group->count && self->border_count == 0; k++)
+        self->layer[group->anchors[k].instruction] = k / (group->count / self->layers);
+    if (self->border_count == 0) return;
+    for (int32_t i = 0, passed = 0; i < self->count; i++) {
+        passed += passed < self->border_count && i == self->borders[passed];
+        if (is_activation(self, i)) self->layer[i] = passed;
+    }
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        bool is_weight = self->has_weight[i] && !self->has_data[i] && self->first_user[i] >= 0;
+        if (is_weight) self->layer[i] = self->layer[self->first_user[i]];
+    }
+}
+
+/* Forward values are also in the layers in which forward operators read them. */
+static void find_last_layers(Sampler *self) {
+    memcpy(self->last_layer, self->layer, sizeof *self->layer * (size_t)self->count);
+    for (int32_t i = 0; i < self->count; i++) {
+        const IrInstruction *instruction = instruction_at(self, i);
+        if (self->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t *last = &self->last_layer[instruction->operands[k]];
+            if (*last < self->layer[i]) *last = self->layer[i];
+        }
+    }
+}
+
+static void find_layers(Sampler *self, const AnchorGroup *group) {
     enum { SEVERAL = -2 };
     int32_t *users = self->place; /* for now: the layer of all users */
     int32_t root = self->from->computations[self->from->entry].root;
-    memset(self->layer, NONE, sizeof *self->layer * (size_t)self->count);
-    for (int32_t k = 0; k < anchor_count; k++)
-        self->layer[anchors[k].instruction] = k / (anchor_count / self->layers);
+    seed_layers(self, group);
     for (int32_t i = 0; i < self->count; i++)
-        if (self->layer[i] < 0 && i != root) self->layer[i] = layer_of_operands(self, i);
+        if (self->layer[i] < 0 && i != root && self->roles->phases[i] == IR_PHASE_FORWARD)
+            self->layer[i] = layer_of_operands(self, i);
+    find_last_layers(self);
+    for (int32_t i = 0; i < self->count; i++) {
+        if (self->layer[i] >= 0 || i == root) continue;
+        self->layer[i] = self->last_layer[i] = layer_of_operands(self, i);
+    }
     for (int32_t i = 0; i < self->count; i++) users[i] = NONE;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = instruction_at(self, i);
@@ -219,16 +285,106 @@ static int32_t find_run(Sampler *self) {
     return self->high - self->low + 1;
 }
 
-static bool find_layers_and_run(Sampler *self, const Anchor *anchors, int32_t anchor_count) {
-    for (int32_t each = 1; anchor_count / each >= LEAST; each++) {
-        if (anchor_count % each != 0) continue;
-        self->layers = anchor_count / each;
-        find_layers(self, anchors, anchor_count);
-        list_members(self);
-        number_invariants(self);
-        if (find_run(self) >= LEAST) return true;
+/* Finds the layers, and a run of equal ones; false: it is short. */
+static bool find_layers_and_run(Sampler *self, const AnchorGroup *group) {
+    find_layers(self, group);
+    list_members(self);
+    number_invariants(self);
+    return find_run(self) >= LEAST;
+}
+
+/* ---- borders of layers ---- */
+
+/* Counts the bytes of activations that go over a cut before each instruction. */
+static void count_crossing(const Sampler *self, int64_t *crossing) {
+    int32_t *last_use = self->place; /* for now */
+    for (int32_t i = 0; i < self->count; i++) last_use[i] = NONE;
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        const IrInstruction *user = instruction_at(self, i);
+        if (self->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        bool hands_on = user->opcode == IR_TUPLE || user->opcode == IR_BITCAST || user->opcode == IR_RESHAPE;
+        for (int32_t k = 0; k < user->operand_count; k++) {
+            int32_t *last = &last_use[user->operands[k]], use = hands_on ? last_use[i] : i;
+            if (*last < use) *last = use;
+        }
+    }
+    for (int32_t i = 0; i < self->count; i++) {
+        const IrInstruction *instruction = instruction_at(self, i);
+        bool is_sent = is_activation(self, i) && instruction->shape.type != DTYPE_TUPLE &&
+                       instruction->opcode != IR_BITCAST && instruction->opcode != IR_RESHAPE;
+        if (!is_sent || last_use[i] <= i) continue;
+        crossing[i + 1] += ir_shape_bytes(&instruction->shape);
+        crossing[last_use[i] + 1] -= ir_shape_bytes(&instruction->shape);
+    }
+    for (int32_t i = 1; i <= self->count; i++) crossing[i] += crossing[i - 1];
+}
+
+/* The operator of a layer before which the fewest bytes cross, of those with work; NONE: it has none. */
+static int32_t find_border(const Sampler *self, int32_t layer, const int64_t *crossing) {
+    int32_t best = NONE;
+    for (int32_t m = self->first[layer]; m < self->first[layer + 1]; m++) {
+        int32_t i = self->members[m];
+        bool is_fewer = is_activation(self, i) && (best < 0 || crossing[i] < crossing[best]);
+        if (is_fewer && ir_instruction_flops(self->from, i, self->scratch) > 0) best = i;
+    }
+    return best;
+}
+
+/* Sets the borders: the same operator in all layers of the run, and beyond it at the same distances. */
+static bool set_borders(Sampler *self) {
+    int64_t *crossing = ARENA_ARRAY(self->scratch, int64_t, self->count + 2);
+    self->borders = ARENA_ARRAY(self->scratch, int32_t, self->count + 1);
+    if (self->scratch->failed) return false;
+    int32_t place_of_middle = self->low + (self->high - self->low) / 2, count = 0;
+    count_crossing(self, crossing);
+    list_members(self);
+    int32_t middle = find_border(self, place_of_middle, crossing);
+    if (middle < 0) return false;
+    int32_t at = self->place[middle], first = self->members[self->first[self->low] + at],
+            last = self->members[self->first[self->high] + at];
+    int32_t distance = (last - first) / (self->high - self->low);
+    int32_t before = first - distance, behind = last + distance;
+    while (before > 0 && self->operators[before] == self->operators[middle] && is_activation(self, before))
+        before -= distance;
+    for (before += distance; before < first; before += distance) self->borders[count++] = before;
+    for (int32_t l = self->low; l <= self->high; l++) {
+        int32_t border = self->members[self->first[l] + at];
+        if (count > 0 && border <= self->borders[count - 1]) return false;
+        self->borders[count++] = border;
+    }
+    for (; behind < self->count; behind += distance) {
+        if (self->operators[behind] != self->operators[middle] || !is_activation(self, behind)) break;
+        self->borders[count++] = behind;
+    }
+    self->border_count = count;
+    return true;
+}
+
+/* Finds layers that begin where a pipeline is cut, by one, two, ... weights of a group in each; false: there
+ * is no run of them that is equal. */
+static bool find_bordered_layers(Sampler *self, const AnchorGroup *group) {
+    for (int32_t each = 1; group->count / each >= LEAST; each++) {
+        if (group->count % each != 0) continue;
+        self->border_count = 0;
+        self->layers = group->count / each;
+        if (!find_layers_and_run(self, group) || !set_borders(self)) continue;
+        self->layers = self->border_count + 1;
+        if (find_layers_and_run(self, group)) return true;
     }
     return false;
+}
+
+/* The same by the first shape of weights by which there are such layers. */
+static bool find_sampled_layers(Sampler *self) {
+    AnchorGroup groups[MOST_GROUPS];
+    Anchor *anchors = ARENA_ARRAY(self->scratch, Anchor, self->roles->parameter_count + 1);
+    bool is_found = false;
+    if (self->scratch->failed) return false;
+    find_first_users(self);
+    find_weights(self);
+    int32_t count = list_groups(groups, anchors, list_anchors(self, anchors));
+    for (int32_t k = 0; k < count && !is_found; k++) is_found = find_bordered_layers(self, &groups[k]);
+    return is_found;
 }
 
 /* ---- the sample ---- */
@@ -455,36 +611,54 @@ static void find_updates(Copying *self) {
     }
 }
 
-/* Sets how many layers each instruction stands for; called computations have the number of their caller. */
+/* The number of a kept layer among those of the sample. */
+static int32_t number_in_sample(const Sampler *self, int32_t layer) {
+    int32_t left_out = self->high - self->low + 1 - KEPT;
+    return layer > self->high - REACH ? layer - left_out : layer;
+}
+
+/* Sets the layer of each instruction, and how many it stands for; called computations have the number of
+ * their caller. */
 static AmStatus count_layers(const Copying *self, const int32_t *origins, AmError *error) {
     IrModule *module = self->composer.module;
     const Sampler *sampler = self->sampler;
     int32_t *layers = ARENA_ARRAY(&module->arena, int32_t, module->instruction_count + 1);
+    int32_t *number = ARENA_ARRAY(&module->arena, int32_t, module->instruction_count + 1);
     IrPhase *phases = ARENA_ARRAY(&module->arena, IrPhase, module->instruction_count + 1);
     IrLoops *loops = ARENA_ARRAY(&module->arena, IrLoops, 1);
     bool *is_beside = ARENA_ARRAY(&module->arena, bool, module->instruction_count + 1);
+    bool *may_cut = ARENA_ARRAY(&module->arena, bool, module->instruction_count + 1);
     IrParameter *parameters = ARENA_ARRAY(&module->arena, IrParameter, self->record->parameter_count + 1);
     if (module->arena.failed) return am_fail_memory(error, module->instruction_count);
     for (int32_t p = 0; p < self->record->parameter_count; p++)
         parameters[p] = sampler->roles->parameters[self->record->parameters[p]];
     for (int32_t i = 0; i < module->instruction_count; i++) {
         layers[i] = 1;
+        number[i] = NONE;
         phases[i] = sampler->roles->phases[origins[i]];
     }
     for (int32_t i = 0; i < module->computations[0].count; i++) {
         int32_t layer = sampler->layer[origins[i]];
         if (layer >= 0) layers[i] = layers_for(sampler, layer);
+        if (layer >= 0) number[i] = number_in_sample(sampler, layer);
+        may_cut[i] = layers[i] == 1 || origins[i] == sampler->borders[layer - 1];
     }
     for (int32_t i = 0; i < module->instruction_count; i++) /* callers come before what they call */
         for (int32_t k = 0; k < module->instructions[i].called_count; k++) {
             const IrComputation *called = &module->computations[module->instructions[i].called[k]];
-            for (int32_t j = called->first; j < called->first + called->count; j++) layers[j] = layers[i];
+            for (int32_t j = called->first; j < called->first + called->count; j++) {
+                layers[j] = layers[i];
+                number[j] = number[i];
+            }
         }
     *loops = *module->loops;
     loops->layers = layers;
+    loops->layer = number;
+    loops->layer_count = number_in_sample(sampler, sampler->layers);
     loops->phases = phases;
     mark_beside(is_beside, module, phases, parameters, self->record->parameter_count);
     loops->is_beside = is_beside;
+    loops->may_cut = may_cut;
     module->loops = loops;
     return AM_OK;
 }
@@ -509,8 +683,7 @@ static AmStatus compose(IrModule **sample, IrLayerSample **record, Sampler *samp
                             .parameters = ARENA_ARRAY(&module->arena, int32_t, roles->parameter_count + 1),
                             .outputs = ARENA_ARRAY(&module->arena, int32_t, roles->output_count + 1),
                             .updates = ARENA_ARRAY(&module->arena, int32_t, roles->parameter_count + 1),
-                            .from_count = from->instruction_count,
-                            .layer_count = sampler->layers};
+                            .from_count = from->instruction_count};
     if (sampler->scratch->failed || module->arena.failed) {
         status = am_fail_memory(error, from->instruction_count);
         goto fail;
@@ -545,27 +718,23 @@ AmStatus ir_sample_layers(IrModule **sample, IrLayerSample **record, const IrMod
                     .count = count,
                     .first_user = ARENA_ARRAY(&scratch, int32_t, count + 1),
                     .layer = ARENA_ARRAY(&scratch, int32_t, count + 1),
-                    .first = ARENA_ARRAY(&scratch, int32_t, roles->parameter_count + 3),
+                    .last_layer = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                    .first = ARENA_ARRAY(&scratch, int32_t, count + 3),
                     .members = ARENA_ARRAY(&scratch, int32_t, count + 1),
                     .place = ARENA_ARRAY(&scratch, int32_t, count + 1),
                     .is_kept = ARENA_ARRAY(&scratch, bool, count + 1),
                     .has_weight = ARENA_ARRAY(&scratch, bool, count + 1),
+                    .has_data = ARENA_ARRAY(&scratch, bool, count + 1),
                     .operators = ARENA_ARRAY(&scratch, uint64_t, count + 1),
                     .invariants = ARENA_ARRAY(&scratch, uint64_t, count + 1)};
-    Anchor *anchors = ARENA_ARRAY(&scratch, Anchor, roles->parameter_count + 1);
     const IrInstruction *root = &canonical->instructions[canonical->computations[canonical->entry].root];
     AmStatus status = scratch.failed ? am_fail_memory(error, count) : AM_OK;
     *sample = NULL;
     bool is_sampled = status == AM_OK && root->opcode == IR_TUPLE;
     if (is_sampled) status = ir_hash_operators(self.operators, canonical, error);
-    if (is_sampled && status == AM_OK) {
-        find_first_users(&self);
-        find_weights(&self);
-        int32_t anchor_count = list_anchors(&self, anchors);
-        if (find_layers_and_run(&self, anchors, anchor_count)) {
-            mark_kept(&self);
-            status = compose(sample, record, &self, error);
-        }
+    if (is_sampled && status == AM_OK && find_sampled_layers(&self)) {
+        mark_kept(&self);
+        status = compose(sample, record, &self, error);
     }
     arena_free(&scratch);
     return status;

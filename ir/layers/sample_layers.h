@@ -8,7 +8,8 @@
  *     count      1 |     4      |     4      | 1        layers that they stand for
  *
  * Layers are found from the weights: those with the most elements of one shape, in the order of their use,
- * divide the forward pass. Other instructions follow from their operands. Two layers are equal if their
+ * divide the forward pass. They begin where the fewest bytes cross, so that a stage of the sample has layers
+ * as a whole. Other instructions follow from their operands. Two layers are equal if their
  * instructions, in order, have the same operators, shapes and operands, up to the shift. The sample computes
  * something else than the module. Its prices with these counts (ir_layers_of()) are near those of the module.
  */
@@ -25,8 +26,7 @@ typedef struct IrLayerSample {
     int32_t *parameters, *outputs; /* [number in the sample]: number in the module */
     int32_t *updates; /* [parameter of the sample]: its output in the sample that updates it, or -1 */
     int32_t parameter_count, output_count;
-    int32_t from_count;  /* instructions of the module */
-    int32_t layer_count; /* of the module */
+    int32_t from_count; /* instructions of the module */
 } IrLayerSample;
 
 /* Makes the sample, whose arena has the record and which canonical must outlive. `*sample` is NULL where the

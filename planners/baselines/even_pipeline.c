@@ -94,7 +94,7 @@ static int32_t find_cut(const Cutter *self, int32_t least, double done, double t
     for (int32_t i = least; i < self->count && left - passed >= behind; i++) {
         double distance = fabs(done - target);
         bool has_work = is_forward(self, i) && self->flops[i] > 0;
-        if (has_work && passed > 0) {
+        if (has_work && passed > 0 && ir_may_cut(self->module, i)) {
             bool near = distance <= tolerance, best_near = best >= 0 && best_distance <= tolerance;
             bool better = best < 0 || (near && !best_near) ||
                           (near && best_near && self->crossing[i] < best_crossing) ||
@@ -144,7 +144,8 @@ AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext 
     if (arena->failed) return am_fail_memory(error, count);
     find_flops(&self, arena);
     find_crossing(&self);
-    for (int32_t i = 0; i < count; i++) work->is_cut[i] = is_forward(&self, i) && self.flops[i] > 0;
+    for (int32_t i = 0; i < count; i++)
+        work->is_cut[i] = is_forward(&self, i) && self.flops[i] > 0 && ir_may_cut(self.module, i);
     return arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 

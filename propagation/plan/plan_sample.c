@@ -67,68 +67,45 @@ void plan_sample_free(PlanSample *sample) {
 
 /* ---- ranges ---- */
 
-static bool is_in(int32_t (*ranges)[2], int32_t count, int32_t i) {
-    for (int32_t r = 0; r < count; r++)
-        if (i >= ranges[r][0] && i < ranges[r][1]) return true;
-    return false;
+/* The range that an instruction is in, or -1. */
+static int32_t range_of(const PlanRecomputation *recompute, int32_t i) {
+    for (int32_t r = 0; r < recompute->range_count; r++)
+        if (i >= recompute->ranges[r][0] && i < recompute->ranges[r][1]) return r;
+    return -1;
 }
 
-/* The forward operators of the module for which those in the sample's ranges stand, as ranges. */
+/* The forward operators of the module for which those in the sample's ranges stand, as ranges: one for each
+ * layer, if a range of the sample is in one. */
 static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, const PlanSample *sample,
                                    const PlanRecomputation *from, AmError *error) {
     const PlanContext *whole = sample->whole;
-    int32_t count = whole->rules->entry_count;
+    int32_t count = whole->rules->entry_count, last_range = -1, last_standing = -1;
     if (from->range_count == 0) return AM_OK;
     *recompute =
         (PlanRecomputation){.ranges = arena_alloc(arena, sizeof *recompute->ranges * ((size_t)count + 1)),
                             .saved = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
-    bool was_in = false;
     for (int32_t i = 0; i < count; i++) {
         int32_t standing = sample->record->standing[i];
         if (whole->roles->phases[i] != IR_PHASE_FORWARD || standing < 0) continue;
-        bool is_now = is_in(from->ranges, from->range_count, standing);
-        int32_t *range = recompute->ranges[recompute->range_count - (was_in && is_now)];
-        if (is_now && !was_in) range[0] = i, recompute->range_count++;
-        if (is_now) recompute->ranges[recompute->range_count - 1][1] = i + 1;
-        was_in = is_now;
-        for (int32_t k = 0; k < from->saved_count && is_now; k++)
+        int32_t range = range_of(from, standing);
+        bool is_next = range != last_range || standing <= last_standing; /* of this range, or of this layer */
+        if (range >= 0 && is_next) recompute->ranges[recompute->range_count++][0] = i;
+        if (range >= 0) recompute->ranges[recompute->range_count - 1][1] = i + 1;
+        last_range = range;
+        last_standing = standing;
+        for (int32_t k = 0; k < from->saved_count && range >= 0; k++)
             if (from->saved[k] == standing) recompute->saved[recompute->saved_count++] = i;
     }
     return AM_OK;
 }
 
-/* Operators whose order is that of the layers. Others, such as broadcasts of constants, may come earlier. */
-static bool is_product(const PlanContext *context, int32_t i) {
-    IrOpcode opcode = context->canonical->instructions[i].opcode;
-    bool is_heavy = opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_FUSION;
-    return is_heavy && context->roles->phases[i] == IR_PHASE_FORWARD;
-}
-
-/* The instruction of the module at which a stage begins that begins at `cut` of the sample: between two
- * layers if the cut is inside of a layer that stands for several. */
+/* The instruction of the module at which a stage begins that begins at `cut` of the sample: the first one for
+ * which it stands. */
 static int32_t move_cut(const PlanSample *sample, int32_t cut) {
-    const PlanContext *whole = sample->whole;
-    const IrLayerSample *record = sample->record;
-    int32_t count = whole->rules->entry_count, entries = sample->context->rules->entry_count;
-    while (cut < entries && !is_product(sample->context, cut)) cut++;
-    if (cut >= entries) return count;
-    int32_t layer = record->layer[record->origins[cut]], all = 0, before = 0;
-    if (layer < 0) return record->origins[cut];
-    int32_t first = -1, last = -1;
-    for (int32_t i = 0; i < count; i++) {
-        if (!is_product(whole, i) || record->standing[i] < 0) continue;
-        bool is_same = record->layer[record->origins[record->standing[i]]] == layer;
-        if (!is_same) continue;
-        if (first < 0) first = record->layer[i];
-        last = record->layer[i];
-        all++;
-        before += record->standing[i] < cut;
-    }
-    if (first == last) return record->origins[cut];
-    int32_t wanted = first + (int32_t)((double)(last - first + 1) * before / all + 0.5);
+    int32_t count = sample->whole->rules->entry_count;
     for (int32_t i = 0; i < count; i++)
-        if (is_product(whole, i) && record->layer[i] >= wanted) return i;
+        if (sample->record->standing[i] == cut) return i;
     return count;
 }
 

@@ -18,9 +18,9 @@ AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError 
 void plan_sample_free(PlanSample *sample);
 
 /* Makes the stages [plan->stage_count], in the arena, of a plan of the sample for the module, but for lists
- * and overrides: ranges and recomputation of a layer hold for all layers that it stands for. Cuts inside of a
- * layer that stands for several move to the nearest of their borders. AM_ERROR_INFEASIBLE: a stage would have
- * no layer, or is in chunks. */
+ * and overrides: ranges and recomputation of a layer hold for all layers that it stands for, each for itself.
+ * A stage that begins with a layer begins with the first one for which that stands. AM_ERROR_INFEASIBLE: a
+ * stage would have no layer, or is in chunks. */
 AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
                          AmError *error);
 /* Adds lists and overrides by the instructions of `context`, the module with the micro-batches and the
