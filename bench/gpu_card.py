@@ -82,11 +82,13 @@ def output_of(visit, command):
 
 
 def describe(visit):
-    """Notes the card, the driver and the versions of all libraries."""
-    fields = ["name", "compute_cap", "memory.total", "driver_version"]
+    """Notes the card, the driver and the versions of all libraries. A card for one process at a time gets no two."""
+    fields = ["name", "compute_cap", "memory.total", "driver_version", "compute_mode"]
     card = output_of(visit, ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
     cards = [dict(zip(fields, map(str.strip, line.split(",")))) for line in card.splitlines()]
     lines = [f"card        {line}" for line in (card or "unknown to nvidia-smi").splitlines()]
+    if any("Exclusive" in row.get("compute_mode", "") for row in cards):
+        visit.parallel = 1
     if visit.is_dry_run:
         cards, lines = [], ["card        none: a dry run, stand-in libraries and the CPU in its place"]
     automap = output_of(visit, ["bin/automap", "--version"]).splitlines()

@@ -119,6 +119,7 @@ class Visit:
         self.log = self.folder / "programs.log"
         self.keep_earlier()
         self.begin, self.end = begin, end  # of time.monotonic()
+        self.parallel = PARALLEL  # programs at once
         self.head, self.versions, self.stages = [], {}, []
         self.stage = StageResult("start", "")  # of the programs before the first stage
         self.stage_end = end
@@ -227,7 +228,7 @@ class Visit:
 
     def each(self, work, items):
         """Runs work(item) for several items at once."""
-        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             list(pool.map(work, items))
 
     def run_stage(self, stage, limit):

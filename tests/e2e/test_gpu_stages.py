@@ -22,6 +22,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import types
 import unittest.mock
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -29,6 +30,7 @@ sys.path.insert(0, str(SOURCE / "bench"))
 
 import gpu_card
 import gpu_profile
+import gpu_speed
 import gpu_tests
 import gpu_train
 import gpu_visit
@@ -339,6 +341,30 @@ def check_kernel_rows():
     assert gpu_profile.shortened(list(range(1000))).endswith("... (1000 numbers)")
 
 
+def check_order_of_speed():
+    """JAX before automap, and GPT-2 in bf16 before all other models."""
+    calls = []
+
+    def one_side(visit, case, side, limit):
+        calls.append((case, side))
+        return {}, types.SimpleNamespace(is_out_of_time=False)
+
+    with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(gpu_speed, "one_side", one_side):
+        gpu_speed.beside_jax(gpu_visit.Visit(False, name, 0, 0))
+    assert calls[:2] == [("gpt2_bf16_batch8:bf16", "jax"), ("gpt2_bf16_batch8:bf16", "automap")], calls
+    assert gpu_card.chosen("speed")[0].name == "jax", "the comparison comes first"
+
+
+def check_exclusive_card():
+    """A card whose mode allows one process gets one at a time."""
+    with tempfile.TemporaryDirectory() as name:
+        for mode, most in (("Exclusive_Process", 1), ("Default", gpu_visit.PARALLEL)):
+            visit = gpu_visit.Visit(False, name, 0, 0)
+            with unittest.mock.patch.object(gpu_card, "output_of", lambda visit, command: f"H200, 9.0, 1 MiB, 580, {mode}"):
+                gpu_card.describe(visit)
+            assert visit.parallel == most, (mode, visit.parallel)
+
+
 def check_training_order():
     rows = gpu_train.cases(["a", "b"])
     assert rows[:2] == [("a", "1 rank", "none", "f32"), ("b", "1 rank", "none", "f32")], rows
@@ -350,7 +376,7 @@ def check_training_order():
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
                   check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
-                  check_driver, check_kernel_rows, check_training_order):
+                  check_driver, check_kernel_rows, check_order_of_speed, check_exclusive_card, check_training_order):
         check()
         print(f"{check.__name__}: passed")
 
