@@ -125,7 +125,7 @@ def kernel_times(visit):
     trace = visit.folder / "trace.json"
     done = visit.run(run_command(visit, name, 6, "--trace", trace, "--trace-steps", TRACED_STEPS), 90)
     if done.status != 0:
-        visit.add_test(f"trace of {name}", done)
+        visit.add_model(f"trace of {name}", done)
         return
     kinds, single = kernel_rows(json.loads(trace.read_text())["traceEvents"], TRACED_STEPS)
     total = sum(row[0] for row in kinds)
@@ -145,7 +145,7 @@ def blas_log(visit):
         return
     environment = visit.environment(CUBLASLT_LOG_LEVEL="5", CUBLASLT_LOG_FILE=str(log))
     done = visit.run(run_command(visit, name, 1), 60, environment)
-    visit.add_test(f"{name}, one step", done)
+    visit.add_model(f"{name}, one step", done)
     text = log.read_text(errors="replace") if log.exists() else ""
     if done.status == 0 and text:
         calls = re.findall(r"\[(cublasLt\w+)\]", text)

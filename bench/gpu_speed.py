@@ -7,7 +7,7 @@ import sys
 
 import gpu_beside_jax
 import gpu_profile
-from gpu_visit import NO_TIME
+from gpu_visit import NO_MEMORY, NO_TIME
 
 JAX_SECONDS = 150  # of one model: start, compilation and autotuning, steps
 AUTOMAP_SECONDS = 90
@@ -37,8 +37,8 @@ def beside_jax(visit):
             result = f"{ratio:.2f} x JAX"
         elif end.is_out_of_time or our_end.is_out_of_time:
             result = NO_TIME
-        elif "No module named" in row.get("automap_failure", ""):
-            result = "not run"  # neither the pack nor this machine's JAX has the module
+        elif "No module named" in row.get("automap_failure", "") or NO_MEMORY.search(row.get("automap_failure", "")):
+            result = "not run"  # neither the pack nor this machine's JAX has the module, or the card has no room
         else:
             result = "FAILED" if "automap" not in row else "no ratio"
         visit.add(case.replace(":", ", "), result, gpu_beside_jax.text(row), **row)
@@ -100,7 +100,7 @@ def predicted(visit):
              "--quiet"], 90)
         ends = [end for end in (searched, told, done) if end]
         if len(ends) < 3 or done.status != 0:
-            visit.add_test(name, ends[-1])
+            visit.add_model(name, ends[-1])
             continue
         expected = 1e3 * json.loads(told.output)["step_seconds"]
         seconds = 1e3 * gpu_beside_jax.typical_seconds(done.json_lines())

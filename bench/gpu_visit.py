@@ -23,6 +23,7 @@ SKIPPED = 77  # exit status of a test that cannot run here
 PARALLEL = max(2, min(12, (os.cpu_count() or 2) * 3 // 4))
 MOST_LOGGED = 200_000  # characters of one program
 NO_TIME = "no time"
+NO_MEMORY = re.compile(r"out of memory on GPU|no plan .*fits: device")  # of automap, where a model is too large
 RESULTS = ("table.txt", "results.json", "programs.log")
 
 
@@ -39,6 +40,11 @@ class Done:
     @property
     def is_out_of_time(self):
         return self.status is None
+
+    @property
+    def lacks_memory(self):
+        """Whether the model does not fit on this card, which may be a part of one or have other users."""
+        return self.status not in (0, None) and NO_MEMORY.search(self.output) is not None
 
     @property
     def reason(self):
@@ -217,6 +223,13 @@ class Visit:
             self.add(name, "skipped", done.reason.removeprefix("skipped: "), **figures)
         else:
             self.add(name, NO_TIME if done.is_out_of_time else "FAILED", done.reason, **figures)
+
+    def add_model(self, name, done):
+        """Adds the result of a program that runs a large model, which is no failure if the card has no room."""
+        if done.lacks_memory:
+            self.add(name, "not run", done.reason)
+        else:
+            self.add_test(name, done)
 
     def add_lines(self, command, limit, environment=None):
         """Adds the output lines of a benchmark; a failure or an end by time is one more row."""

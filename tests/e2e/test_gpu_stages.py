@@ -355,6 +355,24 @@ def check_order_of_speed():
     assert gpu_card.chosen("speed")[0].name == "jax", "the comparison comes first"
 
 
+def check_small_card():
+    """Models that do not fit on the card, such as a part of one, are no failures; a wrong exit status is."""
+    no_room = ("automap: out of memory on GPU 0 (H200): 9 GB are wanted, 8 GB of 18 GB are free",
+               "automap: no plan of 1 fits: device 0 (H200, server 0) needs 46.2 GB and may use 16 GB")
+    with tempfile.TemporaryDirectory() as name:
+        visit = gpu_visit.Visit(False, name, 0, 0)
+        for words, result in ((no_room[0], "not run"), (no_room[1], "not run"), ("automap: no plan", "FAILED")):
+            visit.add_model("model", gpu_visit.Done(5, words, 1, 60))
+            assert visit.stage.rows[-1].result == result, visit.stage.rows[-1]
+            sides = [({"jax": {"ms": 1}}, None), ({"automap_failure": words.removeprefix("automap: ")}, None)]
+            done = types.SimpleNamespace(is_out_of_time=False)
+            with (unittest.mock.patch.object(gpu_speed, "one_side", lambda *_: (sides.pop(0)[0], done)),
+                  unittest.mock.patch.object(gpu_speed.gpu_beside_jax, "CASES", ["mlp:f32"]),
+                  unittest.mock.patch.object(gpu_speed.gpu_beside_jax, "text", str)):
+                gpu_speed.beside_jax(visit)
+            assert visit.stage.rows[-1].result == result, visit.stage.rows[-1]
+
+
 def check_exclusive_card():
     """A card whose mode allows one process gets one at a time."""
     with tempfile.TemporaryDirectory() as name:
@@ -376,7 +394,7 @@ def check_training_order():
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
                   check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
-                  check_driver, check_kernel_rows, check_order_of_speed, check_exclusive_card, check_training_order):
+                  check_driver, check_kernel_rows, check_order_of_speed, check_small_card, check_exclusive_card, check_training_order):
         check()
         print(f"{check.__name__}: passed")
 
