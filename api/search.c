@@ -12,6 +12,7 @@
 #include "planners/infeasible.h"
 #include "planners/plan_search.h"
 #include "planners/problem/attention_choice.h"
+#include "planners/sample_search.h"
 #include "planners/single_stage/single_stage.h"
 
 typedef struct SearchJob SearchJob;
@@ -33,6 +34,7 @@ struct SearchJob {
     SearchSettings unrestricted;    /* the same without a target */
     ModuleForm forms[MODULE_FORMS]; /* [form_count] in the order in which they are searched */
     int32_t form_count;
+    bool takes_kept_first; /* the form with the source's recomputation comes first */
     const AmCallbacks *callbacks;
     double seconds;      /* limit of search and measurements together; 0: none */
     double start;        /* of the first search */
@@ -106,7 +108,8 @@ static AmStatus search_form(SearchJob *job, const ModuleForm *form, int32_t sear
     else if (form->is_open && job->forms[0].module->unfused)
         TRY(plan_context_fuse(&plan->whole, plan->whole, error));
     AmStatus status = search_whole(job, plan->whole, searches, error);
-    if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job)) return status;
+    bool has_plan = job->settings.options.form_seconds > 0; /* of another form, which is faster by far */
+    if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job) || has_plan) return status;
     const SearchResult result = plan->result;
     status = search_whole(job, other, searches, &refusal);
     if (status == AM_ERROR_INFEASIBLE) plan->result = result;
@@ -150,9 +153,11 @@ static AmStatus search_module(SearchJob *job, AmError *error) {
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
     for (int32_t k = 0; k < job->form_count; k++) {
-        const ModuleForm *form = &job->forms[k];
+        int32_t number = job->takes_kept_first && k < 2 ? 1 - k : k;
+        const ModuleForm *form = &job->forms[number];
         const Plan *found = status == AM_OK ? result->plan : NULL;
-        if (k > 0 && (!has_budget(job) || !form->is_wanted(job, found))) continue;
+        bool is_wanted = k == 0 || !form->is_wanted || form->is_wanted(job, found);
+        if (k > 0 && (!has_budget(job) || !is_wanted)) continue;
         add_form(job, form, k + 1 < job->form_count ? 2 : 1, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
@@ -318,11 +323,14 @@ static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error)
     return profile_attach(plan->profile, plan->cluster, path, error);
 }
 
-/* Finds the module that is searched: as read, or with one parameter for each layer. */
-static AmStatus choose_layers(SearchJob *job, const char *initial, AmError *error) {
+/* Finds the module that is searched: as read, or with one parameter for each layer. A large module
+ * is split only if a sample of it is searched. */
+static AmStatus choose_layers(SearchJob *job, const char *initial, bool has_evaluations, AmError *error) {
     AmPlan *plan = job->plan;
     SearchSettings *settings = &job->settings;
+    SearchOptions search = settings->options;
     AmError refusal = {0};
+    search.is_default_limit = !has_evaluations;
     if (settings->layers == LAYERS_AUTO && (initial || job->cluster->device_count < 2))
         settings->layers = LAYERS_LOOP;
     if (settings->layers == LAYERS_LOOP) return AM_OK;
@@ -330,7 +338,12 @@ static AmStatus choose_layers(SearchJob *job, const char *initial, AmError *erro
         plan_context_rewrite(&plan->whole, plan->module, (PlanRewriting){.splits_layers = true}, &refusal);
     if (status == AM_ERROR_INFEASIBLE && settings->layers == LAYERS_AUTO) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
-    return status;
+    TRY(status);
+    if (!sample_is_wanted(plan->whole) || settings->layers != LAYERS_AUTO) return AM_OK;
+    bool is_sampled = sample_is_allowed(&search);
+    if (is_sampled) TRY(sample_is_possible(&is_sampled, plan->whole, error));
+    if (!is_sampled) plan->whole = plan->module;
+    return AM_OK;
 }
 
 /* Takes the form of the module in which the source recomputes nothing, so that the plan decides; `*kept` is
@@ -377,7 +390,8 @@ static bool has_one_stage(const SearchJob *job, const Plan *found) {
 
 /* Lists the forms of the module: as it was chosen, whose other form of attention is `other`; `kept`, with the
  * recomputation of the source, where memory is scarce; and with the layers in loops where these may be
- * better.
+ * better. Memory is scarce for modules that are searched on a sample: their form with recomputation is the
+ * first one.
  */
 static void list_forms(SearchJob *job, PlanContext *kept, PlanContext *other) {
     const AmPlan *plan = job->plan;
@@ -388,6 +402,7 @@ static void list_forms(SearchJob *job, PlanContext *kept, PlanContext *other) {
     if (kept) *form++ = (ModuleForm){.module = kept, .is_open = true, .is_wanted = needs_much_memory};
     if (may_loop) *form++ = (ModuleForm){.module = plan->module, .is_open = true, .is_wanted = has_one_stage};
     job->form_count = (int32_t)(form - job->forms);
+    job->takes_kept_first = kept && sample_is_wanted(kept);
 }
 
 /* The part of a time limit for the search, if measurements follow it. */
@@ -401,7 +416,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     SearchOptions *search = &job->settings.options;
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
-    TRY(choose_layers(job, path, error));
+    TRY(choose_layers(job, path, option_has(options, "evaluations"), error));
     TRY(undo_recomputation(&kept, job, path, options, error));
     if (path && search->searcher == SEARCHER_BASELINE)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --baseline %s starts from no plan",

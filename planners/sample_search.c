@@ -12,25 +12,42 @@
 #include "propagation/plan/plan_sample.h"
 
 /* Modules of fewer instructions are searched as they are. */
-#define LEAST_INSTRUCTIONS 30000
-enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
+#define LEAST_INSTRUCTIONS 20000
+enum { MOST_CANDIDATES = 48, MOST_MOVED = 6, MOST_SEARCHES = 3 };
 /* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
 #define NEAR 1.1
 /* The same of plans that get overrides. */
 #define NEAR_REFINED 1.02
 /* The same of baselines: more than the error of the sample. */
 #define NEAR_BASELINE 1.2
+/* A form of the module is not searched if its best baseline is slower by this factor than the plan of
+ * another. */
+#define FAR_FORM 1.25
+
+bool sample_is_wanted(const PlanContext *whole) {
+    return whole->rules->count > LEAST_INSTRUCTIONS;
+}
+
+AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError *error) {
+    PlanSample sample;
+    TRY(plan_sample_make(&sample, whole, error));
+    *is_possible = sample.context != NULL;
+    plan_sample_free(&sample);
+    return AM_OK;
+}
+
+bool sample_is_allowed(const SearchOptions *options) {
+    return options->pin_count == 0 && !options->kept && !options->initial && !options->placement &&
+           !options->no_seeds && !options->no_polish && !options->is_trial &&
+           (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
+           options->objective == OBJECTIVE_TIME && options->target == TARGET_AUTOMAP &&
+           search_method_explores(options->searcher);
+}
 
 static bool may_sample(const SearchContext *self) {
-    const SearchOptions *options = self->options;
     const PlanContext *whole = self->whole;
-    bool is_free = options->pin_count == 0 && !options->kept && !options->initial && !options->placement &&
-                   !options->no_seeds && !options->no_polish && !options->is_trial &&
-                   (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
-                   options->objective == OBJECTIVE_TIME && options->target == TARGET_AUTOMAP;
     bool is_sample = whole->canonical->loops && whole->canonical->loops->layers;
-    return is_free && !is_sample && !whole->whole && whole->rules->count > LEAST_INSTRUCTIONS &&
-           search_method_explores(options->searcher);
+    return sample_is_allowed(self->options) && !is_sample && !whole->whole && sample_is_wanted(whole);
 }
 
 /* Adds a candidate of the sample to a list, fastest first, unless it is there. */
@@ -74,9 +91,16 @@ static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const P
     return AM_OK;
 }
 
+/* What is known of the plans that were moved. */
+typedef struct MovedPlans {
+    int32_t count;
+    double seconds; /* of the fastest one that does not fit */
+    double share;   /* the part of the memory limit that this one may use on the sample */
+} MovedPlans;
+
 /* Makes of a plan of the sample one of the module, and simulates it. AM_ERROR_INFEASIBLE: there is none. */
-static AmStatus move_plan(SearchContext *self, const PlanSample *sample, const PlanCandidate *candidate,
-                          AmError *error) {
+static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
+                          const PlanCandidate *candidate, AmError *error) {
     const Plan *from = candidate->plan;
     const PlanContext *context, *used = plan_context_used(from, sample->context);
     MicroBatching settings = *self->settings;
@@ -104,6 +128,11 @@ static AmStatus move_plan(SearchContext *self, const PlanSample *sample, const P
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;
+        moved->count++;
+        if (!simulation->fit.fits && simulation->step_seconds < moved->seconds) {
+            moved->seconds = simulation->step_seconds;
+            moved->share = (double)simulation->fit.limit_bytes / (double)simulation->fit.needed_bytes;
+        }
         pool_add(&self->result->pool, plan, &simulation->fit, candidate->origin, candidate->note);
     }
     arena_free(&scratch);
@@ -116,23 +145,34 @@ static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
     return other > 0 && found->plan->predicted_step_seconds > NEAR * other;
 }
 
-static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const SearchResult *found,
-                           AmError *error) {
+/* Returns whether two candidates have the same step and shape: they are hardly different plans. */
+static bool are_alike(const PlanCandidate *a, const PlanCandidate *b) {
+    return a->seconds == b->seconds && plan_has_same_shape(a->plan, b->plan);
+}
+
+/* Moves the best plans of the sample. `*share` is below 1 if the sample should be searched again, with this
+ * part of the memory limit: much faster plans than those that fit need more memory than on the sample. */
+static AmStatus move_plans(SearchContext *self, double *share, const PlanSample *sample,
+                           const SearchResult *found, AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
-    int32_t count = list_candidates(list, &found->pool), moved = 0;
+    int32_t count = list_candidates(list, &found->pool);
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
-    for (int32_t k = 0; k < count && moved < most; k++) {
+    MovedPlans moved = {.seconds = INFINITY};
+    for (int32_t k = 0; k < count && moved.count < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
         bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
         if (has_plan && is_enough) break;
-        AmStatus status = move_plan(self, sample, &list[k], &refusal);
+        if (k > 0 && are_alike(&list[k - 1], &list[k])) continue;
+        AmStatus status = move_plan(self, &moved, sample, &list[k], &refusal);
         if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
             continue; /* overrides may exclude others */
         if (status != AM_OK && error) *error = refusal;
         TRY(status);
-        moved++;
     }
+    const PlanCandidate *best = &self->result->pool.best;
+    bool has_fast = best->plan && best->fit.fits && best->seconds <= NEAR * moved.seconds;
+    *share = has_fast || most == 1 || isinf(moved.seconds) ? 1 : moved.share;
     return AM_OK;
 }
 
@@ -185,6 +225,21 @@ static AmStatus improve(SearchContext *self, AmError *error) {
     return start && !stop_wanted(&self->budget.stop) ? refine(self, start, error) : AM_OK;
 }
 
+/* Returns in `*is_far` whether the baselines of the sample are slower by far than the plan of another form.
+ */
+static AmStatus compare_forms(bool *is_far, const SearchContext *self, const PlanSample *sample,
+                              const SearchOptions *options, AmError *error) {
+    SearchResult found;
+    SearchContext on_sample =
+        search_context(&found, self->arena, sample->context, self->cluster, options, self->settings);
+    *is_far = false;
+    if (options->form_seconds <= 0) return AM_OK;
+    TRY(search_add_stage_baselines(&found, &on_sample, false, NULL, options, error));
+    const PlanCandidate *best = &found.pool.best;
+    *is_far = !best->plan || !best->fit.fits || best->seconds > FAR_FORM * options->form_seconds;
+    return AM_OK;
+}
+
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     PlanSample sample;
     SearchOptions options = *self->options;
@@ -195,13 +250,21 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
     options.skip_bound = options.finishes_later = true; /* the plan of the sample is none of the module */
-    AmStatus status =
-        plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings, &refusal);
-    if (status == AM_OK) status = move_plans(self, &sample, &found, &refusal);
+    bool is_far;
+    double share = 0;
+    AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);
+    if (status == AM_OK && is_far)
+        status = am_fail(&refusal, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");
+    for (int32_t k = 0; k < MOST_SEARCHES && status == AM_OK && share < 1; k++) {
+        if (share > 0) options.memory_fraction *= share;
+        status = plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings,
+                             &refusal);
+        if (status == AM_OK) status = move_plans(self, &share, &sample, &found, &refusal);
+    }
     bool is_slow = status == AM_OK && is_slow_form(self, &found);
     if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);
-    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status == AM_ERROR_INFEASIBLE && !is_far) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
     search_spend(self, &found);

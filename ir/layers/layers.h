@@ -16,7 +16,7 @@
 #include "ir/analysis/roles.h"
 
 /* A module with more instructions is not made. */
-#define IR_LAYERS_MOST_INSTRUCTIONS 20000
+#define IR_LAYERS_MOST_INSTRUCTIONS 150000
 
 /* A parameter or output of the rewritten module: consecutive elements, row-major, of one of the original's.
  */

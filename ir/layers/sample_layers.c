@@ -24,9 +24,8 @@
 #include "ir/canonical/compose.h"
 
 /* Layers that are kept of the run, of these at its end, and the least run. Operands are at most REACH layers
- * away. All but three of those kept stand for several layers: eight let 2, 4 and 8 stages have equally many.
- */
-enum { NONE = -1, KEPT = 11, REACH = 2, LEAST = 14 };
+ * away. Eight let 2, 4 and 8 stages have equally many layers. */
+enum { NONE = -1, KEPT = 8, REACH = 2, LEAST = 14 };
 
 typedef struct Sampler {
     const IrModule *from;
@@ -393,19 +392,26 @@ static bool is_left_out(const Sampler *self, int32_t layer) {
     return layer >= self->low + KEPT - REACH && layer <= self->high - REACH;
 }
 
-/* The layers that a kept layer stands for: those of the run are dealt to the kept ones but for its ends. */
+/* The place of a kept layer among those kept of the run. */
+static int32_t kept_place(const Sampler *self, int32_t layer) {
+    return layer <= self->high - REACH ? layer - self->low : KEPT - 1 - (self->high - layer);
+}
+
+/* The layers that a kept layer stands for: those of the run are dealt to the kept ones. */
 static int32_t layers_for(const Sampler *self, int32_t layer) {
-    int32_t all = self->high - self->low - REACH, dealt = KEPT - REACH - 1;
-    int32_t at = layer - self->low - 1;
-    if (at < 0 || layer > self->high - REACH) return 1;
-    return all * (at + 1) / dealt - all * at / dealt;
+    int32_t all = self->high - self->low + 1, at = kept_place(self, layer);
+    bool is_in_run = layer >= self->low && layer <= self->high;
+    return is_in_run ? all * (at + 1) / KEPT - all * at / KEPT : 1;
 }
 
 /* The kept layer that stands for one of the run. */
 static int32_t standing_layer(const Sampler *self, int32_t layer) {
-    if (layer <= self->low || layer > self->high - REACH) return layer;
-    int32_t kept = self->low + 1, end = self->low + 1 + layers_for(self, self->low + 1);
-    while (layer >= end) end += layers_for(self, ++kept);
+    if (layer < self->low || layer > self->high) return layer;
+    int32_t kept = self->low, end = self->low + layers_for(self, self->low);
+    while (layer >= end) {
+        kept = kept == self->low + KEPT - REACH - 1 ? self->high - REACH + 1 : kept + 1;
+        end += layers_for(self, kept);
+    }
     return kept;
 }
 
