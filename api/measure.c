@@ -117,12 +117,6 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
 
 /* ---- reports ---- */
 
-/* Appends "data=2,model=2" of a stage. */
-static void append_mesh(Text *text, const Mesh *mesh) {
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        text_append(text, "%s%s=%d", axis ? "," : "", mesh->axes[axis].name, mesh->axes[axis].size);
-}
-
 /* ZeRO's level, the highest of all stages. */
 static int32_t zero_level(const Plan *plan) {
     int32_t most = 0;
@@ -136,7 +130,7 @@ static int32_t zero_level(const Plan *plan) {
 /* Appends "data=4,model=1, ZeRO 3, 2 micro-batches" or "3 stages, 4 micro-batches, 1f1b". */
 static void append_form(Text *text, const MeasuredRun *run) {
     const Plan *plan = run->candidate.plan;
-    if (plan->stage_count == 1) append_mesh(text, &plan->stages[0].mesh);
+    if (plan->stage_count == 1) mesh_append(text, &plan->stages[0].mesh, ",");
     else text_append(text, "%d stages", plan->stage_count);
     if (zero_level(plan) > 0) text_append(text, ", ZeRO %d", zero_level(plan));
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);

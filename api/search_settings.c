@@ -387,8 +387,7 @@ static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext
     Mesh mesh;
     Text text = {0};
     TRY(propagation_infer_mesh(&mesh, arena, kept, error));
-    for (int32_t k = 0; k < mesh.axis_count; k++)
-        text_append(&text, "%s%s=%d", k ? "," : "", mesh.axes[k].name, mesh.axes[k].size);
+    mesh_append(&text, &mesh, ",");
     search->mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
     text_free(&text);
     return search->mesh ? AM_OK : am_fail_memory(error, 0);

@@ -120,11 +120,6 @@ static void print_memory(Text *text, const Summary *self) {
     text_append_string(text, "\n");
 }
 
-static void print_mesh(Text *text, const Mesh *mesh) {
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        text_append(text, "%s%s=%d", axis ? " " : "", mesh->axes[axis].name, mesh->axes[axis].size);
-}
-
 /* Devices that follow one another as their first and last. */
 static void print_devices(Text *text, const PlanStage *stage) {
     for (int32_t d = 0, first = 0, count = stage->mesh.device_count; d < count; d++) {
@@ -149,7 +144,7 @@ static void print_stages(Text *text, const Summary *self) {
         text_append(&rows, "%d\t", s);
         print_devices(&rows, stage);
         text_append_string(&rows, "\t");
-        print_mesh(&rows, &stage->mesh);
+        mesh_append(&rows, &stage->mesh, " ");
         text_append(&rows, "\t%d\t", storage_zero_level(stage));
         text_append_bytes_size(&rows, (double)fullest_device(self, s).needed_bytes);
         text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
@@ -278,7 +273,7 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
         text_append(text, "%d stages", plan->stage_count);
     } else {
         text_append_string(text, "mesh ");
-        print_mesh(text, &plan->stages[0].mesh);
+        mesh_append(text, &plan->stages[0].mesh, " ");
     }
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);

@@ -13,10 +13,8 @@
 
 /* "2 stages, data=4 model=2; 8 micro-batches" */
 static void append_plan(Text *text, const Plan *plan) {
-    const Mesh *mesh = &plan->stages[0].mesh;
-    text_append(text, "%d %s,", (int)plan->stage_count, plan->stage_count == 1 ? "stage" : "stages");
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        text_append(text, " %s=%d", mesh->axes[axis].name, (int)mesh->axes[axis].size);
+    text_append(text, "%d %s, ", (int)plan->stage_count, plan->stage_count == 1 ? "stage" : "stages");
+    mesh_append(text, &plan->stages[0].mesh, " ");
     text_append(text, "; %d micro-batches", (int)plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
 }

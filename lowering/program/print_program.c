@@ -317,9 +317,8 @@ static void print_regions(Text *text, const Program *program) {
 }
 
 void program_print(Text *text, const Program *program) {
-    text_append(text, "device %d of", program->device);
-    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
-        text_append(text, " %s=%d", program->mesh->axes[axis].name, program->mesh->axes[axis].size);
+    text_append(text, "device %d of ", program->device);
+    mesh_append(text, program->mesh, " ");
     text_append(text, ", %d steps, ", program->step_count);
     text_append_bytes_size(text, (double)program->allocation_bytes);
     text_append_string(text, " allocated\n\nparameters\n");

@@ -44,11 +44,11 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
 }
 
 static const char *mesh_text(Arena *arena, const Mesh *mesh) {
-    const char *text = "";
-    for (int32_t k = 0; k < mesh->axis_count && text; k++)
-        text =
-            arena_format(arena, "%s%s%s=%d", text, k > 0 ? " " : "", mesh->axes[k].name, mesh->axes[k].size);
-    return text ? text : "";
+    Text text = {0};
+    mesh_append(&text, mesh, " ");
+    const char *copy = text.data ? arena_copy_string(arena, text.data) : "";
+    text_free(&text);
+    return copy ? copy : "";
 }
 
 /* The first and the last forward operators of the stage that compute anything. */

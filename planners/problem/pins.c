@@ -44,10 +44,9 @@ static AmStatus fail_state(const PinnedParameter *pinned, const IrParameter *par
                            SbpState stored, AmError *error) {
     char label[PIN_LABEL_BYTES];
     Text sizes = {0}, reason = {0};
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        text_append(&sizes, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
+    mesh_append(&sizes, mesh, " ");
     explain_conflict(&reason, mesh, stored, pinned->state);
-    am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding on mesh%s: %s",
+    am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding on mesh %s: %s",
             pin_label(label, pinned->pin), parameter->path, sizes.data ? sizes.data : "",
             reason.data ? reason.data : "");
     text_free(&reason);

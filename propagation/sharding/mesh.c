@@ -68,6 +68,11 @@ AmStatus mesh_parse(Mesh *mesh, Arena *arena, const char *text, AmError *error) 
     }
 }
 
+void mesh_append(Text *text, const Mesh *mesh, const char *separator) {
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(text, "%s%s=%d", axis > 0 ? separator : "", mesh->axes[axis].name, mesh->axes[axis].size);
+}
+
 int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis) {
     return device / axis_stride(mesh, axis) % mesh->axes[axis].size;
 }

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #define MESH_MAX_AXES    4
 #define MESH_MAX_DEVICES 65536
@@ -25,6 +26,8 @@ typedef struct Mesh {
 
 /* Parses "data=2,model=4"; names are copied into the arena. AM_ERROR_USAGE. */
 AmStatus mesh_parse(Mesh *mesh, Arena *arena, const char *text, AmError *error);
+/* Appends the axes and sizes, such as "data=2,model=4" with separator ",". */
+void mesh_append(Text *text, const Mesh *mesh, const char *separator);
 int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis);
 /* The devices that differ from `device` only on the axes of the bit mask, in
  * row-major order over those axes; returns how many, `group` has room for all. */
