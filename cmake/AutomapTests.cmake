@@ -32,7 +32,7 @@ automap_find_python(AUTOMAP_PYTHON .venv "Python with jax, numpy, scikit-learn a
 automap_find_python(AUTOMAP_TORCH_PYTHON .venv-torch "Python with torch and numpy, for tests")
 find_program(AUTOMAP_PLAIN_PYTHON python3 DOC "Python without packages, for checks of the sources")
 
-set(AUTOMAP_TEST_PATIENCE 1 CACHE STRING "Factor of the scripts' time limits, of which the long forms need more")
+set(AUTOMAP_TEST_PATIENCE 1 CACHE STRING "Factor of the time limits, of which the long forms of tests need more")
 
 # Programs that are carried elsewhere find their files by another path.
 set(AUTOMAP_TEST_DATA ${CMAKE_SOURCE_DIR} CACHE STRING "Folder in which test programs find datasets/ and tests/")
@@ -65,12 +65,13 @@ foreach(source ${UNIT_TESTS})
     automap_stand_in_test(${name})
     continue()
   endif()
+  math(EXPR timeout "900 * ${AUTOMAP_TEST_PATIENCE}")
   set(kind cpu)
   if(name MATCHES "cuda")
     set(kind gpu)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT ${timeout})
   file(STRINGS ${source} cost LIMIT_INPUT 2000 LIMIT_COUNT 1 REGEX "^/\\* cost: [0-9]+ seconds \\*/$")
   if(cost MATCHES "([0-9]+)")
     set_tests_properties(${name} PROPERTIES LABELS "${kind};unit;long" COST ${CMAKE_MATCH_1})
