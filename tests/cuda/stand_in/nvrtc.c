@@ -1,13 +1,16 @@
 /* The stand-in NVRTC: keeps the text, comments blanked, as its machine code, after
  * a look at its brackets. Real compilation is the stand-in driver's; whether NVRTC itself takes
  * the text is for the tests that use the real one. Its version is one that no
- * NVRTC has, so the two never share a file of a cache.
+ * NVRTC has, so the two never share a file of a cache. With STAND_IN_NVRTC_MEET=N a compilation
+ * waits for N compilations at once, and fails where they do not come.
  */
 #include <nvrtc.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/cuda/stand_in/image.h"
 #include "tests/cuda/stand_in/stand_in.h"
@@ -100,8 +103,28 @@ static int unbalanced_line(const char *text) {
     return depth > 0 ? line : 0;
 }
 
+/* Returns whether as many compilations as STAND_IN_NVRTC_MEET says are under way, within 10 seconds. */
+static bool meets_others(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+    static long begun;
+    const char *text = getenv("STAND_IN_NVRTC_MEET");
+    long wanted = text ? strtol(text, NULL, 10) : 0;
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 10;
+    pthread_mutex_lock(&mutex);
+    if (wanted > 0) begun++;
+    pthread_cond_broadcast(&moved);
+    while (begun < wanted && pthread_cond_timedwait(&moved, &mutex, &end) == 0) {}
+    bool met = begun >= wanted;
+    pthread_mutex_unlock(&mutex);
+    return met;
+}
+
 EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *options) {
     ENTER(nvrtcCompileProgram);
+    if (!meets_others()) return NVRTC_ERROR_INTERNAL_ERROR;
     static const char option[] = "--gpu-architecture=";
     const char *target = "";
     int line = unbalanced_line(program->text);

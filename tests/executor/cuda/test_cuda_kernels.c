@@ -350,20 +350,28 @@ static void write_many(char *text, size_t bytes, int count) {
     assert_true(at < bytes);
 }
 
-/* Many kernels are several units, which another rank on the card shares. */
+/* Many kernels are several units, which are compiled at once, and which another rank on the card shares. */
 static void test_many_kernels_are_several_units(void **state) {
     (void)state;
     enum { COUNT = 30 };
-    char text[8192];
+    char text[8192], *cache = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
     KernelDevice *devices[2];
     CudaCase cases[2];
     int64_t loads = cuda_case_count("cuModuleLoadDataEx");
     write_many(text, sizeof text, COUNT);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    setenv("AUTOMAP_THREADS", "2", 1);
+    setenv("STAND_IN_NVRTC_MEET", "2", 1);
     for (int r = 0; r < 2; r++) {
         devices[r] = cuda_case_device(&kernels_cuda);
         cuda_case_check(cuda_case_open(&cases[r], devices[r], text), &cases[r].error);
         ASSERT_COUNT("cuModuleLoadDataEx", loads + 2);
     }
+    unsetenv("STAND_IN_NVRTC_MEET");
+    unsetenv("AUTOMAP_THREADS");
+    if (cache) setenv("XDG_CACHE_HOME", cache, 1);
+    else unsetenv("XDG_CACHE_HOME");
+    free(cache);
     for (int r = 0; r < 2; r++) {
         for (int k = 0; k < COUNT; k++) {
             float values[COUNT] = {[0] = (float)k, [29] = 1}, negated[COUNT];
