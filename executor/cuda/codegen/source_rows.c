@@ -167,7 +167,8 @@ AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, Kern
     AmStatus status = append_steps(&body, &self, error);
     text_append_string(&body, "    }\n}\n");
     *slots = self.slots;
-    if (status == AM_OK) return cuda_source_launch(source, arena, "rows", &body, grid, CUDA_THREADS, error);
+    if (status == AM_OK)
+        return cuda_source_launch_long(source, arena, "rows", &body, grid, CUDA_THREADS, error);
     text_free(&body);
     return status;
 }

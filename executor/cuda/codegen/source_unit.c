@@ -6,6 +6,7 @@
  * from its end finds them all.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -479,8 +480,9 @@ AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *lau
     return AM_OK;
 }
 
-AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
-                            int32_t threads, AmError *error) {
+/* `bounds`: of __launch_bounds__(). */
+static AmStatus add_kernel(CudaSource *source, Arena *arena, const char *kind, const char *bounds, Text *body,
+                           int64_t blocks, int32_t threads, AmError *error) {
     char digest[65];
     Sha256 hash;
     CudaLaunch launch = {.blocks = blocks, .threads = threads};
@@ -491,11 +493,25 @@ AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, 
         sha256_end(&hash, digest);
         digest[16] = '\0';
         launch.name = arena_format(arena, "%s_%s", kind, digest);
-        launch.text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%s%s",
-                                   threads, kind, digest, body->data);
+        launch.text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%s) %s_%s%s",
+                                   bounds, kind, digest, body->data);
         failed = !launch.name || !launch.text;
     }
     text_free(body);
     if (failed) return am_fail_memory(error, 1 << 14);
     return blocks > 0 ? cuda_source_add(source, arena, &launch, error) : AM_OK;
+}
+
+AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
+                            int32_t threads, AmError *error) {
+    char bounds[16];
+    snprintf(bounds, sizeof bounds, "%d", threads);
+    return add_kernel(source, arena, kind, bounds, body, blocks, threads, error);
+}
+
+AmStatus cuda_source_launch_long(CudaSource *source, Arena *arena, const char *kind, Text *body,
+                                 int64_t blocks, int32_t threads, AmError *error) {
+    char bounds[16];
+    snprintf(bounds, sizeof bounds, "%d, 1", threads);
+    return add_kernel(source, arena, kind, bounds, body, blocks, threads, error);
 }
