@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/files/file.h"
+#include "base/files/file_format.h"
 #include "base/files/json.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "propagation/stages/stages.h"
@@ -137,33 +138,48 @@ static AmStatus read_hint(HintsReader *self, json_t *hint, AmError *error) {
         TRY(json_only_keys(hint, of_parameter, self->source, self->where, error));
         TRY(json_get_string(&path, hint, "parameter", self->source, self->where, error));
         TRY(json_get_string(&sharding, hint, "sharding", self->source, self->where, error));
+        if (!*path) return fail_value(self, "parameter", "the path of a parameter", error);
+        if (!*sharding) return fail_value(self, "sharding", "- or an axis per dimension", error);
         return add_pin(self, path, sharding, "sharding", error);
     }
     TRY(json_only_keys(hint, of_scope, self->source, self->where, error));
     const json_t *scopes = json_object_get(hint, "scope");
-    if (json_is_string(scopes)) return add_scope(self, hint, json_string_value(scopes), error);
-    if (json_array_size(scopes) == 0) return fail_value(self, "scope", "a scope or a list of scopes", error);
-    for (size_t k = 0; k < json_array_size(scopes); k++) {
-        const char *scope = json_string_value(json_array_get(scopes, k));
-        if (!scope) return fail_value(self, "scope", "a scope or a list of scopes", error);
+    size_t count = json_is_string(scopes) ? 1 : json_array_size(scopes);
+    if (count == 0) return fail_value(self, "scope", "a scope or a list of scopes", error);
+    for (size_t k = 0; k < count; k++) {
+        const char *scope = json_string_value(json_is_string(scopes) ? scopes : json_array_get(scopes, k));
+        if (!scope || !*scope) return fail_value(self, "scope", "a scope or a list of scopes", error);
         TRY(add_scope(self, hint, scope, error));
     }
     return AM_OK;
+}
+
+/* Writes "hints.json: $.stages" into the arena. */
+static const char *place_of(const HintsReader *self, const char *key, AmError *error) {
+    Text text = {0};
+    text_append(&text, "%s: $.%s", self->source, key);
+    const char *place = text.failed ? NULL : arena_copy_string(self->arena, text.data);
+    text_free(&text);
+    if (!place) am_fail_memory(error, 0);
+    return place;
 }
 
 static AmStatus read_root(HintsReader *self, json_t *root, AmError *error) {
     static const char *const keys[] = {
         "stages", "devices_per_stage", "data", "tensor", "micro_batches", "hints", NULL};
     HintsFile *hints = self->hints;
+    Degrees *degrees = &hints->degrees;
+    const char **origins = degrees->origins;
     const struct {
         const char *key;
         int32_t *value;
+        const char **place;
         int64_t most;
-    } numbers[] = {{"stages", &hints->degrees.stages, STAGES_MOST},
-                   {"devices_per_stage", &hints->degrees.width, MESH_MAX_DEVICES},
-                   {"data", &hints->degrees.data, MESH_MAX_DEVICES},
-                   {"tensor", &hints->degrees.tensor, MESH_MAX_DEVICES},
-                   {"micro_batches", &hints->micro_batches, MICRO_BATCHES_MOST}};
+    } numbers[] = {{"stages", &degrees->stages, &origins[DEGREE_STAGES], STAGES_MOST},
+                   {"devices_per_stage", &degrees->width, &origins[DEGREE_WIDTH], MESH_MAX_DEVICES},
+                   {"data", &degrees->data, &origins[DEGREE_DATA], MESH_MAX_DEVICES},
+                   {"tensor", &degrees->tensor, &origins[DEGREE_TENSOR], MESH_MAX_DEVICES},
+                   {"micro_batches", &hints->micro_batches, &hints->micro_batches_place, MICRO_BATCHES_MOST}};
     if (!json_is_object(root)) return am_fail(error, AM_ERROR_INPUT, self->source, "$: expected an object");
     TRY(json_only_keys(root, keys, self->source, "$", error));
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
@@ -171,6 +187,7 @@ static AmStatus read_root(HintsReader *self, json_t *root, AmError *error) {
         if (!json_object_get(root, numbers[k].key)) continue;
         TRY(json_get_integer(&value, root, numbers[k].key, 1, numbers[k].most, self->source, "$", error));
         *numbers[k].value = (int32_t)value;
+        if (!(*numbers[k].place = place_of(self, numbers[k].key, error))) return AM_ERROR_INTERNAL;
     }
     json_t *list;
     if (!json_object_get(root, "hints")) return AM_OK;
@@ -193,6 +210,7 @@ AmStatus hints_file_read(HintsFile *hints, Arena *arena, const char *path, AmErr
     TRY(file_read(&bytes, path, error));
     HintsReader self = {.arena = arena, .source = arena_copy_string(arena, bytes.name), .hints = hints};
     TRY_OR_FAIL(self.source ? AM_OK : am_fail_memory(error, 0));
+    TRY_OR_FAIL(file_format_expect(FILE_FORMAT_HINTS, self.source, bytes.data, bytes.length, error));
     TRY_OR_FAIL(json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error));
     TRY_OR_FAIL(read_root(&self, root, error));
 fail:

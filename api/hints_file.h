@@ -22,6 +22,7 @@ typedef struct HintsFile {
     int32_t pin_count;
     Degrees degrees;       /* 0: free */
     int32_t micro_batches; /* 0: free */
+    const char *micro_batches_place;
 } HintsFile;
 
 /* Reads a file; everything is in the arena. AM_ERROR_INPUT names the file and the place. */

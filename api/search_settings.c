@@ -154,13 +154,13 @@ static AmStatus read_pins(SearchOptions *search, Arena *arena, const HintsFile *
     return AM_OK;
 }
 
-/* Takes a degree of the file of hints. AM_ERROR_USAGE: the option has another value. */
-static AmStatus take_degree(int64_t *value, const char *option, const char *key, int32_t hint,
-                            const AmOptions *options, AmError *error) {
+/* Takes a number of the file of hints. AM_ERROR_USAGE: the option has another value. */
+static AmStatus take_hint(int64_t *value, const char *option, const char *place, int32_t hint,
+                          AmError *error) {
     if (hint == 0) return AM_OK;
     if (*value > 0 && *value != hint)
-        return am_fail(error, AM_ERROR_USAGE, "", "--%s %d and %s: $.%s %d contradict each other", option,
-                       (int)*value, option_text(options, "hints"), key, hint);
+        return am_fail(error, AM_ERROR_USAGE, "", "%s %d and %.300s %d contradict each other", option,
+                       (int)*value, place, hint);
     *value = hint;
     return AM_OK;
 }
@@ -168,37 +168,41 @@ static AmStatus take_degree(int64_t *value, const char *option, const char *key,
 /* Reads the degrees, and refuses options that have degrees of their own. */
 static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, const AmOptions *options,
                              AmError *error) {
-    static const char *const keys[] = {"stages", "pipeline", "devices-per-stage", "data", "tensor"};
-    enum { DEGREE_KEYS = sizeof keys / sizeof *keys };
-    int64_t values[DEGREE_KEYS] = {0};
-    const char *key = NULL;
-    for (int32_t k = 0; k < DEGREE_KEYS; k++) option_integer(options, keys[k], &values[k]);
-    if (values[0] > 0 && values[1] > 0 && values[0] != values[1])
+    static const char *const names[DEGREE_KINDS] = {"--stages", "--devices-per-stage", "--data", "--tensor"};
+    const Degrees *hint = &hints->degrees;
+    const int32_t hinted[DEGREE_KINDS] = {hint->stages, hint->width, hint->data, hint->tensor};
+    int64_t values[DEGREE_KINDS] = {0}, pipeline = 0;
+    const char *last = NULL;
+    Degrees *degrees = &search->degrees;
+    for (int32_t k = 0; k < DEGREE_KINDS; k++) option_integer(options, names[k] + strlen("--"), &values[k]);
+    option_integer(options, "pipeline", &pipeline);
+    if (values[DEGREE_STAGES] > 0 && pipeline > 0 && values[DEGREE_STAGES] != pipeline)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--stages %d and --pipeline %d: expected one number of stages", (int)values[0],
-                       (int)values[1]);
-    const char *named = values[0] > 0 ? "stages" : "pipeline";
-    if (values[0] == 0) values[0] = values[1];
-    TRY(take_degree(&values[0], named, "stages", hints->degrees.stages, options, error));
-    TRY(take_degree(&values[2], keys[2], "devices_per_stage", hints->degrees.width, options, error));
-    TRY(take_degree(&values[3], keys[3], "data", hints->degrees.data, options, error));
-    TRY(take_degree(&values[4], keys[4], "tensor", hints->degrees.tensor, options, error));
-    for (int32_t k = 0; k < DEGREE_KEYS; k++)
-        if (values[k] > 0) key = keys[k];
+                       "--stages %d and --pipeline %d: expected one number of stages",
+                       (int)values[DEGREE_STAGES], (int)pipeline);
+    bool is_pipeline = values[DEGREE_STAGES] == 0 && pipeline > 0;
+    if (is_pipeline) values[DEGREE_STAGES] = pipeline;
+    *degrees = (Degrees){0};
+    for (int32_t k = 0; k < DEGREE_KINDS; k++) {
+        const char *name = k == DEGREE_STAGES && is_pipeline ? "--pipeline" : names[k];
+        bool is_option = values[k] > 0;
+        TRY(take_hint(&values[k], name, hint->origins[k], hinted[k], error));
+        if (values[k] > 0) last = degrees->origins[k] = is_option ? name : hint->origins[k];
+    }
     const char *other = search->objective == OBJECTIVE_PAPER    ? "--objective paper"
                         : search->mesh                          ? "--mesh"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
-                        : search->searcher == SEARCHER_BASELINE ? "--expert"
+                        : search->searcher == SEARCHER_BASELINE ? "--baseline"
                                                                 : NULL;
-    if (!key) return AM_OK;
+    if (!last) return AM_OK;
     if (other)
-        return am_fail(error, AM_ERROR_USAGE, "", "--%s and %s: %s sets the degrees itself", key, other,
+        return am_fail(error, AM_ERROR_USAGE, "", "%.300s and %s: %s sets the degrees itself", last, other,
                        other);
-    search->degrees = (Degrees){.stages = (int32_t)values[0],
-                                .width = (int32_t)values[2],
-                                .data = (int32_t)values[3],
-                                .tensor = (int32_t)values[4]};
-    return degrees_derive(&search->degrees, error);
+    degrees->stages = (int32_t)values[DEGREE_STAGES];
+    degrees->width = (int32_t)values[DEGREE_WIDTH];
+    degrees->data = (int32_t)values[DEGREE_DATA];
+    degrees->tensor = (int32_t)values[DEGREE_TENSOR];
+    return degrees_derive(degrees, error);
 }
 
 /* Sets the number of stages that pins imply. */
@@ -217,8 +221,9 @@ static AmStatus take_stages(SearchOptions *search, AmError *error) {
         return am_fail(error, pin_error(last), pin_file(last), "%s: a plan has at most %d stages",
                        pin_place(label, last), STAGES_MOST);
     if (search->degrees.stages > 0 && search->degrees.stages < stages)
-        return am_fail(error, pin_error(last), pin_file(last), "%s and --stages %d: stages are 0 to %d",
-                       pin_place(label, last), search->degrees.stages, search->degrees.stages - 1);
+        return am_fail(error, pin_error(last), pin_file(last), "%s and %.200s %d: stages are 0 to %d",
+                       pin_place(label, last), search->degrees.origins[DEGREE_STAGES], search->degrees.stages,
+                       search->degrees.stages - 1);
     if (search->degrees.stages == 0) search->degrees.stages = stages;
     return AM_OK;
 }
@@ -234,10 +239,11 @@ static AmStatus check_stages(const SearchSettings *settings, AmError *error) {
                        "%s and %s%s: this search has plans of one stage alone", pin_place(label, last),
                        settings->narrowed_by ? settings->narrowed_by : "--space ",
                        settings->narrowed_by ? "" : plan_space_name(search->space));
+    const char *stages = search->degrees.origins[DEGREE_STAGES];
     if (settings->narrowed_by)
-        return am_fail(error, AM_ERROR_USAGE, "", "--stages %d and %s: %s applies to one-stage plans",
+        return am_fail(error, AM_ERROR_USAGE, "", "%.300s %d and %s: %s applies to one-stage plans", stages,
                        search->degrees.stages, settings->narrowed_by, settings->narrowed_by);
-    return am_fail(error, AM_ERROR_USAGE, "", "--stages %d and --space %s: its plans have one stage",
+    return am_fail(error, AM_ERROR_USAGE, "", "%.300s %d and --space %s: its plans have one stage", stages,
                    search->degrees.stages, plan_space_name(search->space));
 }
 
@@ -269,12 +275,15 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     else option_integer(options, "micro-batches", &micro_batches);
     if (!text && settings->hints.micro_batches > 0) micro_batches = settings->hints.micro_batches;
     else if (text)
-        TRY(take_degree(&micro_batches, "micro-batches", "micro_batches", settings->hints.micro_batches,
-                        options, error));
+        TRY(take_hint(&micro_batches, "--micro-batches", settings->hints.micro_batches_place,
+                      settings->hints.micro_batches, error));
     if (!target_row(search->target)->has_micro_batches && micro_batches != 1) {
-        if (text && strcmp(text, "auto") != 0)
-            return am_fail(error, AM_ERROR_USAGE, "", "--micro-batches %s: %s have one micro-batch", text,
-                           target_row(search->target)->form);
+        const char *place = settings->hints.micro_batches > 0   ? settings->hints.micro_batches_place
+                            : text && strcmp(text, "auto") != 0 ? "--micro-batches"
+                                                                : NULL;
+        if (place)
+            return am_fail(error, AM_ERROR_USAGE, "", "%.300s %lld: %s have one micro-batch", place,
+                           (long long)micro_batches, target_row(search->target)->form);
         micro_batches = 1;
     }
     settings->micro_batching.micro_batches = (int32_t)micro_batches;

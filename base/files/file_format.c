@@ -87,6 +87,8 @@ static const struct {
     {"jax", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
     {"dtensor", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
     {"megatron", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
+    {"torchtitan", FILE_FORMAT_OTHER, "an exported plan", "the plan is the file that automap search writes"},
+    {"search", FILE_FORMAT_OTHER, "the report of a search", "the plan is the file of search -o"},
     {"checkpoint", FILE_FORMAT_OTHER, "a checkpoint's manifest",
      "run --resume --checkpoint reads its folder"},
 };
@@ -280,7 +282,8 @@ AmStatus file_format_expect(FileFormat expected, const char *source, const char 
                                         [FILE_FORMAT_PLAN] = "a plan",
                                         [FILE_FORMAT_CLUSTER] = "a cluster",
                                         [FILE_FORMAT_ROLES] = "a roles file",
-                                        [FILE_FORMAT_PROFILE] = "a profile of measured operators"};
+                                        [FILE_FORMAT_PROFILE] = "a profile of measured operators",
+                                        [FILE_FORMAT_HINTS] = "hints"};
     const char *name, *remedy;
     FileFormat format = find_format(data, length, &name, &remedy);
     int64_t first = after_space(data, length, file_mark_bytes(data, length));

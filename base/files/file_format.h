@@ -18,7 +18,8 @@ typedef enum FileFormat {
     FILE_FORMAT_CLUSTER,
     FILE_FORMAT_ROLES,
     FILE_FORMAT_PROFILE,
-    FILE_FORMAT_OTHER /* a format that no reader of a module, plan, cluster, roles or profile takes */
+    FILE_FORMAT_HINTS, /* only expected: such a file has no mark */
+    FILE_FORMAT_OTHER  /* a format that no reader of these takes */
 } FileFormat;
 
 /* Returns the format of data[0..length); `*name` (may be NULL) is its name with an article, static, and NULL

@@ -301,8 +301,10 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const char *source = self->plans.whole->module->source;
     char text[DEGREES_TEXT_BYTES];
     if (self->is_cut)
-        return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan with %s was priced in %lld evaluations",
-                       degrees_text(text, degrees), (long long)self->evaluations);
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, source,
+            "no plan with %s was priced within the limit (expected more --evaluations or --seconds)",
+            degrees_text(text, degrees));
     return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan of at most %d stages on %d devices has %s",
                    PIPELINE_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
 }

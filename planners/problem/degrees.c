@@ -9,37 +9,42 @@ bool degrees_are_free(const Degrees *degrees) {
 }
 
 const char *degrees_text(char *buffer, const Degrees *degrees) {
-    const struct {
-        const char *name;
-        int32_t value;
-    } options[] = {{"stages", degrees->stages},
-                   {"devices-per-stage", degrees->width},
-                   {"data", degrees->data},
-                   {"tensor", degrees->tensor}};
+    const int32_t values[DEGREE_KINDS] = {degrees->stages, degrees->width, degrees->data, degrees->tensor};
     size_t length = 0;
     buffer[0] = '\0';
-    for (size_t k = 0; k < sizeof options / sizeof *options; k++)
-        if (options[k].value > 0)
-            length += (size_t)snprintf(buffer + length, DEGREES_TEXT_BYTES - length, "%s--%s %d",
-                                       length ? " " : "", options[k].name, options[k].value);
+    if (degrees->stages > 0 && !degrees->origins[DEGREE_STAGES])
+        length = (size_t)snprintf(buffer, DEGREES_TEXT_BYTES, "%d stage%s", degrees->stages,
+                                  degrees->stages == 1 ? "" : "s");
+    for (int32_t k = 0; k < DEGREE_KINDS; k++)
+        if (values[k] > 0 && degrees->origins[k])
+            length += (size_t)snprintf(buffer + length, DEGREES_TEXT_BYTES - length, "%s%.100s %d",
+                                       length ? " " : "", degrees->origins[k], values[k]);
     return buffer;
 }
 
 /* ---- degrees that follow from others ---- */
 
-/* Sets `*part` to whole / other. AM_ERROR_USAGE: that is no integer, or not the value that was given. */
-static AmStatus derive_part(int32_t *part, const char *name, int32_t other, const char *other_name,
-                            int32_t whole, AmError *error) {
-    if (whole % other != 0)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "--devices-per-stage %d is not a multiple of --%s %d (a stage has data x tensor devices)", whole,
-            other_name, other);
-    if (*part > 0 && *part != whole / other)
+static const char *origin_of(const Degrees *degrees, DegreeKind kind) {
+    static const char *const derived[] = {"stages", "devices per stage", "data degree", "tensor degree"};
+    return degrees->origins[kind] ? degrees->origins[kind] : derived[kind];
+}
+
+/* Sets `*part` to width / other. AM_ERROR_USAGE: that is no integer, or not the value that was given. */
+static AmStatus derive_part(int32_t *part, DegreeKind kind, int32_t other, DegreeKind other_kind,
+                            const Degrees *degrees, AmError *error) {
+    const char *width_origin = origin_of(degrees, DEGREE_WIDTH),
+               *other_origin = origin_of(degrees, other_kind);
+    int32_t width = degrees->width;
+    if (width % other != 0)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--%s %d and --%s %d: a stage has %lld devices, and --devices-per-stage is %d", name,
-                       *part, other_name, other, (long long)*part * other, whole);
-    *part = whole / other;
+                       "%.200s %d is not a multiple of %.200s %d (a stage has data x tensor devices)",
+                       width_origin, width, other_origin, other);
+    if (*part > 0 && *part != width / other)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "%.200s %d and %.200s %d: a stage has %lld devices, and %.200s is %d",
+                       origin_of(degrees, kind), *part, other_origin, other, (long long)*part * other,
+                       width_origin, width);
+    *part = width / other;
     return AM_OK;
 }
 
@@ -48,15 +53,16 @@ AmStatus degrees_derive(Degrees *degrees, AmError *error) {
         int64_t width = (int64_t)degrees->data * degrees->tensor;
         if (width > MESH_MAX_DEVICES)
             return am_fail(error, AM_ERROR_USAGE, "",
-                           "--data %d and --tensor %d: a stage has at most %d devices", degrees->data,
+                           "%.200s %d and %.200s %d: a stage has at most %d devices",
+                           degrees->origins[DEGREE_DATA], degrees->data, degrees->origins[DEGREE_TENSOR],
                            degrees->tensor, MESH_MAX_DEVICES);
         degrees->width = (int32_t)width;
     }
     if (degrees->width == 0) return AM_OK;
     if (degrees->tensor > 0)
-        TRY(derive_part(&degrees->data, "data", degrees->tensor, "tensor", degrees->width, error));
+        TRY(derive_part(&degrees->data, DEGREE_DATA, degrees->tensor, DEGREE_TENSOR, degrees, error));
     if (degrees->data > 0)
-        TRY(derive_part(&degrees->tensor, "tensor", degrees->data, "data", degrees->width, error));
+        TRY(derive_part(&degrees->tensor, DEGREE_TENSOR, degrees->data, DEGREE_DATA, degrees, error));
     return AM_OK;
 }
 

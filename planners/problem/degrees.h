@@ -14,10 +14,19 @@
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
 
+typedef enum DegreeKind {
+    DEGREE_STAGES,
+    DEGREE_WIDTH, /* devices of each stage */
+    DEGREE_DATA,
+    DEGREE_TENSOR,
+    DEGREE_KINDS
+} DegreeKind;
+
 typedef struct Degrees {
     int32_t stages;
     int32_t width; /* devices of each stage */
     int32_t data, tensor;
+    const char *origins[DEGREE_KINDS]; /* "--stages", "hints.json: $.stages"; NULL: derived or free */
 } Degrees;
 
 bool degrees_are_free(const Degrees *degrees);
@@ -38,8 +47,9 @@ bool degrees_allow_stage(const Degrees *degrees, const PlanContext *context, con
 /* AM_ERROR_INFEASIBLE for a plan with other degrees. */
 AmStatus degrees_check_plan(const Degrees *degrees, const Plan *plan, AmError *error);
 
-/* Writes "--stages 4 --tensor 2" into a buffer. */
-enum { DEGREES_TEXT_BYTES = 96 };
+/* Writes the degrees with origins into a buffer, such as "--stages 4 --tensor 2", and derived stages as
+ * "4 stages". */
+enum { DEGREES_TEXT_BYTES = 512 };
 const char *degrees_text(char *buffer, const Degrees *degrees);
 
 #endif

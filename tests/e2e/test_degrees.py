@@ -35,7 +35,7 @@ REFUSED = [
     ("--stages 2 --space single_stage", 2, "--stages 2 and --space single_stage"),
     ("--stages 2 --searcher exact", 2, "--stages 2 and --searcher exact"),
     ("--tensor 2 --mesh data=4", 2, "--tensor and --mesh"),
-    ("--tensor 2 --expert zero3", 2, "--tensor and --expert"),
+    ("--tensor 2 --expert zero3", 2, "--tensor and --baseline"),
     ("--stages 8", 4, "cluster nominal:4 has 4 devices, fewer than stages"),
     ("--tensor 3", 4, "no multiple of the tensor degree"),
     ("--data 3", 4, "no multiple of the data degree"),

@@ -81,8 +81,11 @@ REFUSED = [
      "{file}: $.hints[1].sharding: expected - or an axis per dimension"),
     ([{"scope": "layers.py:LINE", "value": "-,-,model"}, {"scope": "step/dot_general", "value": "-,-,-"}], 3,
      "$.hints[0].value and {file}: $.hints[1].value contradict each other"),
-    ([{"scope": "dot_general.51", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward value of the scope has 2 dimensions"),
-    ([{"scope": "dot_general.0", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward operator has the name"),
+    ([{"scope": "dot_general.51", "value": "-,model"}], 3, "{file}: $.hints[0].value: no stored forward value of the scope has 2 dimensions (expected 3)"),
+    ([{"scope": "dot_general.0", "value": "-,model"}], 3, "no forward operator has the name"),
+    ([{"scope": "dot_general.0", "value": "-,model"}], 3, "; did you mean dot_general."),
+    ([{"scope": ["layers/0", ""], "stage": 0}], 3, "{file}: $.hints[0].scope: expected a scope or a list of scopes"),
+    ([{"parameter": "", "sharding": "-"}], 3, "{file}: $.hints[0].parameter: expected the path of a parameter"),
     ([{"scope": "layers/9", "value": "-,-,-"}], 3, "{file}: $.hints[0].value: no forward operator has the name, op_name, weight"),
     ([{"scope": "*", "value": "-,-,model"}], 4, "$.hints[0].value: dimension 2 of "),
     ([{"scope": "dot_general.51", "value": "-,-,rows"}], 3, '{file}: $.hints[0].value: sharding "-,-,rows": "rows" is no axis'),
@@ -91,6 +94,16 @@ REFUSED = [
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
     ([{"scope": "layers/0", "stage": 0, "replicate": 1}, {"scope": "layers/1", "stage": 1, "split": 2}], 4,
      "{file}: $.hints[0].replicate: the 2 stages have 3 devices"),
+]
+# Degrees of the file are named by their place in it, beside options and clusters.
+DEGREES = [
+    ({"data": 3}, "", 4, "{file}: $.data 3: cluster nominal:4 has 4 devices"),
+    ({"data": 2, "tensor": 4}, "", 4, "automap: {file}: $.data 2 {file}: $.tensor 4: cluster nominal:4 has 4 devices"),
+    ({"devices_per_stage": 3}, "--data 2", 2, "{file}: $.devices_per_stage 3 is not a multiple of --data 2"),
+    ({"stages": 2}, "--pipeline 3", 2, "--pipeline 3 and {file}: $.stages 2 contradict"),
+    ({"stages": 2}, "--for hlo", 2, "{file}: $.stages 2 and --for hlo: --for hlo applies to one-stage plans"),
+    ({"stages": 2}, "--baseline zero3", 2, "{file}: $.stages and --baseline"),
+    ({"micro_batches": 2}, "--for hlo", 2, "{file}: $.micro_batches 2: shardings of HLO have one micro-batch"),
 ]
 OPTIONS = [
     ("--stages 1", 3, "{file}: $.hints[0].stage and --stages 1"),
@@ -212,13 +225,15 @@ def main():
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
                 f"{listed}: {done.returncode} {done.stderr}")
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
-        for options, code, reason in OPTIONS:
+        implied = json.loads(hints.read_text())
+        for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
+            hints.write_text(json.dumps(written))
             done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints, *options.split())
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
-                f"{options}: {done.returncode} {done.stderr}")
+                f"{written} {options}: {done.returncode} {done.stderr}")
         done = automap("search", MODEL, "--cluster", "nominal:4", "--hints", hints, "-o", hints)
         assert done.returncode == 2 and "hints" in done.stderr, (done.returncode, done.stderr)
-    print(f"{len(KEPT)} plans keep their hints, {len(REFUSED) + len(OPTIONS)} refusals")
+    print(f"{len(KEPT)} plans keep their hints, {len(REFUSED) + len(OPTIONS) + len(DEGREES)} refusals")
 
 
 main()
