@@ -1,8 +1,10 @@
 /* Pins of values inside the step. */
 #include "planners/problem/value_pins.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "propagation/propagate/scopes.h"
 
@@ -56,19 +58,55 @@ static bool is_of_attention(const ValueFinder *self, const PropagationPin *pin) 
     return false;
 }
 
-static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pin, bool is_named,
+/* Returns whether the pattern names the forward operator k of the module as read. */
+static bool is_named(const ValueFinder *self, const PropagationPin *pin, const bool *is_in, int32_t k) {
+    const IrInstruction *instruction = &self->whole->canonical->instructions[k];
+    bool has_name = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
+    return has_name && self->whole->roles->phases[k] == IR_PHASE_FORWARD &&
+           instruction->opcode != IR_PARAMETER;
+}
+
+/* Refuses a pin whose scope has values, none of so many dimensions; lists the numbers that it has. */
+static AmStatus fail_rank(const ValueFinder *self, const PropagationPin *pin, const bool *is_in, int32_t rank,
+                          AmError *error) {
+    char label[PIN_LABEL_BYTES], list[4 * (IR_MAX_RANK + 1) + 1] = "";
+    for (int32_t r = 0; r <= IR_MAX_RANK; r++) {
+        bool has_rank = false;
+        for (int32_t k = 0; k < self->whole->rules->count && !has_rank; k++) {
+            int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
+            has_rank = i >= 0 && is_stored(self->context, i, r);
+        }
+        size_t used = strlen(list);
+        if (has_rank) snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
+    }
+    return am_fail(error, pin_error(pin), pin_file(pin),
+                   "%s: no stored forward value of the scope has %d dimension%s (expected %s%s)",
+                   pin_place(label, pin), rank, rank == 1 ? "" : "s", list[0] ? "" : "another scope", list);
+}
+
+/* Refuses a pin without operators, with the nearest name of a forward one. */
+static AmStatus fail_name(const ValueFinder *self, const PropagationPin *pin, AmError *error) {
+    char label[PIN_LABEL_BYTES], hint[SUGGEST_HINT_BYTES] = "";
+    const PlanContext *whole = self->whole;
+    const char **names = ARENA_ARRAY(self->arena, const char *, whole->rules->count + 1);
+    if (!names) return am_fail_memory(error, whole->rules->count);
+    for (int32_t k = 0; k < whole->rules->count; k++)
+        if (whole->roles->phases[k] == IR_PHASE_FORWARD) names[k] = whole->canonical->instructions[k].name;
+    suggest_hint(hint, pin->pattern, names, (size_t)whole->rules->count);
+    return am_fail(error, pin_error(pin), pin_file(pin),
+                   "%s: no forward operator has the name, op_name, weight or source line \"%s\"%s",
+                   pin_place(label, pin), pin->pattern, hint);
+}
+
+static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pin, const bool *is_in,
                                int32_t rank, AmError *error) {
     char label[PIN_LABEL_BYTES];
-    if (!is_named && is_of_attention(self, pin))
+    bool has_operators = false;
+    for (int32_t k = 0; k < self->whole->rules->count; k++) has_operators |= is_named(self, pin, is_in, k);
+    if (!has_operators && is_of_attention(self, pin))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: fused attention has no such value",
                        pin_label(label, pin));
-    if (is_named)
-        return am_fail(error, pin_error(pin), pin_file(pin),
-                       "%s: no forward value of the scope has %d dimensions and is stored",
-                       pin_place(label, pin), rank);
-    return am_fail(error, pin_error(pin), pin_file(pin),
-                   "%s: no forward operator has the name, op_name, weight or source line \"%s\"",
-                   pin_place(label, pin), pin->pattern);
+    return has_operators ? fail_rank(self, pin, is_in, rank, error) : fail_name(self, pin, error);
 }
 
 static AmStatus note_value(ValueFinder *self, const PropagationPin *pin, int32_t i, SbpState state,
@@ -89,7 +127,6 @@ static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmErro
     char text[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
     SbpState state;
     int32_t rank, found = 0;
-    bool is_named = false;
     AmError refusal = {0};
     ArenaMark mark = arena_mark(self->arena);
     bool *is_in = ARENA_ARRAY(self->arena, bool, whole->rules->count + 1);
@@ -98,17 +135,14 @@ static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmErro
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
     TRY(scopes_find_members(is_in, self->arena, whole, pin->pattern, error));
     for (int32_t k = 0; k < whole->rules->count; k++) {
-        const IrInstruction *instruction = &whole->canonical->instructions[k];
-        bool is_named_here = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
-        if (!is_named_here || whole->roles->phases[k] != IR_PHASE_FORWARD) continue;
-        int32_t i = plan_instruction_of(self->context, k);
-        is_named |= instruction->opcode != IR_PARAMETER;
-        if (instruction->opcode == IR_PARAMETER || i < 0 || !is_stored(self->context, i, rank)) continue;
+        int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
+        if (i < 0 || !is_stored(self->context, i, rank)) continue;
         TRY(note_value(self, pin, i, state, error));
         found++;
     }
+    if (found == 0) return fail_unmatched(self, pin, is_in, rank, error);
     arena_release(self->arena, mark);
-    return found > 0 ? AM_OK : fail_unmatched(self, pin, is_named, rank, error);
+    return AM_OK;
 }
 
 AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, const PlanContext *context,

@@ -10,16 +10,19 @@
 
 /* ---- pins as text ---- */
 
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct {
+    const char *word;
+    PinKind kind;
+} words[] = {{"replicate", PIN_REPLICATE}, {"split", PIN_SPLIT}, {"sharding", PIN_SCOPE_SHARDING},
+             {"value", PIN_VALUE},         {"stage", PIN_STAGE}, {"devices", PIN_DEVICES}};
+
 PinKind pin_kind(const PropagationPin *pin) {
-    static const struct {
-        const char *word;
-        PinKind kind;
-    } calls[] = {{"replicate", PIN_REPLICATE}, {"split", PIN_SPLIT}, {"sharding", PIN_SCOPE_SHARDING},
-                 {"value", PIN_VALUE},         {"stage", PIN_STAGE}, {"devices", PIN_DEVICES}};
     size_t length = strcspn(pin->sharding, "(");
-    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
-        if (strlen(calls[k].word) != length || strncmp(calls[k].word, pin->sharding, length) != 0) continue;
-        if (pin->sharding[length] == '(' || calls[k].kind == PIN_REPLICATE) return calls[k].kind;
+    for (size_t k = 0; k < COUNT(words); k++) {
+        if (strlen(words[k].word) != length || strncmp(words[k].word, pin->sharding, length) != 0) continue;
+        if (pin->sharding[length] == '(' || words[k].kind == PIN_REPLICATE) return words[k].kind;
     }
     return PIN_SHARDING;
 }
@@ -66,11 +69,24 @@ int32_t pin_number(const PropagationPin *pin) {
     return number <= PIN_MOST_NUMBER ? number : -1;
 }
 
+/* Refuses an unknown word before a parenthesis. */
+static AmStatus fail_word(const PropagationPin *pin, AmError *error) {
+    const char *names[COUNT(words)];
+    char label[PIN_LABEL_BYTES], word[PIN_ARGUMENT_BYTES], hint[SUGGEST_HINT_BYTES];
+    for (size_t k = 0; k < COUNT(words); k++) names[k] = words[k].word;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(pin->sharding, "("), pin->sharding);
+    suggest_hint(hint, word, names, COUNT(words));
+    return am_fail(error, AM_ERROR_USAGE, "",
+                   "%s: \"%s\" is no hint (expected replicate, split, sharding, value, stage or devices)%s",
+                   pin_label(label, pin), word, hint);
+}
+
 /* Checks the argument of a hint on a scope. */
 static AmStatus check_argument(const PropagationPin *pin, AmError *error) {
     char label[PIN_LABEL_BYTES], text[PIN_ARGUMENT_BYTES];
     PinKind kind = pin_kind(pin);
     const char *expected = NULL;
+    if (kind == PIN_SHARDING && strchr(pin->sharding, '(')) return fail_word(pin, error);
     bool has_argument = pin_argument(text, pin)[0] != '\0', is_positive = pin_number(pin) > 0;
     if (kind == PIN_REPLICATE && strchr(pin->sharding, '(') && !is_positive)
         expected = "replicate or replicate(DEVICES)";
@@ -166,10 +182,9 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
     const IrParameter *mismatch = NULL; /* the first one, weights before others */
     AmError refusal = {0};
     AmStatus status = propagation_parse_sharding(&state, &rank, mesh, pin->sharding, &refusal);
-    if (status != AM_OK && pin->file)
-        return am_fail(error, pin_error(pin), pin->file, "%s: %s", pin->place, refusal.text);
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    char label[PIN_LABEL_BYTES];
+    if (status != AM_OK)
+        return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
         const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
@@ -184,7 +199,6 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
     }
     if (found == 0 && !mismatch) return fail_unmatched(context, pin, error);
     if (!mismatch || (found > 0 && mismatch->role == IR_ROLE_OPTIMIZER)) return AM_OK;
-    char label[PIN_LABEL_BYTES];
     return am_fail(error, pin_error(pin), pin_file(pin), "%s: \"%s\" is for rank %d, %s has rank %d",
                    pin_place(label, pin), pin->sharding, rank, mismatch->path,
                    context->canonical->instructions[mismatch->instruction].shape.rank);

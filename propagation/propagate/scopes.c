@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "propagation/groups/strict.h"
 #include "propagation/propagate/path_pattern.h"
 
@@ -209,8 +210,8 @@ static AmStatus read_sharding(Resolver *self, int32_t k, AmError *error) {
         self->size[k]--;
     }
     if (self->size[k] > 0 || before == 0) return AM_OK;
-    return am_fail(error, pin_error(pin), pin_file(pin), "%s: no weight of the scope has %d dimensions",
-                   pin_place(label, pin), rank);
+    return am_fail(error, pin_error(pin), pin_file(pin), "%s: no weight of the scope has %d dimension%s",
+                   pin_place(label, pin), rank, rank == 1 ? "" : "s");
 }
 
 /* Finds the axis over which the scope of pin k is split. By a number of devices it is the last axis of that
@@ -226,10 +227,16 @@ static AmStatus find_axis(Resolver *self, int32_t k, AmError *error) {
         if (devices > 0 ? of->size == devices : strcmp(of->name, name) == 0) self->axis[k] = axis;
     }
     if (self->axis[k] >= 0) return AM_OK;
-    if (devices < 0)
+    if (devices < 0) {
+        const char *names[MESH_MAX_AXES];
+        char hint[SUGGEST_HINT_BYTES];
+        for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
+            names[axis] = self->mesh->axes[axis].name;
+        suggest_hint(hint, name, names, (size_t)self->mesh->axis_count);
         return am_fail(error, pin_error(&self->pins[k]), pin_file(&self->pins[k]),
-                       "%s: expected split(AXIS) with an axis of the mesh, or split(DEVICES)",
-                       pin_place(label, &self->pins[k]));
+                       "%s: expected split(AXIS) with an axis of the mesh, or split(DEVICES)%s",
+                       pin_place(label, &self->pins[k]), hint);
+    }
     return refuse(self, k, error, "%s: no axis of the mesh has %d devices", pin_label(label, &self->pins[k]),
                   devices);
 }
