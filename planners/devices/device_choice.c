@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/suggest.h"
+#include "base/text.h"
 #include "planners/devices/device_order.h"
 
 enum { MOST_LEVELS = 20 };
@@ -43,6 +45,37 @@ static AmStatus add_choice(Lister *self, const int32_t *of_type) {
     return AM_OK;
 }
 
+/* Returns the type of a quota, by its name or a short name; -1: there is none. */
+static int32_t find_type(const Cluster *cluster, const DeviceQuota *quota) {
+    const char *alias = cluster_builtin_device_named(quota->type);
+    int32_t type = -1;
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        const char *name = cluster->types[t].name;
+        bool is_alias = alias && type < 0 && strcmp(name, alias) == 0;
+        if (strcasecmp(name, quota->type) == 0 || is_alias) type = t;
+    }
+    return type;
+}
+
+static AmStatus fail_type(const Lister *self, const DeviceQuota *quota) {
+    const Cluster *cluster = self->cluster;
+    char hint[SUGGEST_HINT_BYTES] = "";
+    Text names = {0};
+    const char **list = ARENA_ARRAY(self->arena, const char *, cluster->type_count);
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        text_append(&names, "%s%s", t ? ", " : "", cluster->types[t].name);
+        if (list) list[t] = cluster->types[t].name;
+    }
+    if (list) suggest_hint(hint, quota->type, list, (size_t)cluster->type_count);
+    bool has_memory = list && !names.failed;
+    if (has_memory)
+        am_fail(self->error, AM_ERROR_USAGE, "",
+                "--quota %s=%d: cluster %s has no such device type (expected %s%s)%s", quota->type,
+                quota->most, cluster->name, cluster->type_count > 1 ? "one of " : "", names.data, hint);
+    text_free(&names);
+    return has_memory ? AM_ERROR_USAGE : am_fail_memory(self->error, 0);
+}
+
 /* Sets the largest numbers of devices by the quotas. */
 static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
     const Cluster *cluster = self->cluster;
@@ -51,17 +84,14 @@ static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
         self->most[cluster->servers[s].type] += cluster->servers[s].device_count;
     for (int32_t k = 0; k < options->quota_count; k++) {
         const DeviceQuota *quota = &options->quotas[k];
-        const char *alias = cluster_builtin_device_named(quota->type);
-        int32_t type = -1;
-        for (int32_t t = 0; t < cluster->type_count; t++) {
-            const char *name = cluster->types[t].name;
-            bool is_alias = alias && type < 0 && strcmp(name, alias) == 0;
-            if (strcasecmp(name, quota->type) == 0 || is_alias) type = t;
-        }
-        if (type < 0)
-            return am_fail(self->error, AM_ERROR_USAGE, "",
-                           "--quota %s=%d: cluster %s has no such device type (expected one such as %s)",
-                           quota->type, quota->most, cluster->name, cluster->types[0].name);
+        int32_t type = find_type(cluster, quota);
+        if (type < 0) return fail_type(self, quota);
+        for (int32_t b = 0; b < k; b++)
+            if (find_type(cluster, &options->quotas[b]) == type)
+                return am_fail(self->error, AM_ERROR_USAGE, "",
+                               "--quota %s=%d and --quota %s=%d: expected one quota of %s",
+                               options->quotas[b].type, options->quotas[b].most, quota->type, quota->most,
+                               cluster->types[type].name);
         if (quota->most < self->most[type]) self->most[type] = quota->most;
     }
     for (int32_t t = 0; t < cluster->type_count; t++) count += self->most[t];

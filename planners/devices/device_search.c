@@ -298,8 +298,8 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         if (result->plan) status = AM_OK;
     }
     if (status != AM_OK && error) *error = refusal;
+    if (status == AM_OK && options->explores_prices) TRY(list_front(&self, error));
     if (status != AM_OK || !has_others) return status;
-    if (options->explores_prices) TRY(list_front(&self, error));
     result->evaluations = result->plan->evaluations = self.evaluations;
     return AM_OK;
 }

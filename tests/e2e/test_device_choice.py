@@ -68,12 +68,16 @@ def check_cost(work):
         assert before["step_seconds"] < row["step_seconds"] and before["price_per_step"] > row["price_per_step"], front
     fast, _ = search("mlp_tiny", cluster, plan, "--pareto")
     assert fast["pareto"][0]["chosen"] and fast["step_seconds"] == fast["pareto"][0]["step_seconds"], fast["pareto"]
+    fixed, _ = search("mlp_tiny", cluster, plan, "--pareto", "--mesh", "data=4")  # the front has one choice of devices
+    assert [row["chosen"] for row in fixed["pareto"]] == [True], fixed["pareto"]
 
 
 def check_mistakes(work):
     cluster, plan = write(work / "none.json"), work / "plan.json"
     for text, options in (("no price of V100", ("--objective", "cost")), ("expected TYPE=N", ("--quota", "V100")),
-                          ("no such device type", ("--quota", "A100=1")), ("no device", ("--quota", "V100=0", "--quota", "T4=0")),
+                          ("no such device type (expected one of V100, T4); did you mean V100?", ("--quota", "V1000=1")),
+                          ("--quota V100=2 and --quota v100=1: expected one quota", ("--quota", "V100=2", "--quota", "v100=1")),
+                          ("no device", ("--quota", "V100=0", "--quota", "T4=0")),
                           ("decides on the devices itself", ("--pareto", "--keep-shardings"))):
         done = automap("search", module("mlp"), "--cluster", cluster, "-o", plan, *options)
         assert done.returncode == 2 and text in done.stderr, f"{options}: {done.returncode} {done.stderr}"
