@@ -13,12 +13,14 @@ typedef struct FileUse {
     const char *input;   /* the content to read; NULL: the file is written */
     const char *word;    /* an argument that is no file, or NULL */
     bool is_improved;    /* -o may replace it */
+    bool is_pair;        /* NAME=FILE */
 } FileUse;
 
 /* The first row that fits counts. Folders, whose files have names of their own, have none. */
 static const FileUse uses[] = {
     {.option = "-o"},
     {.option = "--log"},
+    {.option = "--also", .is_pair = true},
     {.option = "--outputs"},
     {.option = "--save"},
     {.option = "--trace", .command = "compare", .input = "trace"},
@@ -46,7 +48,7 @@ static const FileUse uses[] = {
     {.option = "--policy", .input = "policy", .word = "untrained"},
     {.option = "--import", .input = "file", .word = "hwloc"},
 };
-enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 16 };
+enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 64 };
 
 /* A file that is there by device and inode; one that is not by those of its folder and its name. */
 typedef struct Place {
@@ -133,8 +135,11 @@ static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *resul
     for (int32_t k = 0; k < cli->given_count; k++) {
         const char *option = cli->given[k].option->name;
         const FileUse *use = find_use(cli, option);
-        if (use && !use->input && strcmp(option, "-o") != 0)
-            TRY(add_output(outputs, option, cli->given[k].values[0], error));
+        bool is_output = use && !use->input && strcmp(option, "-o") != 0;
+        for (int32_t v = 0; is_output && v < cli->given[k].count; v++) {
+            const char *value = cli->given[k].values[v], *equals = strchr(value, '=');
+            TRY(add_output(outputs, option, use->is_pair && equals ? equals + 1 : value, error));
+        }
     }
     if (is_command(cli, "convert") && cli->argument_count > 1)
         TRY(add_output(outputs, "OUT", cli->arguments[1], error));

@@ -128,7 +128,7 @@ static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *e
 static AmStatus fail_surplus(const Cli *cli, const char *word, AmError *error) {
     const char *names[2 * CLI_MAX_OPTIONS];
     size_t count = option_names(cli->command, names), length = strcspn(word, "=");
-    for (size_t k = 0; k < count; k++)
+    for (size_t k = 0; k < count && length > 0; k++)
         if (strlen(names[k]) == length + 2 && strncmp(names[k] + 2, word, length) == 0)
             return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s; did you mean --%.200s?",
                            word, word);

@@ -123,35 +123,41 @@ static AmStatus report(const Cli *cli, const Searched *self, AmError *error) {
 
 /* ---- --also ---- */
 
-/* The option "for" of a search, which knows the names of targets. */
-static const char *find_target(const char *text, char name[32], AmError *error) {
-    const char *equals = strchr(text, '='), *hint = NULL;
+enum { TARGET_BYTES = 32 };
+
+/* Splits TARGET=FILE; the option "for" of a search knows the names of targets. */
+static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char **file, AmError *error) {
+    const char *equals = strchr(text, '=');
     AmOptions *options = NULL;
     AmError refusal = {0};
-    bool is_pair = equals && equals[1] && equals - text < 32;
-    AmStatus status = am_options_new(&options, AM_COMMAND_SEARCH, error);
-    if (status == AM_OK && equals) {
-        snprintf(name, 32, "%.*s", (int)(equals - text), text);
-        status = am_options_set(options, "for", name, &refusal);
-        if (status != AM_OK) hint = strstr(refusal.text, "; did you mean ");
-    }
+    if (!equals || equals == text || !equals[1])
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--also %.100s: expected TARGET=FILE, such as jax=plan.json", text);
+    snprintf(name, TARGET_BYTES, "%.*s", (int)(equals - text), text);
+    *file = equals + 1;
+    TRY(am_options_new(&options, AM_COMMAND_SEARCH, error));
+    AmStatus status = am_options_set(options, "for", name, &refusal);
     am_options_free(options);
-    if (status == AM_OK && is_pair) return equals + 1;
-    am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: expected TARGET=FILE, such as jax=plan.json%s", text,
-            hint ? hint : "");
-    return NULL;
+    if (status == AM_OK || status != AM_ERROR_USAGE) {
+        if (status != AM_OK && error) *error = refusal;
+        return status;
+    }
+    const char *expected = strstr(refusal.text, "expected ");
+    return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: %s is no target (%s)", text, name,
+                   expected ? expected : refusal.text);
 }
 
 static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error) {
-    const char *const *texts;
-    char name[32];
+    const char *const *texts, *file;
+    char name[TARGET_BYTES];
     int32_t count = cli_texts(cli, "--also", &texts);
+    bool reports = (cli_has(cli, "--json") || !cli_has(cli, "--quiet")) && strcmp(plan_file, "-") != 0;
     for (int32_t k = 0; k < count; k++) {
-        const char *file = find_target(texts[k], name, error);
-        if (!file) return AM_ERROR_USAGE;
-        if (strcmp(file, cli->arguments[0]) == 0 || strcmp(file, plan_file) == 0)
-            return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: the file is in use already", texts[k]);
+        TRY(split_also(texts[k], name, &file, error));
         TRY(file_check_writable(file, error));
+        if (strcmp(file, "-") == 0 && reports)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--also %.100s: the report is on stdout (expected a FILE)", texts[k]);
     }
     if (count > 0 && cli_has(cli, "--for"))
         return am_fail(error, AM_ERROR_USAGE, "", "--also is for searches without --for");
@@ -160,11 +166,11 @@ static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error
 
 /* Checks that the targets can run plans of the module, before the search. */
 static AmStatus check_also_module(const Cli *cli, const AmModule *module, AmError *error) {
-    const char *const *texts;
-    char name[32];
+    const char *const *texts, *file;
+    char name[TARGET_BYTES];
     int32_t count = cli_texts(cli, "--also", &texts);
     for (int32_t k = 0; k < count; k++) {
-        if (!find_target(texts[k], name, error)) return AM_ERROR_USAGE;
+        TRY(split_also(texts[k], name, &file, error));
         AmStatus status = am_module_check_target(module, name, error);
         if (status != AM_OK && error) am_error_prefix(error, "--also %s: ", texts[k]);
         TRY(status);
@@ -175,14 +181,14 @@ static AmStatus check_also_module(const Cli *cli, const AmModule *module, AmErro
 /* Writes the plans of other targets. Where targets have none, the others are written all the same:
  * AM_ERROR_INFEASIBLE then names the first one, and the files that exist. */
 static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
-    const char *const *texts;
-    char name[32];
+    const char *const *texts, *file;
+    char name[TARGET_BYTES];
     AmStatus result = AM_OK;
     int32_t count = cli_texts(cli, "--also", &texts);
     for (int32_t k = 0; k < count; k++) {
         AmError refusal = {0};
-        const char *file = find_target(texts[k], name, &refusal);
-        AmStatus status = !file ? refusal.code : am_plan_write_for(self->plan, name, file, &refusal);
+        AmStatus status = split_also(texts[k], name, &file, &refusal);
+        if (status == AM_OK) status = am_plan_write_for(self->plan, name, file, &refusal);
         bool is_first = result == AM_OK, is_lack = status == AM_ERROR_INFEASIBLE;
         if (status == AM_OK || (is_lack && !is_first)) continue;
         *error = refusal;
