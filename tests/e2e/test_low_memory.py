@@ -12,13 +12,18 @@ Usage: test_low_memory.py [NAME...]   (names of COMMANDS, or run; default: those
 """
 
 import ctypes
+import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "launch"))
+from clusters import write_cluster
+
 SOURCE = os.environ.get("AUTOMAP_SOURCE", os.path.join(HERE, "..", ".."))
 BUILD = os.environ.get("AUTOMAP_BUILD", os.path.join(SOURCE, "build"))
 TIGHT = os.environ.get("AUTOMAP_TIGHT", os.path.join(BUILD, "automap_tight"))
@@ -61,7 +66,7 @@ COMMANDS = {
     "search-exhaustive": (["search", MLP, "--cluster", "nominal:2", "-o", "out.plan.json", "--searcher", "exhaustive",
                            "--space", "data"], 0),
     "search-paper": (["search", MLP, *SMALL, "--objective", "paper", "--space", "operator"], 0),
-    "search-expert": (["search", MLP, *SMALL, "--expert", "zero3", "--json"], 0),
+    "search-baseline": (["search", MLP, *SMALL, "--baseline", "zero3", "--json"], 0),
     "search-pipeline": (["search", MLP, *SMALL, "--space", "hybrid", "--micro-batches", "2"], 0),
     "simulate": (["simulate", "plan.json", MLP, "--verbose", "--trace", "t.json"], 20),
     "simulate-pipeline": (["simulate", "pipeline.json", MLP, "--json"], 0),
@@ -85,7 +90,23 @@ COMMANDS = {
     "convert-npz": (["convert", "ck", "out.npz"], 0),
     "convert-safetensors": (["convert", "ck", "out.safetensors"], 0),
     "search-bert": (["search", BERT, *SMALL], 0),
+    "search-hints": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "8", "-o", "out.plan.json", "--hints", "hints.json", "--pin", "params/2=value(data,-)"], 0),
+    "search-mixed": (["search", MLP, "--cluster", "mixed.json", "--quota", "T4=1", "--pareto", "--evaluations", "3", "--json",
+                      "-o", "out.plan.json"], 0),
+    "search-also": (["search", MLP, *SMALL, "--also", "torch=other.json"], 0),
+    "search-for": (["search", BERT, *SMALL, "--for", "torchtitan"], 0),
+    "compare": (["compare", "pipeline.json", MLP, "--trace", "run.json"], 40),
+    "compare-json": (["compare", "pipeline.json", MLP, "--trace", "run.json", "--json", "-o", "out.json"], 0),
+    "diff": (["diff", "plan.json", "pipeline.json", MLP, "--json"], 0),
+    "export-torchtitan": (["export", "zero3.json", BERT, "--format", "torchtitan"], 12),
+    "export-torchtitan-json": (["export", "zero3.json", BERT, "--format", "torchtitan", "--json", "-o", "out.json"], 0),
+    "published": (["published", "runs.csv", "--json"], 0),
+    "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"], 0),
 }
+HINTS = {"stages": 2, "hints": [{"scope": "params/0", "stage": 0}, {"parameter": "params/1/kernel", "sharding": "-,model"}]}
+RUN = dict(source="paper", group="g", model="gpt", layers=2, hidden=16, heads=2, vocab=32, sequence=8, dtype="f16",
+           device="A100-80GB", devices=2, global_batch=4, micro_batch=2, data=1, tensor=1, pipeline=2, schedule="1f1b",
+           outcome="ok", step_seconds=0.01)  # fmt: skip
 
 
 def prepare(folder):
@@ -95,12 +116,18 @@ def prepare(folder):
                        stderr=subprocess.DEVNULL)
     automap("convert", MLP, "model.hlo.txt")
     automap("convert", MLP, "model.hlo.json")
-    automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero3", "-o", "plan.json")
-    automap("search", BERT, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero1.json")
-    automap("search", MLP, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "pipeline.json")
+    automap("search", MLP, "--cluster", "nominal:4", "--baseline", "zero3", "-o", "plan.json")
+    automap("search", BERT, "--cluster", "nominal:4", "--baseline", "zero1", "-o", "zero1.json")
+    automap("search", MLP, "--cluster", "nominal:4", "--baseline", "even_pipeline", "-o", "pipeline.json")
+    automap("search", BERT, "--cluster", "nominal:4", "--baseline", "zero3", "-o", "zero3.json")
     automap("cluster", "nominal:4", "--json", "-o", "cluster.json")
+    write_cluster(pathlib.Path(folder, "mixed.json"), [("V100", 1), ("T4", 1)], prices=True)
+    pathlib.Path(folder, "hints.json").write_text(json.dumps(HINTS))
+    pathlib.Path(folder, "runs.csv").write_text("\n".join(",".join(map(str, row)) for row in (RUN.keys(), RUN.values())) + "\n")
     automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
             "--checkpoint", "ck")
+    automap("run", MLP, "--plan", "pipeline.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
+            "--trace", "run.json")
 
 
 def output_of(arguments):
