@@ -39,6 +39,7 @@ struct SearchJob {
     double seconds;      /* limit of search and measurements together; 0: none */
     double start;        /* of the first search */
     int64_t evaluations; /* of all searches so far */
+    int32_t later;       /* searches after those of the forms */
 };
 
 /* Returns whether the limits of evaluations and of time, if there are such, allow a further search. */
@@ -147,7 +148,7 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
 }
 
 /* Searches the forms of the module one after another. A form may use half of the remaining limits, the
- * last one all of them. */
+ * last one all of them; with a later search each a part more. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
     const SearchResult *result = &job->plan->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
@@ -158,7 +159,7 @@ static AmStatus search_module(SearchJob *job, AmError *error) {
         const Plan *found = status == AM_OK ? result->plan : NULL;
         bool is_wanted = k == 0 || !form->is_wanted || form->is_wanted(job, found);
         if (k > 0 && (!has_budget(job) || !is_wanted)) continue;
-        add_form(job, form, k + 1 < job->form_count ? 2 : 1, &status, &refusal);
+        add_form(job, form, (k + 1 < job->form_count ? 2 : 1) + job->later, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
     if (status != AM_OK && error) *error = refusal;
@@ -176,7 +177,7 @@ static PlanCandidate *runs_on(Target target, CandidatePool *pool, const PlanCont
     return NULL;
 }
 
-/* Searches without the target, which gives further candidates and the price of the restriction. */
+/* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
 static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError *error) {
     AmPlan *plan = job->plan;
     Target target = job->settings.options.target;
@@ -186,13 +187,15 @@ static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError
     options.watch = job->settings.options.watch;
     options.interrupted = job->settings.options.interrupted;
     options.skip_bound = true;
-    if (!search_method_explores(options.searcher)) return AM_OK;
-    const SearchOptions half = share_budget(job, 2);
-    options.seconds = half.seconds;
-    options.evaluations = half.evaluations;
+    if (!search_method_explores(options.searcher) || !has_budget(job)) return AM_OK;
+    if (stop_flag_is_set(options.interrupted)) return AM_OK;
+    const SearchOptions rest = share_budget(job, 1);
+    options.seconds = rest.seconds;
+    options.evaluations = rest.evaluations;
     AmStatus status = device_search(found, &plan->arena, plan->whole, job->cluster, &options,
                                     &job->unrestricted.micro_batching, &refusal);
     job->evaluations += found->evaluations;
+    found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
@@ -205,15 +208,17 @@ static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError
     return AM_OK;
 }
 
-/* Searches the plans of a target, and takes the best one that it can run. */
+/* Searches the plans of a target, then all, and takes the best one that the target can run. An interrupt of
+ * the first search leaves its plan. */
 static AmStatus search_target(SearchJob *job, AmError *error) {
     AmPlan *plan = job->plan;
     Target target = job->settings.options.target;
     SearchResult unrestricted, *result = &plan->result;
     AmError refusal = {0}, why = {0};
     TRY(target_check_module(target, plan->whole, error));
-    TRY(search_unrestricted(job, &unrestricted, error));
+    job->later = 1;
     AmStatus status = search_module(job, &refusal);
+    TRY(search_unrestricted(job, &unrestricted, error));
     PlanCandidate *own = runs_on(target, &result->pool, plan->whole, &why);
     PlanCandidate *other = runs_on(target, &unrestricted.pool, plan->whole, NULL);
     const PlanCandidate *best = own;
@@ -231,6 +236,7 @@ static AmStatus search_target(SearchJob *job, AmError *error) {
     }
     result->evaluations += unrestricted.evaluations;
     result->search_seconds += unrestricted.search_seconds;
+    result->interrupted |= unrestricted.interrupted;
     result->pool.best = *best;
     search_result_choose(result);
     pool_record(&result->pool);

@@ -434,7 +434,7 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     bool has_number = option_has(options, "evaluations");
     bool is_scaled =
         !has_number && (!option_has(options, "objective") || search->objective == OBJECTIVE_COST);
-    bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
+    bool is_one = search->searcher == SEARCHER_RANDOM && !has_number && search->seconds <= 0;
     search->is_default_limit = is_scaled;
     search->may_add_micro_batches =
         !option_has(options, "micro-batches") && target_row(search->target)->has_micro_batches;

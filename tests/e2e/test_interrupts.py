@@ -27,6 +27,7 @@ SOON = [("bert48", "C")]
 SOON_FULL = [("resnet50_batch16", "C"), ("llama3_8b", "h100:4")]
 SOON_MOMENTS = [0.5, 1, 1.4, 2, 3, 4, 6, 8, 10, 12] if FULL else [1.3, 3]  # processor seconds after the start
 SOON_PLANS = 2  # prices of one plan by `simulate`: two plans are in work at once, and one is written
+TARGET = ["--for", "megatron", "--evaluations", "100000000"]
 PATIENCE_SECONDS = 20  # on a crowded machine; a search that takes no notice has evaluations for hours
 
 
@@ -99,6 +100,19 @@ def interrupt(model, plan, moment):
     return search.returncode, time.monotonic() - begin, said
 
 
+def check_target(work):
+    """The plans of a trainer are searched first, so that an interrupt of the search without the target leaves one."""
+    model, plan = MODELS / "gpt2_tiny" / "model.hlo.pb", work / "target.json"
+    search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "h100:4", *TARGET, "-o", plan], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
+    while search.poll() is None and processor_seconds(search.pid) < 1.5:  # the strategies take 0.4
+        time.sleep(0.01)
+    search.send_signal(signal.SIGTERM)
+    _, said = search.communicate(timeout=PATIENCE_SECONDS)
+    is_right = search.returncode == 130 and plan.exists()
+    return [] if is_right else [f"search {' '.join(TARGET)}: exit {search.returncode}: {said.strip()}"]
+
+
 def check_model(name, chance, work):
     files = sorted((MODELS / name).glob("model.hlo.pb*"))
     plan, failures, longest = work / f"{name}.json", [], 0
@@ -131,6 +145,7 @@ def main():
         for name in names:
             failures += check_model(name, chance, pathlib.Path(work))
         if not sys.argv[1:]:
+            failures += check_target(pathlib.Path(work))
             for row in SOON + (SOON_FULL if FULL else []):
                 failures += check_soon(*row, pathlib.Path(work))
     for failure in failures:
