@@ -87,8 +87,8 @@ int main(int count, char **words) {
     Agent *agent;
     if (sets < 10) sets = 10;
     if (cut_agent_read(&agent, path, &error) != AM_OK ||
-        cut_agent_grade(&grade, agent, CUT_AGENT_WIDTH, SEED, sets, &error) != AM_OK ||
-        cut_agent_grade(&alone, agent, 1, SEED, sets / 10, &error) != AM_OK) {
+        cut_agent_grade(&grade, agent, CUT_AGENT_WIDTH, SEED, sets, NULL, &error) != AM_OK ||
+        cut_agent_grade(&alone, agent, 1, SEED, sets / 10, NULL, &error) != AM_OK) {
         fprintf(stderr, "bench_agent: %s\n", error.text);
         return 1;
     }

@@ -267,7 +267,7 @@ static AmStatus evaluate_sets(Text *text, const Evaluation *evaluation, AmError 
     option_integer(call->options, "seed", &seed);
     option_integer(call->options, "count", &count);
     TRY(cut_agent_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
-                        (uint64_t)seed + EVALUATION_SEED, (int32_t)count, error));
+                        (uint64_t)seed + EVALUATION_SEED, (int32_t)count, call->callbacks->cancel, error));
     if (call->format == AM_FORMAT_JSON)
         return api_append_json(text,
                                json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}",

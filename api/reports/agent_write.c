@@ -46,7 +46,12 @@ static AmStatus report_progress(void *user, const CutAgentProgress *progress, Am
     CutAgentGrade grade;
     Text line = {0};
     double now = clock_seconds(), training = now - call->start - call->grading;
-    TRY(cut_agent_grade(&grade, progress->agent, CUT_AGENT_WIDTH, REPORT_SEED, REPORT_SETS, error));
+    AmError refusal = {0};
+    AmStatus status = cut_agent_grade(&grade, progress->agent, CUT_AGENT_WIDTH, REPORT_SEED, REPORT_SETS,
+                                      call->stop, &refusal);
+    if (status == AM_INTERRUPTED) return AM_OK; /* the training ends, and its agent is written */
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
     call->grading += clock_seconds() - now;
     text_append(&line,
                 "{\"format\":\"automap-cut-training-1\",\"episodes\":%lld,\"seconds\":%.6g,\"loss\":%.6g,"

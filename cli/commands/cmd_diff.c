@@ -11,7 +11,6 @@ static AmStatus compare(const Cli *cli, Comparing *self, AmError *error) {
     AmCallbacks callbacks = cli_callbacks(cli);
     char *text;
     size_t bytes;
-    callbacks.cancel = cli_catch_interrupts();
     TRY(cli_read_module(cli, 2, &self->module, error));
     for (int32_t k = 0; k < 2; k++)
         TRY(am_plan_read(&self->plans[k], self->module, cli->arguments[k], error));

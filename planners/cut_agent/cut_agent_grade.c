@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/system/clock.h"
+#include "base/system/stop.h"
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -62,7 +63,7 @@ static AmStatus grade_one(CutAgentGrade *grade, double *excess, const ChainProbl
 }
 
 AmStatus cut_agent_grade(CutAgentGrade *grade, Agent *agent, int32_t width, uint64_t seed, int32_t count,
-                         AmError *error) {
+                         const volatile sig_atomic_t *interrupted, AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
     double *excess = ARENA_ARRAY(&arena, double, count);
@@ -73,6 +74,8 @@ AmStatus cut_agent_grade(CutAgentGrade *grade, Agent *agent, int32_t width, uint
         goto fail;
     }
     for (int32_t k = 0; k < count; k++) {
+        if (stop_flag_is_set(interrupted))
+            TRY_OR_FAIL(am_fail(error, AM_INTERRUPTED, "", "interrupted while an agent was graded"));
         cut_agent_generate(set, seed, (uint64_t)k, false);
         TRY_OR_FAIL(grade_one(grade, &excess[k], &set->problem, agent, width, error));
     }

@@ -7,6 +7,8 @@
 #ifndef PLANNERS_CUT_AGENT_CUT_AGENT_GRADE_H
 #define PLANNERS_CUT_AGENT_CUT_AGENT_GRADE_H
 
+#include <signal.h>
+
 #include "planners/cut_agent/chain_exact.h"
 #include "planners/cut_agent/cut_agent.h"
 
@@ -19,9 +21,9 @@ typedef struct CutAgentGrade {
     double mean_seconds, most_seconds;    /* of the processor, for one plan */
 } CutAgentGrade;
 
-/* On sets 0 .. count - 1 under the seed. */
+/* On sets 0 .. count - 1 under the seed. AM_INTERRUPTED once `*interrupted` is set (NULL: never). */
 AmStatus cut_agent_grade(CutAgentGrade *grade, Agent *agent, int32_t width, uint64_t seed, int32_t count,
-                         AmError *error);
+                         const volatile sig_atomic_t *interrupted, AmError *error);
 
 /* One problem: lengths in seconds; NAN where a plan does not fit the memory. */
 typedef struct CutAgentCase {

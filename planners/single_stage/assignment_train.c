@@ -108,7 +108,7 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
     int32_t count = training->report_every > 0 ? training->validation_problems : 0;
     uint64_t seed = training->seed + VALIDATION_SEED_STEP;
-    for (int32_t k = 0; k < count && k < MOST_VALIDATION; k++) {
+    for (int32_t k = 0; k < count && k < MOST_VALIDATION && !stop_flag_is_set(training->interrupted); k++) {
         AssignmentProblem *problem = &self->validation[k];
         self->validation_count++;
         TRY(assignment_problem_open(problem, training->modules, training->module_count, seed, (uint64_t)k,
@@ -125,6 +125,7 @@ static AmStatus report(Trainer *self, AmError *error) {
         .problems = self->head.done, .problem_count = self->head.problems, .loss = agent_loss(self->agent)};
     for (int32_t k = 0; k < self->validation_count; k++) {
         double gain, surprise;
+        if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train() ends */
         TRY(assignment_zero_shot(&gain, &surprise, self->agent, &self->validation[k].assignments,
                                  ASSIGNMENT_LOOKS, &self->plays[0].episodes[0], &self->plays[0].state,
                                  error));
@@ -147,6 +148,11 @@ static AmStatus price_episode(Play *self, int32_t k, AmError *error) {
     return AM_OK;
 }
 
+static AmStatus check_interrupt(const Play *self, AmError *error) {
+    if (!stop_flag_is_set(self->trainer->training->interrupted)) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted while a problem was played");
+}
+
 static AmStatus play_problem(Play *self, AmError *error) {
     static const AssignmentManner manners[EPISODES + DEMONSTRATIONS] = {
         {8, 0, 0}, {8, 16, 0}, {8, 16, 0.1}, {4, 20, 0.3}, {8, 16, 0}};
@@ -157,6 +163,7 @@ static AmStatus play_problem(Play *self, AmError *error) {
     uint64_t seed = self->trainer->head.seed;
     Random random;
     random_seed(&random, random_at(seed, 1, self->index));
+    TRY(check_interrupt(self, error));
     TRY(assignment_problem_open(&self->problem, training->modules, training->module_count, seed, self->index,
                                 error));
     TRY(assignment_problem_teach(&self->problem, TEACHER_EVALUATIONS, self->index, error));
@@ -164,6 +171,7 @@ static AmStatus play_problem(Play *self, AmError *error) {
         AxisPlan best = self->problem.problem->best;
         best.gathers_again = 0;
         const AssignmentManner *manner = training->is_supervised ? &supervised : &manners[k];
+        TRY(check_interrupt(self, error));
         if (k < EPISODES && !training->is_supervised)
             TRY(assignment_play(&self->episodes[k], self->agent, assignments,
                                 k == EPISODES - 1 ? &best : &nothing, manner, &random, &self->state, error));
@@ -204,7 +212,7 @@ fail:
     return status;
 }
 
-/* Plays the next problems side by side, and learns from them in their order. */
+/* Plays the next problems side by side, and learns from them in their order. An interrupt drops the round. */
 static AmStatus train_round(Trainer *self, AmError *error) {
     int64_t left = self->head.problems - self->head.done;
     int32_t count = left < ROUND ? (int32_t)left : ROUND;
@@ -214,6 +222,8 @@ static AmStatus train_round(Trainer *self, AmError *error) {
         self->plays[k].index = (uint64_t)(self->head.done + k);
     }
     parallel_for(count, 0, play_task, self);
+    for (int32_t k = 0; k < count; k++)
+        if (self->plays[k].status == AM_INTERRUPTED) return AM_OK;
     for (int32_t k = 0; k < count; k++) {
         Play *play = &self->plays[k];
         if (play->status != AM_OK) {

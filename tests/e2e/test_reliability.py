@@ -252,6 +252,28 @@ def test_interrupts():
     assert len(struck) >= 4, f"these commands alone were interrupted: {struck}"
 
 
+def processor_seconds(process):
+    fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_interrupted_training():
+    """A training ends soon, also while its agent is graded, and writes the agent."""
+    bert = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
+    for command in (["agent", "train", "--report", "64"], ["agent", "train-search", bert]):
+        path = "-".join(command[:2]).replace(" ", "-") + ".safetensors"
+        process = subprocess.Popen([AUTOMAP, *command, "-o", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and processor_seconds(process) < 0.7:
+            time.sleep(0.01)
+        before = processor_seconds(process)
+        process.send_signal(signal.SIGTERM)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        after = used.ru_utime + used.ru_stime - before
+        assert process.returncode == 130 and os.path.exists(path), (command, process.returncode)
+        assert after < 0.8, f"{command}: {after:.2f} processor seconds after the signal"
+
+
 def is_writing(process):
     """Returns true while the process has more than 1 MiB of a file of the folder work, with or without a name."""
     folder = f"/proc/{process.pid}/fd"
@@ -353,7 +375,7 @@ def main():
     for test in tests:
         if len(sys.argv) > 1 and test.__name__ not in sys.argv[1:]:
             continue
-        if IS_SANITIZED and test in (test_address_space, test_memory_limit):
+        if IS_SANITIZED and test in (test_address_space, test_memory_limit, test_interrupted_training):
             continue
         before = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:

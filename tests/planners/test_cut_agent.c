@@ -64,7 +64,7 @@ static void plans_of_an_untrained_agent_are_valid(void **state) {
     (void)state;
     Agent *agent = random_agent(3);
     CutAgentGrade grade;
-    assert_int_equal(cut_agent_grade(&grade, agent, 8, 11, 40, NULL), AM_OK);
+    assert_int_equal(cut_agent_grade(&grade, agent, 8, 11, 40, NULL, NULL), AM_OK);
     assert_int_equal(grade.invalid, 0);
     assert_true(grade.mean >= 0 && grade.worst >= grade.percentile_95 && grade.percentile_95 >= 0);
     agent_free(agent);
@@ -193,7 +193,7 @@ enum { SET_SEED = 1234567 };
 /* Mean excess over the exact cuts of unseen sets, by the policy alone. */
 static double mean_excess(Agent *agent) {
     CutAgentGrade grade;
-    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, sample_of(150, 5), NULL), AM_OK);
+    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, sample_of(150, 5), NULL, NULL), AM_OK);
     return grade.mean;
 }
 
@@ -232,7 +232,7 @@ static void learnt_cuts_beat_greedy(void **state) {
     CutAgentGrade grade;
     Agent *agent;
     assert_int_equal(cut_agent_built_in(&agent, NULL), AM_OK);
-    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, sample_of(150, 5), NULL), AM_OK);
+    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, sample_of(150, 5), NULL, NULL), AM_OK);
     bool is_compared = sample_of(true, false);
     if (is_compared && grade.mean > 0.25 * grade.greedy_mean)
         fail_msg("excess %.4f, greedy %.4f", grade.mean, grade.greedy_mean);
