@@ -109,14 +109,27 @@ static AmStatus search_form(SearchJob *job, const ModuleForm *form, int32_t sear
     else if (form->is_open && job->forms[0].module->unfused)
         TRY(plan_context_fuse(&plan->whole, plan->whole, error));
     AmStatus status = search_whole(job, plan->whole, searches, error);
-    bool has_plan = job->settings.options.form_seconds > 0; /* of another form, which is faster by far */
-    if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job) || has_plan) return status;
+    /* A large module with a plan of another form is refused where that is faster by far. */
+    bool is_refused = job->settings.options.form_seconds > 0 && sample_is_wanted(form->module);
+    if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job) || is_refused) return status;
     const SearchResult result = plan->result;
     status = search_whole(job, other, searches, &refusal);
     if (status == AM_ERROR_INFEASIBLE) plan->result = result;
     else plan->whole = other;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *error = refusal;
     return status;
+}
+
+/* Returns whether a pipeline is about as fast as the plan. */
+static bool has_pipelines(const SearchResult *result) {
+    const double near = 1.25;
+    for (int32_t k = 0; k < POOL_SHAPES; k++) {
+        const Plan *plan = result->pool.shapes[k].plan;
+        bool is_pipeline = plan && plan->stage_count > 1;
+        if (is_pipeline && result->pool.shapes[k].seconds <= near * result->plan->predicted_step_seconds)
+            return true;
+    }
+    return false;
 }
 
 /* Searches one more form and keeps the better plan, at a tie that of the new form. `*status` and `*refusal`
@@ -129,6 +142,7 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
     SearchResult *result = &plan->result;
     AmError own = {0};
     if (*status == AM_OK) job->settings.options.form_seconds = before.plan->predicted_step_seconds;
+    if (*status == AM_OK) job->settings.options.form_has_pipelines = has_pipelines(&before);
     AmStatus found = search_form(job, form, searches, &own);
     job->settings.options.form_seconds = 0;
     bool is_interrupted = result->interrupted;

@@ -11,21 +11,26 @@
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"
 
-/* Modules of fewer instructions are searched as they are. */
-#define LEAST_INSTRUCTIONS 20000
-enum { MOST_CANDIDATES = 48, MOST_MOVED = 6, MOST_SEARCHES = 3 };
+/* Modules of fewer instructions are searched as they are; those whose layers were split have a loop, too. */
+#define LEAST_INSTRUCTIONS 30000
+#define LEAST_OF_SPLIT     20000
+enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
 /* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
 #define NEAR 1.1
 /* The same of plans that get overrides. */
 #define NEAR_REFINED 1.02
 /* The same of baselines: more than the error of the sample. */
 #define NEAR_BASELINE 1.2
+/* Plans that a climb on the module prices, times instructions. */
+#define MOST_WORK 300000
 /* A form of the module is not searched if its best baseline is slower by this factor than the plan of
  * another. */
 #define FAR_FORM 1.25
+/* The same where pipelines of the other form are about as fast as its plans of one stage. */
+#define FAR_FROM_PIPELINES 2
 
 bool sample_is_wanted(const PlanContext *whole) {
-    return whole->rules->count > LEAST_INSTRUCTIONS;
+    return whole->rules->count > (whole->layer_map ? LEAST_OF_SPLIT : LEAST_INSTRUCTIONS);
 }
 
 AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError *error) {
@@ -150,30 +155,49 @@ static bool are_alike(const PlanCandidate *a, const PlanCandidate *b) {
     return a->seconds == b->seconds && plan_has_same_shape(a->plan, b->plan);
 }
 
-/* Moves the best plans of the sample. `*share` is below 1 if the sample should be searched again, with this
- * part of the memory limit: much faster plans than those that fit need more memory than on the sample. */
-static AmStatus move_plans(SearchContext *self, double *share, const PlanSample *sample,
+/* Moves the best plans of the sample. */
+static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                            const SearchResult *found, AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
     int32_t count = list_candidates(list, &found->pool);
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
-    MovedPlans moved = {.seconds = INFINITY};
-    for (int32_t k = 0; k < count && moved.count < most; k++) {
+    *moved = (MovedPlans){.seconds = INFINITY};
+    for (int32_t k = 0; k < count && moved->count < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
         bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
         if (has_plan && is_enough) break;
         if (k > 0 && are_alike(&list[k - 1], &list[k])) continue;
-        AmStatus status = move_plan(self, &moved, sample, &list[k], &refusal);
+        AmStatus status = move_plan(self, moved, sample, &list[k], &refusal);
         if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
             continue; /* overrides may exclude others */
         if (status != AM_OK && error) *error = refusal;
         TRY(status);
     }
-    const PlanCandidate *best = &self->result->pool.best;
-    bool has_fast = best->plan && best->fit.fits && best->seconds <= NEAR * moved.seconds;
-    *share = has_fast || most == 1 || isinf(moved.seconds) ? 1 : moved.share;
     return AM_OK;
+}
+
+/* Searches the sample, `found`, and moves its best plans. If they need more memory than on the sample, and
+ * are much faster than those that fit, it is searched once more with a lower limit. */
+static AmStatus search_sample(SearchContext *self, SearchResult *found, const PlanSample *sample,
+                              SearchOptions *options, AmError *error) {
+    const PlanCandidate *best = &self->result->pool.best;
+    SearchResult again;
+    MovedPlans moved;
+    AmError refusal = {0};
+    TRY(plan_search(found, self->arena, sample->context, self->cluster, options, self->settings, error));
+    search_spend(self, found);
+    TRY(move_plans(self, &moved, sample, found, error));
+    bool has_fast = best->plan && best->fit.fits && best->seconds <= NEAR * moved.seconds;
+    if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
+    options->memory_fraction *= moved.share;
+    AmStatus status =
+        plan_search(&again, self->arena, sample->context, self->cluster, options, self->settings, &refusal);
+    search_spend(self, &again);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK) *error = refusal;
+    TRY(status);
+    return move_plans(self, &moved, sample, &again, error);
 }
 
 /* Adds the baselines that are near the best plan on the sample, priced on the module with their numbers of
@@ -210,6 +234,19 @@ static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
     return AM_OK;
 }
 
+/* Climbs from the best plan, if it has several stages: on the sample they have whole shares of its layers. */
+static AmStatus climb_stages(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    EvaluationBudget *budget = &self->budget;
+    int64_t most = MOST_WORK / self->whole->rules->count;
+    if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
+    budget->cap = budget->used + most;
+    AmStatus status = search_add_climb(result, self, false, error);
+    budget->cap = 0;
+    budget->is_cut = false;
+    return status;
+}
+
 /* Adds the best plan of one stage and one micro-batch with overrides, if it is near the best of all. */
 static AmStatus improve(SearchContext *self, AmError *error) {
     static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
@@ -236,7 +273,8 @@ static AmStatus compare_forms(bool *is_far, const SearchContext *self, const Pla
     if (options->form_seconds <= 0) return AM_OK;
     TRY(search_add_stage_baselines(&found, &on_sample, false, NULL, options, error));
     const PlanCandidate *best = &found.pool.best;
-    *is_far = !best->plan || !best->fit.fits || best->seconds > FAR_FORM * options->form_seconds;
+    double far = options->form_has_pipelines ? FAR_FROM_PIPELINES : FAR_FORM;
+    *is_far = !best->plan || !best->fit.fits || best->seconds > far * options->form_seconds;
     return AM_OK;
 }
 
@@ -251,24 +289,18 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!sample.context) return AM_OK;
     options.skip_bound = options.finishes_later = true; /* the plan of the sample is none of the module */
     bool is_far;
-    double share = 0;
     AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);
     if (status == AM_OK && is_far)
         status = am_fail(&refusal, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");
-    for (int32_t k = 0; k < MOST_SEARCHES && status == AM_OK && share < 1; k++) {
-        if (share > 0) options.memory_fraction *= share;
-        status = plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings,
-                             &refusal);
-        if (status == AM_OK) status = move_plans(self, &share, &sample, &found, &refusal);
-    }
+    if (status == AM_OK) status = search_sample(self, &found, &sample, &options, &refusal);
     bool is_slow = status == AM_OK && is_slow_form(self, &found);
     if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);
     if (status == AM_ERROR_INFEASIBLE && !is_far) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
-    search_spend(self, &found);
     search_result_choose(result);
+    if (!is_slow) TRY(climb_stages(self, error));
     if (!is_slow) TRY(improve(self, error));
     result->interrupted = found.interrupted;
     *is_done = result->plan != NULL;

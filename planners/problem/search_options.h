@@ -124,6 +124,7 @@ typedef struct SearchOptions {
     bool skip_bound;            /* gap and model gap are not wanted */
     bool finishes_later;        /* the caller calls plan_search_finish() */
     double form_seconds;        /* the step of a plan of another form of the module; 0: none */
+    bool form_has_pipelines;    /* pipelines of that form are about as fast */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
     bool shares_baselines;      /* baselines that are priced alone get unequal shares on mixed devices */
