@@ -7,19 +7,20 @@
 The step is traced three times: with its batch, with a smaller one, whose shapes tell what depends on the batch, and
 with a micro-batch. Its operators then fall into four groups:
 
-    before    independent of the data, or sums of data alone: once a step
+    before    independent of the data, or sums of data alone, if a pass needs it: once a step
     forward   needed for the loss, for each micro-batch
     backward  the others that have the batch in a shape, for each micro-batch
-    after     from sums over the micro-batches on: once a step
+    after     from sums over the micro-batches on, and what only that needs: once a step
 
-A forward operator belongs to the last part that has one of its operands, a backward operator to the first. Values are
-sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the
+A forward operator belongs to the last part that has one of its operands. A backward operator belongs to the first part
+of its backward operands, or to one before it that has its forward operands, too. Parts have the forward values that they
+compute and those that they use; so the gradient of a weight is on the part of the weight. Values are sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the
 whole batch, so that sums of the parts are the values of the whole. A step for which that is no sum is refused.
 Inside a part XLA's partitioner decides from the shardings of the plan.
 """
 
 import dataclasses
-import functools
+import warnings
 
 import jax
 import numpy as np
@@ -34,6 +35,12 @@ FORMAT = "automap-jax-2"
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
          "remat"}
 SUMS = {"dot_general", "reduce_sum", "conv_general_dilated", "scatter-add", "scan", "ragged_dot_general"}
+
+# Operators that XLA fuses with their users: a backward pass computes them again from values that it has anyway.
+CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "cos", "div", "eq", "erf",
+         "exp", "exp2", "expand_dims", "expm1", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
+         "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign", "sin", "sqrt",
+         "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "xor"}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -145,7 +152,7 @@ class Partition:
         """group[k] of node k: "free" for what every function computes for itself."""
         total, nodes = len(self.whole.shapes), self.whole.nodes
         has_data, has_state = np.zeros(total, bool), np.zeros(total, bool)
-        has_data[[self.whole.inputs[number] for number in self.data]] = True
+        has_data[self.data_values()] = True
         for number, value in enumerate(self.whole.inputs):
             has_state[value] = number not in self.data
         self.group, maker = [], {}
@@ -175,6 +182,18 @@ class Partition:
             if self.group[k] == "micro":
                 self.group[k] = "forward" if k in needed else "backward"
                 self.check_sum(node)
+        self.delay_updates()
+
+    def delay_updates(self):
+        """Moves what only updates use behind the passes, such as the decay of an optimizer's state."""
+        users = {}
+        for k, node in enumerate(self.whole.nodes):
+            for value in numbers(node):
+                users.setdefault(value, []).append(k)
+        for k in reversed(range(len(self.whole.nodes))):
+            later = [self.group[user] for value in self.whole.nodes[k].outputs for user in users.get(value, ())]
+            if self.group[k] == "before" and all(group == "after" for group in later):
+                self.group[k] = "after"
 
     def check_sum(self, node):
         """Refuses what is no sum over micro-batches."""
@@ -183,6 +202,9 @@ class Partition:
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
         if early or not is_sum:
             raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
+
+    def data_values(self):
+        return [self.whole.inputs[number] for number in self.data]
 
     def ancestors(self, values):
         found, open_values = set(), list(values)
@@ -197,17 +219,15 @@ class Partition:
     def find_parts(self, rows):
         """part[value]: where it is computed; None: wherever it is used."""
         owner = {self.whole.inputs[row["number"]]: row["part"] for row in rows if row["number"] not in self.data}
-        self.part = dict(owner)
+        self.part, places = dict(owner), {}  # places[forward value]: the parts that have it
         weights = dict(owner)  # with what is computed of them before the passes
         for k, node in enumerate(self.whole.nodes):
             group, inputs = self.group[k], numbers(node)
             known = [self.part[value] for value in inputs if self.part.get(value) is not None]
-            moving = [self.part[value] for value in inputs
-                      if value not in weights and self.part.get(value) is not None]
             if group == "free":
                 found = None
             elif group == "backward":
-                found = min(moving or known, default=self.parts - 1)
+                found = self.backward_part(inputs, weights, places)
             elif group == "after":
                 owned = [weights[value] for value in inputs if value in weights]
                 largest = max(inputs, key=lambda value: np.prod(self.whole.shapes[value]), default=None)
@@ -215,17 +235,33 @@ class Partition:
                 found = 0 if found is None else found
             else:
                 found = max(known, default=0)
+                if group == "forward":
+                    for value in [*inputs, *node.outputs]:
+                        places.setdefault(value, {self.part.get(value, found)}).add(found)
             for value in node.outputs:
                 self.part[value] = found
-                if group == "before":
+                if group == "before" or (group == "after" and all(operand in weights for operand in inputs)):
                     weights[value] = found
         self.owner = owner
 
+    def backward_part(self, inputs, weights, places):
+        """The part of a backward operator, by the parts of its operands; of weights alone it is theirs."""
+        moving = [value for value in inputs if value not in weights and self.part.get(value) is not None]
+        known = [self.part[value] for value in inputs if self.part.get(value) is not None]
+        found = min((self.part[value] for value in moving if value not in places), default=None)
+        if found is None:
+            return min((self.part[value] for value in moving), default=min(known, default=self.parts - 1))
+        for value in moving:
+            if value in places:
+                found = max((part for part in places[value] if part <= found), default=min(places[value]))
+        return found
+
 
 class Function:
-    """Some nodes of one part as a jitted function of values."""
+    """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
+    outputs that it adds to those of earlier micro-batches."""
 
-    def __init__(self, graph, free, nodes, wanted):
+    def __init__(self, graph, free, nodes, wanted, sums=()):
         own = {value for node in nodes for value in node.outputs}
         helpers, open_values = {}, [value for node in nodes for value in numbers(node)] + list(wanted)
         while open_values:
@@ -240,19 +276,32 @@ class Function:
                              | {value for value in wanted if value not in made})
         self.outputs = sorted(wanted)
 
-        def function(*arrays):
+        self.sums, self.donated, self.compiled = sorted(sums), set(), {}
+
+        def function(totals, *arrays):
             values = dict(zip(self.inputs, arrays))
             evaluate(nodes, values)
+            values |= {value: total + values[value] for value, total in zip(self.sums, totals)}
             return [values[value] for value in self.outputs]
 
-        self.call = jax.jit(function)
+        self.function = function
+
+    def call(self, arrays, totals=()):
+        """The outputs of arrays; `totals` are the sums so far, which are overwritten, or nothing."""
+        is_first = len(totals) == 0
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            if is_first not in self.compiled:
+                donated = [1 + at for at, value in enumerate(self.inputs) if value in self.donated]
+                self.compiled[is_first] = jax.jit(self.function, donate_argnums=[0, *donated])
+            return self.compiled[is_first](list(totals), *arrays)
 
 
 class Run:
     """A step under a plan. Calling it gives what the step gives; `live` is the most micro-batches of each stage
     between their forward and backward passes, in the last call."""
 
-    def __init__(self, document, step, arguments, devices=None):
+    def __init__(self, document, step, arguments, devices=None, donates=False):
         if document.get("format") != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {document.get('format')}")
         devices = list(jax.devices() if devices is None else devices)
@@ -268,6 +317,7 @@ class Run:
         self.output = jax.eval_shape(step, *arguments)
         self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in document["parameters"]
                         if row["output"] is not None}
+        self.donates = donates
         self.splits_weights = any(turn[0] == "weights" for stage in self.stages for turn in stage["turns"])
         self.make_functions()
 
@@ -294,29 +344,70 @@ class Run:
                     if any(plan.group[user] == "backward" and user not in backward for user in users.get(value, ()))}
             early = plan.ancestors(sent) & backward if self.splits_weights else backward
             passes["backward"][part], passes["weights"][part] = early, backward - early
+        again = {part: self.find_cheap(passes, part, users, final) for part in parts}
         self.functions, self.sums = {}, {}
         for kind, table in passes.items():
             for part, own in table.items():
                 made = {value for k in own for value in nodes[k].outputs}
+                inside = own
+                if kind == "forward":
+                    inside = own | passes["backward"][part] | passes["weights"][part]
                 wanted = {value for value in made
-                          if value in final or any(user not in own for user in users.get(value, ()))}
+                          if value in final or any(user not in (inside if value in again[part] else own)
+                                                   for user in users.get(value, ()))}
                 self.sums[kind, part] = {value for value in wanted if not plan.is_split[value]}
                 chosen = [plan.micro.nodes[k] for k in sorted(own)]
-                if kind != "forward" and self.stages[part % len(self.stages)].get("recomputes"):
-                    chosen = self.with_forward(passes, part, chosen)
-                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted)
+                if kind != "forward":
+                    recomputes = self.stages[part % len(self.stages)].get("recomputes")
+                    repeated = passes["forward"][part] if recomputes else set(again[part].values())
+                    chosen = self.with_forward(repeated, chosen)
+                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted, self.sums[kind, part])
         self.segments = {group: self.make_segments(group, users, final) for group in ("before", "after")}
+        self.donate_last_uses(final)
         used = {}
         for (kind, part), function in self.functions.items():
             for value in function.inputs:
                 used.setdefault(value, []).append((kind, part))
         self.last_use = used
 
-    def with_forward(self, passes, part, chosen):
-        """The nodes of a backward pass behind the forward nodes of the part that it needs again."""
-        needed = self.plan.ancestors([value for node in chosen for value in numbers(node)])
-        again = sorted(k for k in needed if k in passes["forward"][part])
-        return [self.plan.micro.nodes[k] for k in again] + chosen
+    def donate_last_uses(self, final):
+        """Lets updates overwrite sums over micro-batches, what other updates make of them, and with `donates` the
+        state that they replace."""
+        outputs = {value for _, function in self.segments["after"] for value in function.outputs}
+        free = (outputs | {value for sums in self.sums.values() for value in sums}) - final
+        if self.donates:
+            free |= {value for output, value in self.updates.items() if value not in final}
+        for _, function in reversed(self.segments["after"]):
+            function.donated = free & set(function.inputs)
+            free -= function.donated
+
+    def find_cheap(self, passes, part, users, final):
+        """{value: node} of forward values that the backward pass of the part computes from others that it needs."""
+        plan, own = self.plan, passes["forward"][part]
+        later = passes["backward"][part] | passes["weights"][part]
+        has = {value for k in later for value in self.through_free(numbers(plan.whole.nodes[k]))}
+        has |= {value for value, owner in plan.owner.items() if owner == part} | set(plan.data_values())
+        found = {}
+        for k in sorted(own):
+            node = plan.whole.nodes[k]
+            has_inputs = all(value in has or value in self.free for value in self.through_free(numbers(node)))
+            if node.primitive.name in CHEAP and has_inputs:
+                found.update((value, k) for value in node.outputs)
+                has |= set(node.outputs)
+            elif not set(node.outputs) <= has:
+                has -= set(node.outputs)
+        return found
+
+    def with_forward(self, repeated, chosen):
+        """The nodes of a backward pass behind the forward nodes among `repeated` that it needs."""
+        found, open_values = set(), [value for node in chosen for value in numbers(node)]
+        while open_values:
+            for value in self.through_free([open_values.pop()]):
+                k = self.plan.maker.get(value)
+                if k in repeated and k not in found:
+                    found.add(k)
+                    open_values += numbers(self.plan.whole.nodes[k])
+        return [self.plan.micro.nodes[k] for k in sorted(found)] + chosen
 
     def through_free(self, values):
         """Values and, behind what functions compute for themselves, its inputs."""
@@ -378,7 +469,8 @@ class Run:
         return jax.device_put(array, self.sharding(part, spec, np.shape(array)))
 
     def call(self, function, part, *scopes):
-        """Results of a function on values of the scopes, the innermost first; `scopes[0]` receives them."""
+        """Results of a function on values of the scopes, the innermost first, which receives them. Sums over
+        micro-batches are in the outermost."""
         arrays = []
         for value in function.inputs:
             scope = next(scope for scope in scopes if value in scope)
@@ -387,8 +479,9 @@ class Run:
                 source = next(iter(places.values()))
                 places[part] = source.on(part) if isinstance(source, DataSlice) else self.move(source, part)
             arrays.append(places[part])
-        for value, array in zip(function.outputs, function.call(*arrays), strict=True):
-            scopes[0][value] = {part: array}
+        totals = [scopes[-1][value][part] for value in function.sums if value in scopes[-1]]
+        for value, array in zip(function.outputs, function.call(arrays, totals), strict=True):
+            scopes[-1 if value in function.sums else 0][value] = {part: array}
 
     # ---- one step ----
 
@@ -403,7 +496,9 @@ class Run:
                     batch[value] = {None: DataSlice(self, array, self.specs[value])}
             else:
                 part = plan.owner[value]
-                step[value] = {part: jax.device_put(leaf, self.sharding(part, self.specs[value], np.shape(leaf)))}
+                place = self.sharding(part, self.specs[value], np.shape(leaf))
+                is_there = getattr(leaf, "sharding", None) == place
+                step[value] = {part: leaf if is_there else jax.device_put(leaf, place)}
         data = {value: {None: DataSlice(self, np.asarray(leaves[number]), self.specs[value])}
                 for number, value in enumerate(plan.whole.inputs) if number in plan.data}
         for part, function in self.segments["before"]:
@@ -412,6 +507,8 @@ class Run:
         self.run_passes(step, batches)
         for part, function in self.segments["after"]:
             self.call(function, part, step, data)
+            for value in function.donated:
+                del step[value]
         return self.results(step)
 
     def slice_batches(self, step, batches):
@@ -459,9 +556,6 @@ class Run:
         function = self.functions[kind, part]
         if function.outputs:
             self.call(function, part, batch, step)
-        for value in self.sums[kind, part]:
-            array = batch.pop(value)[part]
-            step[value] = {part: add(step[value][part], array) if value in step else array}
         batch.setdefault("done", set()).add((kind, part))
         for value in function.inputs:  # frees what no later pass of this micro-batch needs
             if value in batch and all(use in batch["done"] for use in self.last_use[value]):
@@ -494,25 +588,21 @@ class DataSlice:
         return jax.device_put(self.array, self.run.sharding(part, self.spec, self.array.shape))
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def add(total, more):
-    return total + more
-
-
-def run(document, step, example_arguments, devices=None):
+def run(document, step, example_arguments, devices=None, donate=False):
     """The step under a plan: a function of the step's arguments that gives its results. Plans of one stage and one
     micro-batch are one program, all others one for each part and pass.
 
     document           what `automap export --format jax` wrote, parsed
     example_arguments  arguments of the step, a whole batch among them
     devices            JAX devices by their number in the cluster; default jax.devices()
+    donate             the state that the step replaces is overwritten, as by donate_argnums, if it is on its devices
 
     Objects of NNX among the arguments are updated in place. Modules of Equinox keep their static leaves.
     """
     if Step(step, example_arguments).is_plain:
-        return run_arrays(document, step, example_arguments, devices)
+        return run_arrays(document, step, example_arguments, devices, donate)
     example = traced_step(step, example_arguments, None)
-    arrays = run_arrays(document, example.function(None), example.step.arguments, devices)
+    arrays = run_arrays(document, example.function(None), example.step.arguments, devices, donate)
     filtered = example.step.filtered
 
     def run_objects(*arguments):
@@ -522,10 +612,10 @@ def run(document, step, example_arguments, devices=None):
     return run_objects
 
 
-def run_arrays(document, step, example_arguments, devices):
+def run_arrays(document, step, example_arguments, devices, donate):
     """The same for a step whose arguments are trees of arrays."""
     if document.get("format") != ONE_STAGE:
-        return Run(document, step, example_arguments, devices)
+        return Run(document, step, example_arguments, devices, donate)
     output = jax.eval_shape(step, *example_arguments)
     inputs, outputs = shardings(document, example_arguments, output, devices)
     jitted = jax.jit(step, in_shardings=inputs, out_shardings=outputs)
