@@ -12,6 +12,7 @@
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/layer_path.h"
 #include "planners/targets/target_checks.h"
+#include "propagation/assign/storage.h"
 
 /* Names of get_schedule_class() in torch.distributed.pipelining.schedules. */
 static const char *const schedules[SCHEDULE_KINDS] = {
@@ -95,8 +96,9 @@ static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) 
     for (int32_t part = 0; part < ranks->parts->stage_count; part++) {
         const PlanStage *stage = &ranks->parts->stages[part];
         json_t *parameters = json_array();
-        json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:o, s:O}", "index", part, "device_mesh",
-                                              mesh_to_json(stage), "begins",
+        json_array_append_new(rows, json_pack("{s:i, s:o, s:b, s:o, s:o, s:o, s:O}", "index", part,
+                                              "device_mesh", mesh_to_json(stage), "sharded_gradients",
+                                              storage_zero_level(stage) >= 2, "begins",
                                               place_to_json(whole, stage->ranges[0][0]), "recompute",
                                               recomputed_to_json(whole, stage), "saved",
                                               saved_to_json(whole, stage), "parameters", parameters));

@@ -113,7 +113,8 @@ class TensorTraining(Training):
 
 
 class ZeroTraining(Training):
-    """Parameters sharded by FSDP2 over all ranks. Each rank computes the mean loss of its part of the batch."""
+    """Parameters sharded by FSDP2 over all ranks. Each rank computes the mean loss of its part of the batch. Gradients
+    are reduced in the last pass of a step, or in each one where the plan keeps them in shards (ZeRO 2 and 3)."""
 
     def place(self, placements):
         self.mesh = self.mesh._flatten() if self.mesh.ndim > 1 else self.mesh
@@ -122,9 +123,10 @@ class ZeroTraining(Training):
             split = [placement.dim for placement in placements[name] if placement.is_shard()]
             is_even = len(split) == 1 and parameter.shape[split[0]] % self.mesh.size() == 0
             dimensions[parameter] = Shard(split[0] if is_even else 0)
-        is_zero_3 = any(text.startswith("Shard") for row in self.stage["parameters"] if row["role"] == "weight"
+        self.reduces_each = self.stage.get("sharded_gradients", False)
+        self.gathers_each = any(text.startswith("Shard") for row in self.stage["parameters"] if row["role"] == "weight"
                         for text in row["placements"])
-        options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get, "reshard_after_forward": is_zero_3}
+        options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get, "reshard_after_forward": self.gathers_each}
         for module in units_of(self.model):
             fully_shard(module, **options)
         fully_shard(self.model, **options)
@@ -134,6 +136,10 @@ class ZeroTraining(Training):
         for value in batch:
             if value.shape[0] % size:
                 raise ValueError(f"a batch of shape {list(value.shape)}: {size} ranks do not divide it")
+        is_last = part == self.count - 1
+        self.model.set_requires_gradient_sync(is_last or self.reduces_each)
+        self.model.set_reshard_after_backward(is_last or self.gathers_each)
+        self.model.set_is_last_backward(is_last)
         value = self.loss(self.model, *(value.chunk(size)[rank] for value in batch)) / self.count
         value.backward()
         total = value.detach() / size

@@ -26,11 +26,13 @@ with skip_where_missing():
     import torch.distributed
     import torch.multiprocessing
     from torch import nn
+    from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.nn import functional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
+from automap_torch.parallelize import ZeroTraining
 from automap_torch.pipelines import GraphTraining
 
 STEPS, RANKS, TOLERANCE = 3, 4, 2e-5
@@ -122,20 +124,23 @@ OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, mome
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1", "--micro-batches", "4"]
-PLANS = {"searched": [], "zero3": ["--baseline", "zero3"],
+PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"],
+         "zero3": ["--baseline", "zero3", "--micro-batches", "2"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
          "stages": [*STAGES, "4", "--data", "2"], "stages of tensors": [*STAGES, "2", "--tensor", "2"],
          "two stages": [*STAGES, "1"], "four stages": ["--stages", "4", "--micro-batches", "4"],
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
-CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero3"]), ("gpt", "sgd", ["recomputed"]),
+CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("gpt", "sgd", ["recomputed"]),
          ("llama", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
+MEANS = {"zero1", "zero3"}  # FSDP2 takes the mean of the ranks' losses, which ignored targets do not allow
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
+                                and (name in ("mlp", "blocks") or plan not in MEANS)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS for optimizer in OPTIMIZERS]
 
@@ -191,7 +196,15 @@ def train_rank(rank, name, optimizer, folder, ranks):
 
 
 def check_sums(training, collectives):
-    """Gradients of replicated weights are summed once in a step, however many micro-batches there are."""
+    """Gradients of replicated weights are summed once in a step, however many micro-batches there are; FSDP2 reduces
+    those that the plan keeps in shards (ZeRO 2 and 3) in each."""
+    if isinstance(training, ZeroTraining):
+        groups = {id(module) for module in training.model.modules() if isinstance(module, FSDPModule)
+                  and module._get_fsdp_state()._fsdp_param_group is not None}  # fmt: skip
+        reduced = sum(count for kind, count in collectives.get_comm_counts().items() if "reduce_scatter" in str(kind))
+        expected = len(groups) * (training.count if training.stage["sharded_gradients"] else 1)
+        assert training.count > 1 and reduced == expected, f"{reduced} reductions, expected {expected}"
+        return
     replicated = all(placement.is_replicate() for value in training.parameters() for placement in value.placements)
     if isinstance(training, GraphTraining) and replicated and training.count > 1 and any(training.modules[0].splits_batch):
         sums = collectives.get_comm_counts().get(torch.ops.c10d_functional.all_reduce, 0)
