@@ -47,8 +47,14 @@ def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
 
 
+def stack(tensors, dim=0):
+    """Joins tensors along a new dimension. PyTorch's own decomposition joins them along the first one, the batch."""
+    return torch.cat([value.unsqueeze(dim) for value in tensors], dim)
+
+
 def decompositions():
     table = dict(core_aten_decompositions())
+    table[ATEN.stack.default] = stack
     table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
     return table
 

@@ -34,6 +34,7 @@ from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data
                          weights_of)
 
 FORMAT = "automap-dtensor-1"
+CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 
 
 class Training:
@@ -72,6 +73,7 @@ class TensorTraining(Training):
 
     def place(self, placements):
         self.module, self.computes_whole, self.has_passed = LossOf(self.model, self.loss), False, False
+        self.differentiates_batch = any(isinstance(module, CONVOLUTIONS) for module in self.model.modules())
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             place(self.model, name, value, self.mesh, placements[name])
         for module in self.model.modules():
@@ -86,6 +88,8 @@ class TensorTraining(Training):
 
     def pass_over(self, batch, _):
         placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
+        if self.differentiates_batch:  # else DTensor's gradient of a convolution fails on meshes of two axes
+            placed = [value.requires_grad_() if value.is_floating_point() else value for value in placed]
         try:
             value = self.differentiate(placed)
         except (NotImplementedError, RuntimeError):

@@ -37,8 +37,10 @@ def broadcast_in_dim(x, shape, dimensions):
 
 
 def convolution(x, kernel, bias, *settings):
-    """DTensor splits convolutions by the batch alone."""
+    """DTensor splits convolutions by the batch alone. On meshes of two axes it differentiates them by their input, too,
+    or fails."""
     if isinstance(x, DTensor):
+        x = x if x.requires_grad else x.detach().requires_grad_()
         x = x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
                                        for placement in x.placements])
     return ATEN.convolution.default(x, gathered(kernel), gathered(bias), *settings)

@@ -89,6 +89,25 @@ class Language(nn.Module):
         return self.head(self.norm(x))
 
 
+class Vision(nn.Module):
+    """A vision transformer with a class token, and queries, keys and values from one product."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.token = nn.Conv2d(3, WIDTH, 16, 16), nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.joined = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(2))
+        self.outputs = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 8)
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        for joined, output in zip(self.joined, self.outputs):
+            query, key, value = joined(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+            x = x + output(functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return self.head(self.norm(x[:, 0]))
+
+
 class Residual(nn.Module):
     """The parts of a ResNet: strides, batch norms, pools, a skip."""
 
@@ -119,7 +138,7 @@ def blocks():
 
 
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
-          "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual}
+          "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
@@ -133,7 +152,7 @@ PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
 CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("gpt", "sgd", ["recomputed"]),
-         ("llama", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"])]
+         ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 MEANS = {"zero1", "zero3"}  # FSDP2 takes the mean of the ranks' losses, which ignored targets do not allow
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
@@ -151,7 +170,7 @@ def make(name, optimizer):
     model = MODELS[name]()
     if name == "blocks":
         batch = torch.randn((8, 16)), torch.randn((8, 8))
-    elif name in ("mlp", "resnet"):
+    elif name in ("mlp", "resnet", "vit"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
         batch = (x, torch.randint(0, 8, (8,)))
     else:
