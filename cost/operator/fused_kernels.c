@@ -169,6 +169,7 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
         mark_steps(&self, steps);
         program->fused = steps;
     }
+    program->shares_workspaces = *changed;
     return *changed ? program_plan_buffers(program, error) : AM_OK;
 }
 

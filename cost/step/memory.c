@@ -194,13 +194,17 @@ static void add_parameter_tensors(MemoryPeak *peak, const Program *program) {
     }
 }
 
+static int64_t own_bytes(const Program *region) {
+    return region->allocation_bytes - region->parameter_bytes;
+}
+
 /* The region with most values of its own, which decides the workspace; NULL: none has any. */
 static const Program *fullest_region(const ProgramInstruction *instruction) {
     const Program *fullest = NULL;
     int64_t most = 0;
     for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
         const Program *region = instruction->regions[k];
-        int64_t own = region->allocation_bytes - region->parameter_bytes;
+        int64_t own = own_bytes(region);
         if (own <= most) continue;
         most = own;
         fullest = region;
@@ -221,12 +225,17 @@ static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint
     peak->step = program->peak_step;
     if (program->peak_step >= program->step_count) return AM_OK;
     int32_t first = program_first_together(program, program->peak_step);
+    const Program *fullest = NULL;
     for (int32_t s = first; s < first + program_steps_together(program, first); s++) {
         if (program->steps[s].fusion >= 0) continue;
         const Program *region = fullest_region(&program->instructions[program->steps[s].instruction]);
-        if (region) TRY(add_program(peak, region, NULL, error));
+        if (region && program->shares_workspaces) {
+            if (!fullest || own_bytes(region) > own_bytes(fullest)) fullest = region;
+        } else if (region) {
+            TRY(add_program(peak, region, NULL, error));
+        }
     }
-    return AM_OK;
+    return fullest ? add_program(peak, fullest, NULL, error) : AM_OK;
 }
 
 AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error) {

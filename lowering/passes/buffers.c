@@ -483,15 +483,21 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
 }
 
 /* The values that an instruction's regions make: one region runs at a time. */
-static void place_workspace(Planner *self, const ProgramStep *step) {
-    if (step->fusion >= 0) return;
-    ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    instruction->workspace = instruction->workspace_bytes = 0;
+static int64_t workspace_bytes(const ProgramInstruction *instruction) {
+    int64_t most = 0;
     for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
         const Program *region = instruction->regions[k];
         int64_t bytes = region->allocation_bytes - region->parameter_bytes;
-        if (bytes > instruction->workspace_bytes) instruction->workspace_bytes = bytes;
+        if (bytes > most) most = bytes;
     }
+    return most;
+}
+
+static void place_workspace(Planner *self, const ProgramStep *step) {
+    if (step->fusion >= 0) return;
+    ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    instruction->workspace = 0;
+    instruction->workspace_bytes = workspace_bytes(instruction);
     if (instruction->workspace_bytes == 0) return;
     instruction->workspace = take(self, instruction->workspace_bytes);
 }
@@ -500,6 +506,18 @@ static void give_workspace(Planner *self, const ProgramStep *step) {
     if (step->fusion >= 0) return;
     const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
     if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
+}
+
+/* The step of those that run together whose workspace is the largest. */
+static int32_t largest_workspace(const Program *program, int32_t s, int32_t together) {
+    int64_t most = -1;
+    int32_t largest = s;
+    for (int32_t own = s; own < s + together; own++) {
+        const ProgramStep *step = &program->steps[own];
+        int64_t bytes = step->fusion < 0 ? workspace_bytes(&program->instructions[step->instruction]) : 0;
+        if (bytes > most) most = bytes, largest = own;
+    }
+    return largest;
 }
 
 /* Bytes in use now, and the end of the last one: a gap at the end of the allocation is free. */
@@ -537,15 +555,20 @@ static AmStatus place_staging(Planner *self, AmError *error) {
 /* Results and workspaces of the steps that run together from step s on. */
 static void place_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
-    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+    int32_t placed = s, placed_end = s + together; /* of workspaces */
+    if (program->shares_workspaces) {
+        placed = largest_workspace(program, s, together);
+        placed_end = placed + 1;
+    }
+    for (int32_t own = s; own < s + together; own++) {
+        const ProgramStep *step = &program->steps[own];
         for (int32_t k = 0; k < program_step_results(program, step); k++)
             place_result(self, step, s, program_step_result(program, step, k));
-        place_workspace(self, step);
+        if (own >= placed && own < placed_end) place_workspace(self, step);
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
     ProgramMemory memory = {.inside = extent_now(self)};
-    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++)
-        give_workspace(self, step);
+    for (int32_t own = placed; own < placed_end; own++) give_workspace(self, &program->steps[own]);
     memory.around = extent_now(self);
     for (int32_t own = s; own < s + together; own++) program->memory[own] = memory;
 }

@@ -299,7 +299,8 @@ typedef struct Program {
     int32_t fusion_count;
     ProgramStep *steps;
     int32_t step_count;
-    bool fuses_rows; /* program_fuse() finds row groups */
+    bool fuses_rows;        /* program_fuse() finds row groups */
+    bool shares_workspaces; /* joined loops, of which one runs at a time, use the same memory: for prices */
     ProgramRowGroup *row_groups;
     int32_t row_group_count;
     ProgramUpdate *updates;
