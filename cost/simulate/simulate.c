@@ -293,7 +293,8 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
         device->flops = program->flops;
         simulation->executed_flops += program->flops;
-        device->needed_bytes = device->memory.peak_bytes + device->channel_bytes;
+        device->kept_bytes = costs->stages[stage].stage->kept_bytes;
+        device->needed_bytes = device->memory.peak_bytes + device->channel_bytes + device->kept_bytes;
         const MemoryFit fit =
             memory_fit(device->needed_bytes, costs->cluster, &device->device, 1, simulation->memory_fraction);
         device->limit_bytes = fit.limit_bytes;

@@ -15,7 +15,8 @@ typedef struct SimulatedDevice {
     double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
     int64_t channel_bytes; /* slots of transfers that come in, besides */
-    int64_t needed_bytes;  /* both: the peak of the allocation and these slots */
+    int64_t kept_bytes;    /* and what the training system keeps (PlanStage) */
+    int64_t needed_bytes;  /* all: the peak of the allocation and these */
     int64_t limit_bytes;   /* the limit for plans: memory fraction times */
     int64_t memory_bytes;  /* the memory of the device */
     double flops;          /* that it computes, including work that other devices repeat */

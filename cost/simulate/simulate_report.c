@@ -245,6 +245,10 @@ static void print_peak(Text *text, const Simulation *simulation) {
         text_append_string(text, "; transfer slots, ");
         text_append_bytes_size(text, (double)device->channel_bytes);
     }
+    if (device->kept_bytes > 0) {
+        text_append_string(text, "; kept beside the step, ");
+        text_append_bytes_size(text, (double)device->kept_bytes);
+    }
     text_append_string(text, "\n");
     text_append_string(&rows, "bytes\ttype\tkind\top_name\n");
     for (int32_t k = 0; k < peak->tensor_count; k++) {

@@ -13,6 +13,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_adapt.h"
 #include "lowering/plan_file/plan_parts.h"
+#include "lowering/plan_file/stage_switches.h"
 #include "propagation/stages/stages.h"
 
 #define FORMAT_NAME "automap-plan-1"
@@ -327,20 +328,12 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
     return json_get_array(list, object, key, self->source, where, self->error);
 }
 
-/* False where the key is omitted. */
-static AmStatus read_switch(const Reader *self, bool *on, json_t *object, const char *key, const char *at) {
-    const json_t *value = json_object_get(object, key);
-    *on = json_is_true(value);
-    if (!value || json_is_boolean(value)) return AM_OK;
-    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.%s: expected true or false", at, key);
-}
-
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {
-        "ranges",       "devices", "mesh", "axis_priorities",        "overrides",    "reshards",
-        "recompute",    "saved",   "even", "keeps_gathered_weights", "rounds_parts", "reduces_whole",
-        "reduces_wide", NULL};
+        "ranges",       "devices",    "mesh", "axis_priorities",        "overrides",    "reshards",
+        "recompute",    "saved",      "even", "keeps_gathered_weights", "rounds_parts", "reduces_whole",
+        "reduces_wide", "kept_bytes", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -352,11 +345,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(get_list(&reshard, self, object, "reshards", where));
     TRY(get_list(&recompute, self, object, "recompute", where));
     TRY(get_list(&saved, self, object, "saved", where));
-    TRY(read_switch(self, &stage->is_even, object, "even", where));
-    TRY(read_switch(self, &stage->keeps_gathered_weights, object, "keeps_gathered_weights", where));
-    TRY(read_switch(self, &stage->rounds_parts, object, "rounds_parts", where));
-    TRY(read_switch(self, &stage->reduces_whole, object, "reduces_whole", where));
-    TRY(read_switch(self, &stage->reduces_wide, object, "reduces_wide", where));
+    TRY(stage_switches_read(stage, object, self->source, where, self->error));
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));

@@ -12,6 +12,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_adapt.h"
 #include "lowering/plan_file/plan_parts.h"
+#include "lowering/plan_file/stage_switches.h"
 
 static json_t *integers_to_json(const int32_t *values, int32_t count) {
     json_t *array = json_array();
@@ -101,12 +102,7 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
                                reshard_to_json(stage, context), "recompute", recompute);
     if (object && recomputed->saved_count > 0)
         json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
-    if (object && stage->is_even) json_object_set_new(object, "even", json_true());
-    if (object && stage->keeps_gathered_weights)
-        json_object_set_new(object, "keeps_gathered_weights", json_true());
-    if (object && stage->rounds_parts) json_object_set_new(object, "rounds_parts", json_true());
-    if (object && stage->reduces_whole) json_object_set_new(object, "reduces_whole", json_true());
-    if (object && stage->reduces_wide) json_object_set_new(object, "reduces_wide", json_true());
+    if (object) stage_switches_write(object, stage);
     return object;
 }
 

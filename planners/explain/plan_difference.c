@@ -180,6 +180,10 @@ static const char *lists_text(const Differ *self, int32_t side, int32_t s) {
                         self->explained[side]->stages[s].zero_level);
 }
 
+static const char *kept_text(const Differ *self, int32_t side, int32_t s) {
+    return arena_format(self->arena, "%lld", (long long)self->sides[side].plan->stages[s].kept_bytes);
+}
+
 static const char *mesh_of(const Differ *self, int32_t side, int32_t s) {
     const ExplainedStage *stage = &self->explained[side]->stages[s];
     return arena_format(self->arena, "%s on %s", stage->mesh, stage->devices);
@@ -208,6 +212,7 @@ static const struct StagePart {
     {"addends rounded before sums", {"rounds_parts"}, NULL},
     {"whole gradients reduced", {"reduces_whole"}, NULL},
     {"16-bit sums reduced in f32", {"reduces_wide"}, NULL},
+    {"bytes kept beside the step", {"kept_bytes"}, kept_text},
 };
 
 /* The number of devices in all stages. */

@@ -38,6 +38,7 @@ STAGE_KEYS = {
     "addends rounded before sums": ["rounds_parts"],
     "whole gradients reduced": ["reduces_whole"],
     "16-bit sums reduced in f32": ["reduces_wide"],
+    "bytes kept beside the step": ["kept_bytes"],
 }
 
 
@@ -114,14 +115,15 @@ def check_forms(folder, model):
 
 
 def check_switches(folder, model):
-    """Plans that differ in one switch of a stage differ in one decision."""
-    for name in list(STAGE_KEYS)[-4:]:
+    """Plans that differ in one switch of a stage, or in the bytes beside its step, differ in one decision."""
+    for name in list(STAGE_KEYS)[-5:]:
         root = json.loads((folder / "zero1.json").read_text())
         stage, (key,) = root["stages"][0], STAGE_KEYS[name]
-        stage[key] = not stage.get(key, False)
+        stage[key] = 4096 if key == "kept_bytes" else not stage.get(key, False)
         (folder / "switched.json").write_text(json.dumps(root))
         found = json.loads(automap("diff", folder / "zero1.json", folder / "switched.json", model, "--json"))["decisions"]
-        assert [row["name"] for row in found] == [name] and sorted(found[0]["values"]) == ["no", "yes"], found
+        values = ["0", "4096"] if key == "kept_bytes" else ["no", "yes"]
+        assert [row["name"] for row in found] == [name] and sorted(found[0]["values"]) == values, found
 
 
 def main():

@@ -124,6 +124,7 @@ static void test_storage_round_trip(void **state) {
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
     stage.reduces_whole = stage.reduces_wide = true;
+    stage.kept_bytes = 12345;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -136,6 +137,7 @@ static void test_storage_round_trip(void **state) {
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
     assert_true(plan->stages[0].rounds_parts && plan->stages[0].reduces_whole &&
                 plan->stages[0].reduces_wide);
+    assert_int_equal(plan->stages[0].kept_bytes, 12345);
     assert_int_equal(plan->stages[0].reshard_count, 2);
     assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
     assert_int_equal(plan->stages[0].reshard[1].place, PLAN_KEPT);
