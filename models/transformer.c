@@ -51,23 +51,24 @@ static EmitValue layer_forward(Model *self, Layer *layer, EmitValue x, EmitValue
     layer->input = x;
     layer->memory = memory;
     if (self->shape->family == TRANSFORMER_BERT) {
-        x = transformer_dropout_add(self, &layer->after_attention, x,
+        x = transformer_dropout_add(self, &layer->after_attention, &layer->attention.output, x,
                                     transformer_attention_forward(self, &layer->attention, x, x));
         x = transformer_norm_forward(self, &layer->attention_norm, x);
-        x = transformer_dropout_add(self, &layer->after_mlp, x,
+        x = transformer_dropout_add(self, &layer->after_mlp, &layer->mlp.out, x,
                                     transformer_mlp_forward(self, &layer->mlp, x));
         return transformer_norm_forward(self, &layer->mlp_norm, x);
     }
     EmitValue y = transformer_norm_forward(self, &layer->attention_norm, x);
-    x = transformer_dropout_add(self, &layer->after_attention, x,
+    x = transformer_dropout_add(self, &layer->after_attention, &layer->attention.output, x,
                                 transformer_attention_forward(self, &layer->attention, y, y));
     if (layer->has_cross) {
         y = transformer_norm_forward(self, &layer->cross_norm, x);
-        x = transformer_dropout_add(self, &layer->after_cross, x,
+        x = transformer_dropout_add(self, &layer->after_cross, &layer->cross.output, x,
                                     transformer_attention_forward(self, &layer->cross, y, memory));
     }
     y = transformer_norm_forward(self, &layer->mlp_norm, x);
-    return transformer_dropout_add(self, &layer->after_mlp, x, transformer_mlp_forward(self, &layer->mlp, y));
+    return transformer_dropout_add(self, &layer->after_mlp, &layer->mlp.out, x,
+                                   transformer_mlp_forward(self, &layer->mlp, y));
 }
 
 /* Emits the forward pass of the layer again, behind the gradient of its result. Returns the result. */
@@ -77,12 +78,13 @@ static EmitValue layer_recompute(Model *self, Layer *layer, EmitValue *dy) {
     return layer_forward(self, layer, layer->input, layer->memory);
 }
 
-/* A framework runs all of the forward pass again. 0 times its result, added to a gradient of the layer, keeps
- * the last product. */
+/* A framework runs all of the forward pass again. The lesser of 0 and the result's size, added to a gradient
+ * of the layer, keeps the last product. It is not linear, so that parts of the result are summed first. */
 static EmitValue keep_result(Model *self, EmitValue gradient, EmitValue y) {
     if (!y.number || !self->shape->recomputes_all) return gradient;
     transformer_begin_kernel(self, "kernel");
-    gradient = emit_binary(&self->emitter, "add", gradient, emit_scaled(&self->emitter, "multiply", y, 0));
+    EmitValue size = emit_unary(&self->emitter, "abs", y);
+    gradient = emit_binary(&self->emitter, "add", gradient, emit_scaled(&self->emitter, "minimum", size, 0));
     emit_end_kernel(&self->emitter);
     return gradient;
 }

@@ -59,15 +59,17 @@ typedef struct TransformerShape {
     TransformerRecompute recompute;
     TransformerFused fused;
     /* What a framework does beside that; false or DTYPE_INVALID: not. */
-    bool has_plain_norms; /* norms are not fused, whatever `fused` says */
-    bool has_first_flash; /* fused attention has the kernels of FlashAttention 1 */
-    bool is_eager;        /* other element-wise operators of a layer are a kernel each */
-    bool joins_products;  /* queries, keys and values are columns of one product */
-    bool joins_loss;      /* the loss and its gradient are a kernel each, which read 16-bit logits */
-    bool has_dropout;     /* of attention weights (not in fused attention) and of both blocks' results */
-    bool recomputes_all;  /* full recomputation includes the last product of a layer, which nothing reads */
-    bool has_masters;     /* weights have `type`; the optimizer keeps f32 ones beside its state */
-    Dtype gradient_type;  /* of gradients until the optimizer; DTYPE_INVALID: f32 */
+    bool has_plain_norms;   /* norms are not fused, whatever `fused` says */
+    bool has_plain_softmax; /* the softmax has a kernel for each operator, in f32, and its result is kept in
+                               f32 */
+    bool has_first_flash;   /* fused attention has the kernels of FlashAttention 1 */
+    bool is_eager;          /* other element-wise operators of a layer are a kernel each */
+    bool joins_products;    /* queries, keys and values are columns of one product */
+    bool joins_loss;        /* the loss and its gradient are a kernel each, which read 16-bit logits */
+    bool has_dropout;       /* of attention weights (not in fused attention) and of both blocks' results */
+    bool recomputes_all;    /* full recomputation includes the last product of a layer, which nothing reads */
+    bool has_masters;       /* weights have `type`; the optimizer keeps f32 ones beside its state */
+    Dtype gradient_type;    /* of gradients until the optimizer; DTYPE_INVALID: f32 */
 } TransformerShape;
 
 #define TRANSFORMER_MOST_LAYERS 1024

@@ -105,15 +105,27 @@ static EmitValue linear_add_bias(Model *self, const Linear *linear, EmitValue y)
     return emit_binary(&self->emitter, "add", y, emit_broadcast(&self->emitter, bias, y, last));
 }
 
+/* A framework adds the bias in the kernel of the product. */
 static EmitValue linear_forward(Model *self, Linear *linear, EmitValue x) {
     linear_open(self, linear, x);
-    return linear_add_bias(self, linear, linear_product(self, linear));
+    if (linear->bias >= 0) transformer_begin_kernel(self, "kernel");
+    EmitValue y = linear_add_bias(self, linear, linear_product(self, linear));
+    emit_end_kernel(&self->emitter);
+    return y;
+}
+
+/* The same for a block's result, whose bias transformer_dropout_add() adds. */
+static EmitValue result_product(Model *self, Linear *linear, EmitValue x) {
+    linear_open(self, linear, x);
+    return linear_product(self, linear);
 }
 
 static void add_bias_gradient(Model *self, const Linear *linear, EmitValue dy) {
     if (linear->bias < 0) return;
+    transformer_begin_kernel(self, "kernel");
     transformer_add_gradient(self, linear->bias,
                              emit_reduce(&self->emitter, "add", transformer_wide(self, dy), 2, first_two));
+    emit_end_kernel(&self->emitter);
 }
 
 static EmitValue kernel_gradient(Model *self, const Linear *linear, EmitValue dy) {
@@ -142,8 +154,8 @@ static void joined_forward(Model *self, Linear *const *linears, EmitValue *resul
     for (int32_t k = 0; k < JOINED; k++) linear_open(self, linears[k], x);
     emit_begin_kernel(&self->emitter, "columns");
     for (int32_t k = 0; k < JOINED; k++) results[k] = linear_product(self, linears[k]);
-    emit_end_kernel(&self->emitter);
     for (int32_t k = 0; k < JOINED; k++) results[k] = linear_add_bias(self, linears[k], results[k]);
+    emit_end_kernel(&self->emitter);
 }
 
 /* Returns the gradient of the input. */
@@ -264,10 +276,12 @@ static EmitValue dropout_forward(Model *self, Dropout *dropout, EmitValue x) {
     return dropout_apply(self, dropout, x);
 }
 
-/* Adds the kept elements of y to x. */
-EmitValue transformer_dropout_add(Model *self, Dropout *dropout, EmitValue x, EmitValue y) {
+/* Adds the kept elements of y to x, with the bias of y's product. */
+EmitValue transformer_dropout_add(Model *self, Dropout *dropout, const Linear *product, EmitValue x,
+                                  EmitValue y) {
     if (dropout->is_used) transformer_begin_kernel(self, "kernel");
     else transformer_begin_eager(self);
+    y = linear_add_bias(self, product, y);
     EmitValue sum = emit_binary(&self->emitter, "add", x, dropout_forward(self, dropout, y));
     emit_end_kernel(&self->emitter);
     return sum;
@@ -361,7 +375,8 @@ static const EmitDot keys_dot[] = {
 };
 static const int32_t swapped[] = {0, 2, 1, 3, 4}; /* time and heads */
 
-static EmitValue causal_mask(Model *self, EmitValue scores) {
+/* Scores of keys that a row does not see are `outside`. */
+static EmitValue causal_mask(Model *self, EmitValue scores, double outside) {
     Emitter *emitter = &self->emitter;
     const int32_t last = scores.rank - 1, into[] = {2, last};
     const int64_t dimensions[] = {scores.dimensions[2], scores.dimensions[last]};
@@ -372,11 +387,16 @@ static EmitValue causal_mask(Model *self, EmitValue scores) {
     EmitValue seen = emit_compare(emitter, "GE", emit_broadcast(emitter, rows, square, by_row),
                                   emit_broadcast(emitter, columns, square, by_column));
     EmitValue all = emit_broadcast(emitter, seen, scores, into);
-    return emit_select(emitter, all, scores, emit_fill(emitter, -1e9, scores));
+    return emit_select(emitter, all, scores, emit_fill(emitter, outside, scores));
 }
 
 static double score_scale(const Attention *self) {
     return 1 / sqrt((double)self->q.dimensions[self->q.rank - 1]);
+}
+
+/* The next operator of a softmax without a kernel of its own. */
+static void next_softmax_operator(Model *self) {
+    if (self->shape->has_plain_softmax && !is_flash(self)) emit_begin_kernel(&self->emitter, "kernel");
 }
 
 /* Weights of the attention, softmax(q k' / sqrt(e)). */
@@ -388,13 +408,17 @@ static void weights_forward(Model *self, Attention *attention) {
     scores = transformer_wide(self, scores);
     const int32_t last[] = {scores.rank - 1}, rows[] = {0, 1, 2, 3};
     scores = emit_scaled(emitter, "multiply", scores, score_scale(attention));
-    if (attention->is_causal) scores = causal_mask(self, scores);
+    next_softmax_operator(self);
+    if (attention->is_causal) scores = causal_mask(self, scores, -1e9);
+    next_softmax_operator(self);
     EmitValue most = emit_reduce(emitter, "maximum", scores, 1, last);
     scores = emit_binary(emitter, "subtract", scores, emit_broadcast(emitter, most, scores, rows));
     EmitValue powers = emit_unary(emitter, "exponential", scores);
     EmitValue sum = emit_reduce(emitter, "add", powers, 1, last);
     EmitValue weights = emit_binary(emitter, "divide", powers, emit_broadcast(emitter, sum, powers, rows));
+    next_softmax_operator(self);
     attention->weights = attention->kept = transformer_narrow(self, weights);
+    attention->wide_weights = weights;
     if (!is_flash(self)) emit_end_kernel(emitter);
     if (!attention->dropout.is_used) return;
     transformer_begin_kernel(self, "kernel");
@@ -419,7 +443,38 @@ static EmitValue core_forward(Model *self, Attention *attention) {
     weights_forward(self, attention);
     EmitValue mixed = emit_dot(&self->emitter, attention->kept, attention->v, dot);
     emit_end_kernel(&self->emitter);
-    return merge_heads(self, emit_transpose(&self->emitter, mixed, swapped));
+    attention->mixed = mixed;
+    attention->merged = merge_heads(self, emit_transpose(&self->emitter, mixed, swapped));
+    return attention->merged;
+}
+
+/* The sums of dweights and weights by row, which are those of the means and their gradient. Fused attention
+ * reads the means for that. An eager framework has copied them for the next product, and keeps both. */
+static EmitValue row_sums(Model *self, const Attention *attention, EmitValue dy) {
+    Emitter *emitter = &self->emitter;
+    const TransformerShape *shape = self->shape;
+    EmitValue means = attention->mixed;
+    if (!shape->is_eager) {
+        means = split_heads(self, attention->merged, shape->heads, shape->kv_heads);
+        means = emit_transpose(emitter, means, swapped);
+    }
+    const int32_t last[] = {means.rank - 1};
+    dy = transformer_wide(self, emit_transpose(emitter, dy, swapped));
+    return emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dy, transformer_wide(self, means)), 1,
+                       last);
+}
+
+/* The gradient of q or k. Values are columns of one array with the unturned queries and keys, which an eager
+ * framework keeps as a whole for its fused attention. The lesser of 0 and their size is added to keep them.
+ */
+static EmitValue keep_unturned(Model *self, EmitValue gradient, EmitValue unturned) {
+    Emitter *emitter = &self->emitter;
+    const TransformerShape *shape = self->shape;
+    if (!is_flash(self) || !shape->is_eager || !shape->joins_products || !unturned.number) return gradient;
+    if (gradient.rank > unturned.rank)
+        unturned = split_heads(self, merge_heads(self, unturned), shape->heads, shape->kv_heads);
+    EmitValue nothing = emit_scaled(emitter, "minimum", emit_unary(emitter, "abs", unturned), 0);
+    return emit_binary(emitter, "add", gradient, nothing);
 }
 
 /* Gradients of q, k and v, with heads, from that of the means [b, t, d]. */
@@ -440,17 +495,27 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
     *dv = emit_transpose(emitter, emit_dot(emitter, attention->kept, dy, &keys_dot[grouped]), swapped);
     if (!is_flash(self)) dweights = transformer_dropout_backward(self, &attention->dropout, dweights);
     if (!is_flash(self)) transformer_begin_kernel(self, "kernel");
-    EmitValue weights = transformer_wide(self, attention->weights);
+    bool is_plain = shape->has_plain_softmax && !is_flash(self); /* PyTorch keeps its result in f32 */
+    EmitValue weights = is_plain ? attention->wide_weights : transformer_wide(self, attention->weights);
     const int32_t last[] = {weights.rank - 1}, rows[] = {0, 1, 2, 3};
     dweights = transformer_wide(self, dweights);
-    EmitValue sum = emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dweights, weights), 1, last);
+    next_softmax_operator(self);
+    EmitValue sum =
+        is_flash(self)
+            ? row_sums(self, attention, dy)
+            : emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dweights, weights), 1, last);
     EmitValue centered =
         emit_binary(emitter, "subtract", dweights, emit_broadcast(emitter, sum, dweights, rows));
     EmitValue dscores = emit_binary(emitter, "multiply", centered, weights);
+    next_softmax_operator(self);
+    if (is_plain && attention->is_causal) dscores = causal_mask(self, dscores, 0);
+    next_softmax_operator(self);
     dscores = transformer_narrow(self, emit_scaled(emitter, "multiply", dscores, score_scale(attention)));
     if (!is_flash(self)) emit_end_kernel(emitter);
     *dq = emit_transpose(emitter, emit_dot(emitter, dscores, attention->k, &mixed_dot[grouped]), swapped);
     *dk = emit_transpose(emitter, emit_dot(emitter, dscores, attention->q, &keys_dot[grouped]), swapped);
+    *dq = keep_unturned(self, *dq, attention->unturned_q);
+    *dk = keep_unturned(self, *dk, attention->unturned_k);
     emit_end_kernel(emitter);
 }
 
@@ -467,11 +532,13 @@ EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitV
     attention->k = split_heads(self, results[1], groups, groups);
     attention->v = split_heads(self, results[2], groups, groups);
     if (rotates) {
+        attention->unturned_q = q;
+        attention->unturned_k = attention->k;
         q = rotate(self, q, 1);
         attention->k = rotate(self, attention->k, 1);
     }
     attention->q = heads == groups ? q : split_heads(self, merge_heads(self, q), heads, groups);
-    return linear_forward(self, &attention->output, core_forward(self, attention));
+    return result_product(self, &attention->output, core_forward(self, attention));
 }
 
 /* Returns the gradient of x; that of the memory is added to *dmemory, or to x's if they are one. */
@@ -567,7 +634,7 @@ EmitValue transformer_mlp_forward(Model *self, Mlp *mlp, EmitValue x) {
     } else {
         y = gelu_forward(emitter, inner);
     }
-    return linear_forward(self, &mlp->out, y);
+    return result_product(self, &mlp->out, y);
 }
 
 EmitValue transformer_mlp_backward(Model *self, const Mlp *mlp, EmitValue dy) {

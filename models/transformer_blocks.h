@@ -46,6 +46,9 @@ typedef struct Attention {
     bool is_causal, is_self;
     Dropout dropout;
     EmitValue q, k, v, weights, kept; /* split into heads; after the softmax; after dropout */
+    EmitValue mixed, merged;          /* means of the values, with heads and side by side */
+    EmitValue unturned_q, unturned_k; /* before rotation */
+    EmitValue wide_weights;           /* in f32 */
 } Attention;
 
 typedef struct Mlp {
@@ -70,14 +73,17 @@ EmitValue transformer_with_rows(Model *self, const char *operation, EmitValue x,
 Norm transformer_norm_make(Model *self, const char *path);
 EmitValue transformer_norm_forward(Model *self, Norm *norm, EmitValue x);
 EmitValue transformer_norm_backward(Model *self, const Norm *norm, EmitValue dy);
-/* Adds the kept elements of y to x. */
-EmitValue transformer_dropout_add(Model *self, Dropout *dropout, EmitValue x, EmitValue y);
+/* Adds the kept elements of y to x, with the bias of y's product. */
+EmitValue transformer_dropout_add(Model *self, Dropout *dropout, const Linear *product, EmitValue x,
+                                  EmitValue y);
 EmitValue transformer_dropout_backward(Model *self, const Dropout *dropout, EmitValue dy);
 Attention transformer_attention_make(Model *self, bool is_causal, bool is_self, const char *path);
+/* Without the bias of the last product. */
 EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitValue x, EmitValue memory);
 /* Returns the gradient of x; that of the memory is added to *dmemory, or to x's if they are one. */
 EmitValue transformer_attention_backward(Model *self, Attention *attention, EmitValue dy, EmitValue *dmemory);
 Mlp transformer_mlp_make(Model *self, const char *path);
+/* Without the bias of the last product. */
 EmitValue transformer_mlp_forward(Model *self, Mlp *mlp, EmitValue x);
 EmitValue transformer_mlp_backward(Model *self, const Mlp *mlp, EmitValue dy);
 
