@@ -211,6 +211,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
         goto fail;
     }
     if (strategy->data > 1) lists.storage[0] = (uint8_t)strategy->zero;
+    if (context_ways > 1) lists.storage[1] = (uint8_t)strategy->zero;
     problem_stage(problem, &lists, arena, stage);
     stage->rounds_parts = strategy->rounds_parts;
     stage->reduces_whole = strategy->reduces_whole;
@@ -255,11 +256,13 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
     TRY(micro_batches_state_relaxations(plan, arena, context, error));
     plan->stages = inside;
     plan->stage_count = strategy->stages;
+    inside->kept_bytes = strategy->kept_bytes;
     if (strategy->stages > 1) {
         inside->range_count = strategy->chunks;
         plan->schedule = schedule_kind_name(strategy->schedule);
         TRY(even_pipeline_stages(&plan->stages, arena, inside, parts.cuts, strategy->stages, error));
     }
+    plan->stages[strategy->stages - 1].kept_bytes += strategy->kept_outputs;
     return set_recomputation(plan->stages, arena, &parts, strategy->stages, error);
 }
 

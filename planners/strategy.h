@@ -30,6 +30,8 @@ typedef struct Strategy {
     bool reduces_wide; /* and in f32 */
     int64_t gathered_size;     /* > 0: values with a last dimension of this size, the logits, are whole on the
                                   tensor axis behind their product */
+    int64_t kept_bytes;        /* that the training system keeps on each device beside the step */
+    int64_t kept_outputs;      /* and on devices of the last stage */
     bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
     int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
 } Strategy;

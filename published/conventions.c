@@ -18,6 +18,7 @@ typedef enum Option {
     WIDE_REDUCTIONS,
     REDUCES_WHOLE,
     COUNTS_TABLES,
+    KEEPS_OUTPUTS,
     GATHERS_LOGITS,
     JOINS_LOSS,
     JOINS_PRODUCTS,
@@ -57,8 +58,8 @@ static const Saying sources[] = {
     {"AlephAlpha", EAGER, true},           {"AlephAlpha", OVERLAP, false},
     {"AlephAlpha", WIDE_GRADIENTS, false}, {"AlephAlpha", WIDE_REDUCTIONS, true},
     {"AlephAlpha", REDUCES_WHOLE, true},   {"AlephAlpha", COUNTS_TABLES, true},
-    {"AlephAlpha", GATHERS_LOGITS, true},  {"llm-foundry", JOINS_LOSS, true},
-    {"llm-foundry", FIRST_FLASH, true},
+    {"AlephAlpha", GATHERS_LOGITS, true},  {"AlephAlpha", KEEPS_OUTPUTS, true},
+    {"llm-foundry", JOINS_LOSS, true},     {"llm-foundry", FIRST_FLASH, true},
 };
 
 typedef struct Column {
@@ -67,17 +68,25 @@ typedef struct Column {
     const char *yes, *no; /* the values of the column */
 } Column;
 
+/* Megatron-LM's fused softmax takes numbers of matrices that are multiples of four (is_kernel_available() in
+ * megatron/core/fusions/fused_softmax.py). */
+static bool suits_fused_softmax(const PublishedRun *run) {
+    int64_t heads = run->tensor > 0 ? run->heads / run->tensor : run->heads;
+    return run->micro_batch <= 0 || run->micro_batch * heads % 4 == 0;
+}
+
 /* Megatron-LM adds gradients of f16 in f16 and of bf16 in f32. Fused attention came into use together with
  * overlapped reductions and without dropout. */
 static void take_defaults(bool *values, const PublishedRun *run) {
     bool is_flash = strcmp(run->attention, "flash") == 0, is_llama = strcmp(run->model, "llama") == 0;
-    values[NORMS] = values[SOFTMAX] = true;
+    values[NORMS] = true;
+    values[SOFTMAX] = suits_fused_softmax(run);
     values[EAGER] = values[FIRST_FLASH] = false;
     values[FLASH] = is_flash;
     values[DROPOUT] = !is_flash && !is_llama;
     values[WIDE_GRADIENTS] = strcmp(run->type, "f16") != 0;
     values[WIDE_REDUCTIONS] = values[REDUCES_WHOLE] = values[COUNTS_TABLES] = false;
-    values[GATHERS_LOGITS] = values[JOINS_LOSS] = false;
+    values[GATHERS_LOGITS] = values[JOINS_LOSS] = values[KEEPS_OUTPUTS] = false;
     values[JOINS_PRODUCTS] = true;
     values[OVERLAP] = is_flash || run->zero >= 2;
 }
@@ -105,6 +114,7 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
         {"reductions", run->reductions, WIDE_REDUCTIONS, "f32", narrow},
         {"gradient_sum", run->gradient_sum, REDUCES_WHOLE, "all_reduce", "reduce_scatter"},
         {"cuts", run->cuts, COUNTS_TABLES, "modules", "layers"},
+        {"outputs", run->outputs, KEEPS_OUTPUTS, "kept", "freed"},
         {"logits", run->logits, GATHERS_LOGITS, "gathered", "split"},
         {"loss", run->loss, JOINS_LOSS, "fused", "unfused"},
         {"qkv", run->qkv, JOINS_PRODUCTS, "joined", "separate"},
@@ -129,6 +139,7 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
                                           .has_wide_reductions = values[WIDE_REDUCTIONS],
                                           .reduces_whole = values[REDUCES_WHOLE],
                                           .counts_tables = values[COUNTS_TABLES],
+                                          .keeps_outputs = values[KEEPS_OUTPUTS],
                                           .gathers_logits = values[GATHERS_LOGITS],
                                           .joins_loss = values[JOINS_LOSS],
                                           .joins_products = values[JOINS_PRODUCTS],

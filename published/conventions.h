@@ -18,6 +18,7 @@ typedef struct PublishedConventions {
     bool has_wide_gradients;  /* gradients are added in f32, also over devices */
     bool has_wide_reductions; /* gradients are added in f32 over devices */
     bool reduces_whole;       /* by an all-reduce, where ZeRO needs shards alone */
+    bool keeps_outputs;       /* of the last stage, until a later micro-batch takes their place */
     bool gathers_logits;      /* over the tensor axis, in front of the loss */
     bool joins_loss;          /* the loss and its gradient are one kernel each */
     bool joins_products;      /* queries, keys and values are columns of one product */

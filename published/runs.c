@@ -43,6 +43,7 @@ static const Column columns[] = {
     TEXT("gradient_sum", gradient_sum, false),
     TEXT("cuts", cuts, false),
     TEXT("logits", logits, false),
+    TEXT("outputs", outputs, false),
     TEXT("loss", loss, false),
     TEXT("qkv", qkv, false),
     TEXT("overlap", overlap, false),

@@ -42,9 +42,8 @@ static AmStatus read_recompute(TransformerRecompute *recompute, const PublishedR
 static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *run, AmError *error) {
     PublishedConventions conventions;
     TRY(published_conventions(&conventions, run, error));
-    shape->fused = conventions.is_flash        ? TRANSFORMER_FUSES_ATTENTION
-                   : conventions.fuses_softmax ? TRANSFORMER_FUSES_NORMS
-                                               : TRANSFORMER_FUSES_NOTHING;
+    shape->fused = conventions.is_flash ? TRANSFORMER_FUSES_ATTENTION : TRANSFORMER_FUSES_NORMS;
+    shape->has_plain_softmax = !conventions.is_flash && !conventions.fuses_softmax;
     shape->has_first_flash = conventions.is_first_flash;
     shape->has_plain_norms = !conventions.fuses_norms;
     shape->is_eager = conventions.is_eager;
@@ -225,10 +224,52 @@ static AmStatus try_chunks(PublishedRow *row, ShapeModule *module, const Cluster
     return try_strategy(row, module, cluster, scratch, &strategy, memory_fraction);
 }
 
+/* NCCL has buffers for each connection of a channel, of its three protocols (src/init.cc and
+ * src/include/device.h of NCCL): 8 steps of 512 threads of 8 lines of 16 bytes, 8 steps of 640 threads of 120
+ * words of 8 bytes, and 4 MiB. A device has three incoming connections in each channel: one in a ring, two in
+ * a tree. */
+#define CONNECTION_BYTES (8 * 512 * 8 * 16 + 8 * 640 * 120 * 8 + (4 << 20))
+enum { INCOMING_CONNECTIONS = 3 };
+
+/* Channels of NCCL: two for each link of NVLink, and few on PCIe. */
+static int64_t channels_of(const PublishedRun *run) {
+    const char *type = cluster_builtin_device_named(run->device);
+    const char *link = type ? cluster_builtin_device_link(type) : NULL;
+    if (!link || strncmp(link, "nvlink", strlen("nvlink")) != 0) return 4;
+    return strcmp(link, "nvlink-v100") == 0 || strcmp(link, "nvlink-p100") == 0 ? 12 : 24;
+}
+
+/* Groups of all devices, of each axis that is not all of them, of the stages, and of neighbours among them.
+ */
+static int64_t communicator_bytes(const PublishedRun *run) {
+    const int64_t axes[] = {run->data, run->tensor, run->context, run->pipeline};
+    int64_t groups = run->devices > 1;
+    for (size_t k = 0; k < sizeof axes / sizeof *axes; k++) groups += axes[k] > 1 && axes[k] < run->devices;
+    if (run->pipeline > 1) groups += run->pipeline > 2 ? 2 : 1;
+    return groups * channels_of(run) * INCOMING_CONNECTIONS * CONNECTION_BYTES;
+}
+
+/* Pipeline engines have at least two buffers for outputs of the last stage (DeepSpeed, Aleph Alpha's
+ * Scaling). Some free an output only when that of a later micro-batch takes its place. */
+enum { OUTPUT_BUFFERS = 2 };
+
+/* Bytes of the logits that are kept so, beside those of the latest micro-batch. */
+static int64_t kept_output_bytes(const PublishedRow *row, int64_t micro_batch, int32_t micro_batches) {
+    PublishedConventions conventions;
+    const PublishedRun *run = row->run;
+    if (published_conventions(&conventions, run, NULL) != AM_OK || !conventions.keeps_outputs) return 0;
+    int64_t context = run->context > 1 ? run->context : 1, tensor = run->tensor > 1 ? run->tensor : 1;
+    int64_t logits = micro_batch * run->sequence / context * run->vocabulary;
+    if (!conventions.gathers_logits) logits /= tensor;
+    int64_t count = micro_batches < OUTPUT_BUFFERS ? micro_batches : OUTPUT_BUFFERS;
+    return count * logits * dtype_bytes(row->shape.type);
+}
+
 static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, double memory_fraction) {
     const PublishedRun *run = row->run;
     Cluster *cluster;
     Strategy strategy = row->strategy;
+    strategy.kept_bytes = communicator_bytes(run);
     AmStatus status = read_cluster(&cluster, scratch, run, &row->error);
     if (status != AM_OK) return AM_OK; /* the row's */
     int64_t share = run->global_batch / run->data;
@@ -237,6 +278,7 @@ static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, 
     for (int64_t size = first; size <= last && size <= share && status == AM_OK; size *= 2) {
         if (share % size != 0 || share / size > MICRO_BATCHES_MOST) continue;
         strategy.micro_batches = (int32_t)(share / size);
+        strategy.kept_outputs = kept_output_bytes(row, size, strategy.micro_batches);
         status = try_chunks(row, module, cluster, scratch, strategy, memory_fraction);
     }
     if (row->outcome != PUBLISHED_PREDICTED && row->error.code == AM_OK)

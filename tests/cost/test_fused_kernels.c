@@ -11,9 +11,12 @@
 #include "planners/strategy.h"
 
 static double host_seconds; /* of the host for a kernel */
-static bool joins_products, joins_loss;
+static bool joins_products, joins_loss, has_plain_softmax;
+static TransformerOptimizer optimizer = TRANSFORMER_SGD;
+static int64_t vocabulary = 1024;
+static Strategy given = {.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
 
-/* Simulates a GPT of two layers on one A100. */
+/* Simulates a GPT of two layers on A100, one unless the given strategy has more. */
 static Simulation simulate(Arena *arena, TransformerFused fused, TransformerRecompute recompute,
                            int64_t sequence, int32_t micro_batches) {
     const TransformerShape shape = {.family = TRANSFORMER_GPT,
@@ -22,17 +25,18 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
                                     .heads = 16,
                                     .kv_heads = 16,
                                     .ffn = 4096,
-                                    .vocabulary = 1024,
+                                    .vocabulary = vocabulary,
                                     .sequence = sequence,
                                     .batch = 2,
                                     .type = DTYPE_BF16,
-                                    .optimizer = TRANSFORMER_SGD,
+                                    .optimizer = optimizer,
                                     .recompute = recompute,
                                     .fused = fused,
                                     .joins_products = joins_products,
-                                    .joins_loss = joins_loss};
-    const Strategy strategy = {
-        .data = 1, .tensor = 1, .stages = 1, .chunks = 1, .micro_batches = micro_batches};
+                                    .joins_loss = joins_loss,
+                                    .has_plain_softmax = has_plain_softmax};
+    Strategy strategy = given;
+    strategy.micro_batches = micro_batches;
     const MicroBatching batching = strategy_batching(&strategy);
     AmError error = {0};
     IrModule *module;
@@ -42,7 +46,9 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
     Plan *plan;
     Simulation *simulation;
     json_t *description;
-    const ClusterServers servers = {.device_type = "A100-80GB", .devices = 1, .per_server = 8};
+    const ClusterServers servers = {.device_type = "A100-80GB",
+                                    .devices = given.stages * (given.context > 1 ? given.context : 1),
+                                    .per_server = 8};
     if (transformer_module(&module, &shape, &error) != AM_OK ||
         plan_context_of(&whole, module, NULL, &error) != AM_OK ||
         plan_context_for(&context, whole, &batching, &error) != AM_OK ||
@@ -148,12 +154,89 @@ static void the_host_limits_small_kernels(void **state) {
     arena_free(&arena);
 }
 
+/* A softmax of separate operators is slower, and keeps its result in f32 beside the 16-bit weights. */
+static void plain_softmax_keeps_more(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Simulation fused = simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, 2048, 1);
+    has_plain_softmax = true;
+    Simulation plain = simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, 2048, 1);
+    Simulation flash = simulate(&arena, TRANSFORMER_FUSES_ATTENTION, TRANSFORMER_RECOMPUTE_NONE, 2048, 1);
+    has_plain_softmax = false;
+    int64_t wide = 4 * 2 * 16 * 2048LL * 2048; /* bytes of a layer's scores in f32 */
+    assert_true(plain.fit.needed_bytes - fused.fit.needed_bytes > 19 * wide / 10);
+    assert_true(plain.step_seconds > 1.1 * fused.step_seconds);
+    assert_true(flash.fit.needed_bytes < fused.fit.needed_bytes);
+    arena_free(&arena);
+}
+
+/* Bytes that a system keeps count once, on each device or on those of the last stage. */
+static void kept_bytes_are_needed(void **state) {
+    (void)state;
+    Arena arena = {0};
+    given.stages = 2;
+    int64_t plain[2], kept[2];
+    for (int32_t k = 0; k < 2; k++) {
+        given.kept_bytes = 1000 * k;
+        given.kept_outputs = 20000 * k;
+        Simulation simulation = simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, 128, 2);
+        for (int32_t d = 0; d < 2; d++)
+            (k ? kept : plain)[d] = simulation.devices[d].needed_bytes -
+                                    simulation.devices[d].memory.peak_bytes -
+                                    simulation.devices[d].channel_bytes;
+    }
+    given = (Strategy){.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
+    assert_true(plain[0] == 0 && plain[1] == 0 && kept[0] == 1000 && kept[1] == 21000);
+    arena_free(&arena);
+}
+
+/* The last stage runs the forward and the backward pass of a micro-batch in turns. With a large vocabulary it
+ * needs no more memory for their values than one stage that runs both. */
+static void joined_loops_share_memory(void **state) {
+    (void)state;
+    Arena arena = {0};
+    int64_t bytes[2];
+    vocabulary = 65536;
+    for (int32_t k = 0; k < 2; k++) {
+        given.stages = 1 + k;
+        given.schedule = SCHEDULE_1F1B;
+        bytes[k] = simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_FULL, 512, 2)
+                       .devices[k]
+                       .memory.activation_bytes;
+    }
+    given = (Strategy){.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
+    vocabulary = 1024;
+    assert_true(bytes[1] <= bytes[0]);
+    arena_free(&arena);
+}
+
+/* ZeRO stores the optimizer's state in shards over devices that share a sequence, too. */
+static void zero_shards_over_the_context(void **state) {
+    (void)state;
+    Arena arena = {0};
+    int64_t bytes[2];
+    optimizer = TRANSFORMER_ADAM;
+    given.context = 2;
+    for (given.zero = 0; given.zero < 2; given.zero++)
+        bytes[given.zero] = simulate(&arena, TRANSFORMER_FUSES_ATTENTION, TRANSFORMER_RECOMPUTE_NONE, 512, 1)
+                                .devices[0]
+                                .memory.optimizer_bytes;
+    given = (Strategy){.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
+    optimizer = TRANSFORMER_SGD;
+    assert_true((double)bytes[1] < 0.55 * (double)bytes[0]);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_kernels_are_faster_and_smaller),
         cmocka_unit_test(fused_attention_keeps_no_scores),
         cmocka_unit_test(joined_products_are_faster),
         cmocka_unit_test(the_host_limits_small_kernels),
+        cmocka_unit_test(plain_softmax_keeps_more),
+        cmocka_unit_test(kept_bytes_are_needed),
+        cmocka_unit_test(joined_loops_share_memory),
+        cmocka_unit_test(zero_shards_over_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads
               attention="unfused", outcome="ok", step_seconds=0.01)  # fmt: skip
 
 OPTIONS = ["chunks", "context", "expert", "network_gbit_per_device", "row", "norms", "eager", "dropout", "gradients",
-           "overlap", "reductions", "gradient_sum", "cuts", "logits", "loss", "qkv", "note", "optimizer"]  # fmt: skip
+           "overlap", "reductions", "gradient_sum", "cuts", "logits", "outputs", "kernels", "loss",
+           "qkv", "note", "optimizer"]  # fmt: skip
 
 PLANNED = [
     dict(),
@@ -45,7 +46,8 @@ PLANNED = [
     dict(data=4, tensor=2, gradients="f32", overlap="yes", dropout="no", note="kernel torch", recompute="full"),
     dict(data=4, tensor=2, attention="flash1", model="llama", eager="yes"),
     dict(data=2, tensor=2, pipeline=2, schedule="1f1b", zero=1, gradients="f16", reductions="f32",
-         gradient_sum="all_reduce", cuts="modules", logits="gathered", eager="yes"),
+         gradient_sum="all_reduce", cuts="modules", logits="gathered", outputs="kept", eager="yes", model="llama",
+         attention="flash"),
     dict(data=4, tensor=2, zero=1, gradients="f16", gradient_sum="all_reduce", loss="fused", qkv="separate"),
     dict(data=2, pipeline=4, layers=6, chunks=2, schedule="interleaved_1f1b", micro_batch=4),
     dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
@@ -144,9 +146,10 @@ def check_losses():
     """The modules train as the zoo's from the same values, whatever is recomputed."""
     tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
                 global_batch=16, micro_batch=16, dropout="no")  # fmt: skip
-    plain = dict(norms="unfused", eager="yes", qkv="separate")
+    plain = dict(norms="unfused", eager="yes", qkv="separate", kernels="unfused")
+    flash = dict(attention="flash", eager="yes")
     rows = [dict(tiny, model=model, recompute=kind, **options) for model in ("gpt", "bert")
-            for kind, options in (("none", {}), ("selective", dict(loss="fused")), ("full", {}), ("full", plain))]  # fmt: skip
+            for kind, options in (("none", {}), ("selective", dict(loss="fused")), ("full", flash), ("full", plain))]  # fmt: skip
     path, module = write_runs("tiny.csv", rows), WORK / "tiny.hlo.pb"
     for k, row in enumerate(rows):
         folder = MODELS / {"gpt": "gpt2_tiny", "bert": "bert_tiny"}[row["model"]]

@@ -23,6 +23,7 @@ static PublishedRun make_run(const char *source, const char *attention, const ch
                           .gradient_sum = "",
                           .cuts = "",
                           .logits = "",
+                          .outputs = "",
                           .loss = "",
                           .qkv = "",
                           .overlap = "",
@@ -67,6 +68,21 @@ static void test_notes_and_columns(void **state) {
     assert_false(told.fuses_norms);
 }
 
+/* 16 heads over 8 devices make two matrices of one sequence, which Megatron-LM's kernel does not take. */
+static void test_softmax_kernel(void **state) {
+    (void)state;
+    PublishedRun run = make_run("paper", "", "");
+    run.heads = 16;
+    run.tensor = 8;
+    run.micro_batch = 1;
+    assert_false(conventions_of(&run).fuses_softmax);
+    run.micro_batch = 2;
+    assert_true(conventions_of(&run).fuses_softmax);
+    run.micro_batch = 1;
+    run.kernels = "fused";
+    assert_true(conventions_of(&run).fuses_softmax);
+}
+
 /* Sums of gradients, stages and the loss of two frameworks. */
 static void test_sources(void **state) {
     (void)state;
@@ -74,17 +90,19 @@ static void test_sources(void **state) {
     run.type = "bf16";
     PublishedConventions told = conventions_of(&run);
     assert_true(told.reduces_whole && told.has_wide_reductions && told.counts_tables && told.gathers_logits);
+    assert_true(told.keeps_outputs);
     assert_false(told.has_wide_gradients || told.joins_loss);
     run.gradients = "f32";
     run.reductions = "bf16";
     run.gradient_sum = "reduce_scatter";
     run.cuts = "layers";
     run.logits = "split";
+    run.outputs = "freed";
     run.qkv = "separate";
     told = conventions_of(&run);
     assert_true(told.has_wide_gradients);
     assert_false(told.reduces_whole || told.has_wide_reductions || told.counts_tables);
-    assert_false(told.gathers_logits || told.joins_products);
+    assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs);
     run = make_run("llm-foundry", "flash", "");
     assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);
     run.loss = "unfused";
@@ -103,9 +121,8 @@ static void test_unknown_value(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_notes_and_columns),
-        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_notes_and_columns),
+        cmocka_unit_test(test_softmax_kernel), cmocka_unit_test(test_sources),
         cmocka_unit_test(test_unknown_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
