@@ -246,7 +246,8 @@ def megatron_a100(models):
         batch, length, devices = 512, 2048, 8 * servers
         model = models.gpt(layers, width, heads, batch, length, "bfloat16")
         expert = ("megatron", f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
-        _, seconds = expert_plan(models, model, f"a100:{servers}", *expert, "--micro-batches", "auto")
+        options = "--micro-batches", "auto", "--keep-remat", "--attention", "unfused"
+        _, seconds = expert_plan(models, model, f"a100:{servers}", *expert, *options)
         flops = 96 * batch * length * layers * width**2 * (1 + length / (6 * width) + WORDS / (16 * layers * width))
         ours = flops / seconds / devices / 1e12
         row("Megatron-LM, table 1", f"GPT {12e-9 * layers * width**2 + 1e-9 * WORDS * width:.1f} B, {devices} A100, tensor {tensor}: TFLOP/s a device",
