@@ -256,13 +256,13 @@ const char *option_present_key(const char *key);
 
 /* ---- published ---- */
 
-#define PUBLISHED_ROWS(ROW)                                                                          \
-    ROW("source", "NAME", "rows of this source only", false, RULE_TEXT)                              \
-    ROW("row", "LINE", "the row on this line of the file only", false, RULE_INTEGER(2, 1000000000))  \
-    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.935)", false,           \
-        RULE_NUMBER(1e-6, 1))                                                                        \
-    ROW("search", NULL, "the plan that a search finds for each row, also without a strategy", false, \
-        RULE_SWITCH)                                                                                 \
+#define PUBLISHED_ROWS(ROW)                                                                               \
+    ROW("source", "NAME", "rows of this source only", false, RULE_TEXT)                                   \
+    ROW("row", "LINE", "the row on this line of the file only", false, RULE_INTEGER(2, 1000000000))       \
+    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.97; --search 0.935)", false, \
+        RULE_NUMBER(1e-6, 1))                                                                             \
+    ROW("search", NULL, "the plan that a search finds for each row, also without a strategy", false,      \
+        RULE_SWITCH)                                                                                      \
     ROW("seconds", "S", "longest search of a row (default 10)", false, RULE_NUMBER(1e-3, 1e6))
 
 #define PUBLISHED_OUTPUT_ROWS(ROW)                                                   \

@@ -14,6 +14,9 @@
  * GiB of it, and the allocator leaves at least 1.5 % of its blocks unused. */
 #define USABLE_MEMORY 0.97
 
+/* Of plans that a search finds, which do not count the buffers of communicators: 1 to 3 GiB. */
+#define SEARCHED_MEMORY 0.935
+
 #define SEARCH_SECONDS 10.0
 
 static const char *failure_of(const PublishedRow *row) {
@@ -236,17 +239,18 @@ static AmStatus run_rows(Text *text, const ReportCall *call, Arena *arena, const
     PublishedRun *runs;
     PublishedRow *rows;
     int32_t run_count, count;
-    double memory_fraction = USABLE_MEMORY, seconds = SEARCH_SECONDS;
+    double memory_fraction = USABLE_MEMORY, searched_fraction = SEARCHED_MEMORY, seconds = SEARCH_SECONDS;
     bool searches = option_has(call->options, "search");
     const char *module = option_text(call->options, "write-module");
     const char *plan = option_text(call->options, "write-plan");
     option_number(call->options, "seconds", &seconds);
     option_number(call->options, "memory-fraction", &memory_fraction);
+    option_number(call->options, "memory-fraction", &searched_fraction);
     TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
     TRY(choose(call, arena, runs, run_count, &rows, &count, error));
     TRY(published_predict(rows, count, memory_fraction, call->watch, error));
     const PublishedSearch search = {
-        .seconds = seconds, .memory_fraction = memory_fraction, .watch = call->watch, .arena = arena};
+        .seconds = seconds, .memory_fraction = searched_fraction, .watch = call->watch, .arena = arena};
     if (searches) TRY(published_search(rows, count, &search, error));
     else TRY(check_predicted(rows, count, bytes, error));
     if ((module || plan) && rows[0].outcome != PUBLISHED_PREDICTED) return fail_row(&rows[0], bytes, error);
