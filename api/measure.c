@@ -87,7 +87,7 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
     PlanMeasurements *self = ARENA_ARRAY(call->arena, PlanMeasurements, 1);
     Correction correction = correction_begin();
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (PlanMeasurements){.chosen = -1};
+    *self = (PlanMeasurements){.module = call->module, .chosen = -1};
     TRY(list_candidates(&self->runs, &self->candidates, call, error));
     int32_t most = call->runs < self->candidates ? call->runs : self->candidates;
     const StopSignal stop = {call->interrupted, call->deadline};
@@ -137,6 +137,93 @@ static void append_form(Text *text, const MeasuredRun *run) {
     if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
 }
 
+static bool has_same_cuts(const Plan *a, const Plan *b) {
+    for (int32_t s = 0; s < a->stage_count; s++) {
+        const PlanStage *one = &a->stages[s], *other = &b->stages[s];
+        if (one->range_count != other->range_count || one->mesh.device_count != other->mesh.device_count)
+            return false;
+        for (int32_t r = 0; r < one->range_count; r++)
+            if (one->ranges[r][0] != other->ranges[r][0]) return false;
+    }
+    return true;
+}
+
+/* The class of an entry; NULL: any. */
+static const DimensionClass *class_of(const PlanContext *context, const PlanEntry *entry) {
+    return entry->class_index == PLAN_ANY_CLASS ? NULL : &context->classes->classes[entry->class_index];
+}
+
+static bool has_class(const PlanContext *context, const PlanAxisPriority *list, const DimensionClass *class) {
+    for (int32_t k = 0; k < list->count; k++) {
+        const DimensionClass *own = class_of(context, &list->entries[k]);
+        if (own && own->named_by_parameter == class->named_by_parameter && own->number == class->number &&
+            own->dimension == class->dimension)
+            return true;
+    }
+    return false;
+}
+
+/* Appends ", data splits params['w1'] at 0": the first class that one plan splits and the other does not.
+ * Returns false where there is none. */
+static bool append_split(Text *text, const PlanContext *module, const Plan *plan, const Plan *other,
+                         const char *verb) {
+    const PlanContext *own = plan_context_used(plan, module), *others = plan_context_used(other, module);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *a = &plan->stages[s], *b = &other->stages[s];
+        for (int32_t axis = 0; axis < a->mesh.axis_count && axis < b->mesh.axis_count; axis++)
+            for (int32_t k = 0; k < a->lists[axis].count; k++) {
+                const DimensionClass *class = class_of(own, &a->lists[axis].entries[k]);
+                if (!class || has_class(others, &b->lists[axis], class)) continue;
+                text_append(text, ", %s %s ", a->mesh.axes[axis].name, verb);
+                if (class->named_by_parameter)
+                    text_append_string(text, own->roles->parameters[class->number].path);
+                else text_append(text, "operator %d", class->number);
+                text_append(text, " at %d", class->dimension);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* Appends what distinguishes a plan from an earlier one of the same form: ", 3 overrides (row 1: 0)". */
+static void append_difference(Text *text, const PlanContext *module, const Plan *plan, const Plan *earlier,
+                              int32_t row) {
+    int32_t overrides[2] = {0}, recomputed[2] = {0};
+    for (int32_t k = 0; k < 2; k++)
+        for (int32_t s = 0; s < plan->stage_count; s++) {
+            const PlanStage *stage = k == 0 ? &plan->stages[s] : &earlier->stages[s];
+            overrides[k] += stage->override_count + stage->reshard_count;
+            recomputed[k] += stage->recompute.range_count;
+        }
+    if (plan->stage_count > 1 && !has_same_cuts(plan, earlier))
+        text_append(text, ", other cuts than row %d", row);
+    else if (recomputed[0] != recomputed[1])
+        text_append(text, ", %d recomputed ranges (row %d: %d)", recomputed[0], row, recomputed[1]);
+    else if (append_split(text, module, plan, earlier, "splits")) return;
+    else if (append_split(text, module, earlier, plan, "leaves")) return;
+    else if (overrides[0] != overrides[1])
+        text_append(text, ", %d overrides (row %d: %d)", overrides[0], row, overrides[1]);
+    else text_append(text, ", other priorities than row %d", row);
+}
+
+/* The form of run k, with the difference from the last run of the same form before it. */
+static void append_plan(Text *text, const PlanMeasurements *self, int32_t k) {
+    Text own = {0};
+    bool is_apart = true;
+    append_form(&own, &self->runs[k]);
+    text_append_string(text, own.failed ? "" : own.data);
+    for (int32_t j = k - 1; j >= 0 && is_apart && !own.failed; j--) {
+        Text earlier = {0};
+        append_form(&earlier, &self->runs[j]);
+        is_apart = earlier.failed || strcmp(own.data, earlier.data) != 0;
+        if (!is_apart)
+            append_difference(text, self->module, self->runs[k].candidate.plan, self->runs[j].candidate.plan,
+                              j + 1);
+        text_free(&earlier);
+    }
+    text_free(&own);
+}
+
 static const char *part_of(const PlanCandidate *candidate) {
     return candidate->note ? candidate->note : plan_origin_name(candidate->origin);
 }
@@ -146,7 +233,7 @@ void measurements_print(Text *text, const PlanMeasurements *self) {
     text_append_string(&rows, "measured plan\tfound by\tpredicted\tcorrected\tmeasured\tremark\n");
     for (int32_t k = 0; k < self->count; k++) {
         const MeasuredRun *run = &self->runs[k];
-        append_form(&rows, run);
+        append_plan(&rows, self, k);
         text_append(&rows, "\t%s\t", part_of(&run->candidate));
         text_append_seconds(&rows, run->candidate.seconds);
         text_append_string(&rows, "\t");
@@ -172,7 +259,7 @@ json_t *measurements_to_json(const PlanMeasurements *self, bool has_steps) {
     for (int32_t k = 0; k < self->count; k++) {
         const MeasuredRun *run = &self->runs[k];
         Text form = {0};
-        append_form(&form, run);
+        append_plan(&form, self, k);
         json_t *row = json_pack(
             "{s:s, s:s, s:f, s:f, s:o, s:i, s:b, s:o}", "plan", form.failed ? "" : form.data, "found_by",
             part_of(&run->candidate), "predicted_seconds", run->candidate.seconds, "corrected_seconds",

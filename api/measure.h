@@ -17,7 +17,8 @@ typedef struct MeasuredRun {
 } MeasuredRun;
 
 struct PlanMeasurements {
-    MeasuredRun *runs; /* [count] in the order of the runs */
+    const PlanContext *module; /* of the plans */
+    MeasuredRun *runs;         /* [count] in the order of the runs */
     int32_t count, candidates;
     int32_t chosen; /* the fastest run; -1: none succeeded */
     bool interrupted;

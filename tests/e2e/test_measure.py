@@ -35,6 +35,7 @@ def check_runs(plan):
     assert len(runs) == 4, runs
     predicted = [run["predicted_seconds"] for run in runs]
     assert predicted == sorted(predicted) and len({tuple(run["strategy"]) for run in runs}) > 1, runs
+    assert len({run["plan"] for run in runs}) == len(runs), [run["plan"] for run in runs]
     for run in runs:
         assert run["measured_seconds"] == min(run["step_seconds"]) > 0 and len(run["step_seconds"]) >= 3, run
     assert runs[0]["corrected_seconds"] == predicted[0], "the first prediction is corrected by nothing"
