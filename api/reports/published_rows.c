@@ -252,6 +252,7 @@ static int64_t communicator_bytes(const PublishedRun *run) {
 /* Pipeline engines have at least two buffers for outputs of the last stage (DeepSpeed, Aleph Alpha's
  * Scaling). Some free an output only when that of a later micro-batch takes its place. */
 enum { OUTPUT_BUFFERS = 2 };
+#define MOST_KEPT_BYTES 1e15
 
 /* Bytes of the logits that are kept so, beside those of the latest micro-batch. */
 static int64_t kept_output_bytes(const PublishedRow *row, int64_t micro_batch, int32_t micro_batches) {
@@ -259,10 +260,10 @@ static int64_t kept_output_bytes(const PublishedRow *row, int64_t micro_batch, i
     const PublishedRun *run = row->run;
     if (published_conventions(&conventions, run, NULL) != AM_OK || !conventions.keeps_outputs) return 0;
     int64_t context = run->context > 1 ? run->context : 1, tensor = run->tensor > 1 ? run->tensor : 1;
-    int64_t logits = micro_batch * run->sequence / context * run->vocabulary;
-    if (!conventions.gathers_logits) logits /= tensor;
     int64_t count = micro_batches < OUTPUT_BUFFERS ? micro_batches : OUTPUT_BUFFERS;
-    return count * logits * dtype_bytes(row->shape.type);
+    double logits = (double)(run->sequence / context) * (double)run->vocabulary * (double)micro_batch;
+    if (!conventions.gathers_logits) logits /= (double)tensor;
+    return (int64_t)fmin((double)(count * dtype_bytes(row->shape.type)) * logits, MOST_KEPT_BYTES);
 }
 
 static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, double memory_fraction) {
