@@ -31,28 +31,27 @@ const char *option_present_key(const char *key);
 
 /* ---- search ---- */
 
-#define SEARCH_SPACE_ROWS(ROW)                                                                            \
-    ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,      \
-        RULE_CHOICE(OPTION_SPACES))                                                                       \
-    ROW("for", "TARGET", "jax, hlo, shardy, torch, megatron, torchtitan (default automap)", false,        \
-        RULE_CHOICE(OPTION_TARGETS))                                                                      \
-    ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false, \
-        RULE_TEXT)                                                                                        \
-    ROW("stages", "N", "number of pipeline stages; 1: no pipelines", false, RULE_INTEGER(1, STAGES_MOST)) \
-    ROW("pipeline", "N", "the same as --stages", false, RULE_INTEGER(1, STAGES_MOST))                     \
-    ROW("devices-per-stage", "W", "devices of each stage", false, RULE_INTEGER(1, MESH_MAX_DEVICES))      \
-    ROW("data", "D", "data degree of each stage: devices that split its examples", false,                 \
-        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                \
-    ROW("tensor", "T", "tensor degree of each stage: devices that split its weights", false,              \
-        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                \
-    ROW("pin", "PATTERN=SHARDING", "sharding of parameters, values, scopes: '*/kernel=-,model'", true,    \
-        RULE_PIN)                                                                                         \
-    ROW("hints", "FILE", "JSON file of pins, stages, devices and degrees", false, RULE_TEXT)              \
-    ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
-    ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
-    ROW("quota", "TYPE=N", "at most N devices of a type", true, RULE_TEXT)                                \
-    ROW("pareto", NULL, "fewer devices tried, too; the front of time and money", false, RULE_SWITCH)      \
-    ROW("keep-order", NULL, "devices in the order of the cluster file", false, RULE_SWITCH)               \
+#define SEARCH_SPACE_ROWS(ROW)                                                                             \
+    ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,       \
+        RULE_CHOICE(OPTION_SPACES))                                                                        \
+    ROW("for", "TARGET", "jax, hlo, shardy, torch, megatron, torchtitan (default automap)", false,         \
+        RULE_CHOICE(OPTION_TARGETS))                                                                       \
+    ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false,  \
+        RULE_TEXT)                                                                                         \
+    ROW("stages", "N", "number of pipeline stages; 1: no pipelines", false, RULE_INTEGER(1, STAGES_MOST))  \
+    ROW("pipeline", "N", "the same as --stages", false, RULE_INTEGER(1, STAGES_MOST))                      \
+    ROW("devices-per-stage", "W", "devices of each stage", false, RULE_INTEGER(1, MESH_MAX_DEVICES))       \
+    ROW("data", "D", "data degree of each stage: devices that split its examples", false,                  \
+        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                 \
+    ROW("tensor", "T", "tensor degree of each stage: devices that split its weights", false,               \
+        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                 \
+    ROW("pin", "PATTERN=SHARDING", "sharding by path or scope: '*/mlp_in/kernel=-,model'", true, RULE_PIN) \
+    ROW("hints", "FILE", "JSON file of pins, stages, devices and degrees", false, RULE_TEXT)               \
+    ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)          \
+    ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)   \
+    ROW("quota", "TYPE=N", "at most N devices of a type", true, RULE_TEXT)                                 \
+    ROW("pareto", NULL, "fewer devices tried, too; the front of time and money", false, RULE_SWITCH)       \
+    ROW("keep-order", NULL, "devices in the order of the cluster file", false, RULE_SWITCH)                \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                             \
@@ -145,7 +144,7 @@ const char *option_present_key(const char *key);
 
 #define PROPAGATE_ROWS(ROW)                                                                                 \
     ROW("mesh", "data=2,model=4", "axes of the mesh and their sizes", false, RULE_TEXT)                     \
-    ROW("pin", "PATTERN=SHARDING", "sharding of parameters or scopes: '*/kernel=-,model'", true, RULE_TEXT) \
+    ROW("pin", "PATTERN=SHARDING", "sharding by path or scope: '*/mlp_in/kernel=-,model'", true, RULE_TEXT) \
     ROW("keep-shardings", NULL, "start from the shardings of the module; --mesh is optional", false,        \
         RULE_SWITCH)                                                                                        \
     ROW("strict", NULL, "Auto-MAP's mode: one axis, no reshards", false, RULE_SWITCH)                       \
