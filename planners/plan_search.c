@@ -33,6 +33,8 @@
 /* The largest number of a module's instructions for which a pipeline is simulated in some ten
  * milliseconds. */
 #define QUICKLY_PRICED 10000
+/* The same for a small round of one-stage plans. */
+#define BEGINS_WITH_ONE_STAGE 2000
 
 /* ---- the bound ---- */
 
@@ -151,6 +153,30 @@ static bool is_large(const SearchContext *search) {
     return ir_represented(search->whole->canonical) > QUICKLY_PRICED;
 }
 
+/* Adds the first `size` evaluations of the one-stage search of round 0, so that a budget that ends before has
+ * its best plans. */
+static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error) {
+    SearchContext *search = self->search;
+    SearchOptions single = self->options;
+    SearchResult found = {.model_gap = NAN};
+    AmError failure = {0};
+    int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
+    bool is_short = single.cap > 0 && single.cap < size;
+    single.evaluations = standard - plan_climb_reserve(&single, standard);
+    if (!is_short) single.cap = size;
+    single.space = SPACE_SINGLE_STAGE;
+    single.skip_bound = single.is_beginning = true;
+    if (search->result->plan) single.rival_seconds = search->result->plan->predicted_step_seconds;
+    AmStatus status =
+        single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
+    TRY(check_part(status, &failure, error));
+    found.is_cut &= is_short; /* the cap of the phase cuts nothing: round 0 has the rest */
+    search_spend(search, &found);
+    if (found.plan) found.plan->space = plan_space_name(self->options.space);
+    search_result_merge(&self->result, &found);
+    return AM_OK;
+}
+
 /* Adds one-stage plans with a requested number of micro-batches: pipeline_search() has them for one
  * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
@@ -196,7 +222,11 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
 
 /* ---- phases: rounds and restarts ---- */
 
-typedef enum PhaseKind { PHASE_ROUND, PHASE_RESTARTS } PhaseKind;
+typedef enum PhaseKind {
+    PHASE_ROUND,
+    PHASE_ONE_STAGE, /* a small round: the beginning of the one-stage search of round 0 */
+    PHASE_RESTARTS
+} PhaseKind;
 
 typedef struct Phase {
     PhaseKind kind;
@@ -211,19 +241,21 @@ typedef struct Phases {
     AmError refusal;     /* of the last round without a plan */
 } Phases;
 
-enum { SMALL_ROUNDS = 2, FIRST_PHASES = SMALL_ROUNDS + 1, MOST_PHASES = FIRST_PHASES + 48 };
+enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PHASES + 48 };
 
 /* Phase k of the sequence, which the budget cuts:
  *
- *     round -2 (8) | round -1 (24) | round 0 | restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
+ *     pipelines (8) | one stage (48) | pipelines (24) | round 0 |
+ *     restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
  *
  * in evaluations up to round 0, and after it in multiples of the evaluations up to its end. Modules
- * that are priced slowly have no small rounds. */
+ * that are priced slowly have no small phases, and only small ones have that of one stage. */
 static Phase phase_at(const Phases *self, int32_t k) {
-    static const int64_t small[SMALL_ROUNDS] = {8, 24};
-    if (k < SMALL_ROUNDS) return (Phase){PHASE_ROUND, k - SMALL_ROUNDS, small[k]};
-    int32_t round = (k - SMALL_ROUNDS + 1) / 2;
-    bool is_round = (k - SMALL_ROUNDS) % 2 == 0;
+    static const Phase small[SMALL_PHASES] = {
+        {PHASE_ROUND, -3, 8}, {PHASE_ONE_STAGE, -2, 48}, {PHASE_ROUND, -1, 24}};
+    if (k < SMALL_PHASES) return small[k];
+    int32_t round = (k - SMALL_PHASES + 1) / 2;
+    bool is_round = (k - SMALL_PHASES) % 2 == 0;
     if (round == 0)
         return (Phase){PHASE_ROUND, 0,
                        self->search->options->is_trial ? self->search->options->evaluations : 0};
@@ -232,16 +264,19 @@ static Phase phase_at(const Phases *self, int32_t k) {
     return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
 }
 
-/* Runs all parts of a round, with a climb at the end of all but the small ones. */
+/* Runs all parts of a round, with a climb at the end of all but the small ones, which have pipelines or plans
+ * of one stage. */
 static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .options = *search->options};
     SearchResult *result = &round.result;
+    bool has_pipelines = phase->kind == PHASE_ROUND;
     round.options.is_small = phase->number < 0;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     search_allow(&round.options, search, phase->size);
-    TRY(add_pipelines(&round, error));
-    TRY(add_micro_batched_stage(&round, error));
+    if (has_pipelines) TRY(add_pipelines(&round, error));
+    else TRY(add_first_stage_plans(&round, phase->size, error));
+    if (has_pipelines) TRY(add_micro_batched_stage(&round, error));
     TRY(add_stage_baselines(&round, error));
     TRY(add_pipeline_baselines(&round, error));
     if (!result->plan) self->refusal = round.refusal;
@@ -257,7 +292,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
 
 static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
-    if (phase->kind == PHASE_ROUND) return run_round(self, phase, error);
+    if (phase->kind != PHASE_RESTARTS) return run_round(self, phase, error);
     uint64_t seed = search->options->seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
     return search_add_restarts(search->result, search, phase->size, seed, error);
 }
@@ -284,14 +319,25 @@ static AmStatus share_baselines(SearchContext *search, AmError *error) {
     return AM_OK;
 }
 
+/* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
+ * again, take up to a second for larger modules. */
+static bool begins_with_one_stage(const SearchContext *search) {
+    const SearchOptions *options = search->options;
+    return ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
+           search->settings->micro_batches <= 1 && degrees_allow_stages(&options->degrees, 1) &&
+           options->seconds == 0 && !options->no_seeds && search_method_explores(options->searcher) &&
+           !search_is_over(search);
+}
+
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
     bool is_quick = !is_large(search) && !search->options->is_trial;
     int64_t before = 0; /* evaluations up to the end of the last round */
-    for (int32_t k = is_quick ? 0 : SMALL_ROUNDS; k < MOST_PHASES; k++) {
+    for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
+        if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
         TRY(run_phase(self, &phase, error));
         if (search_is_over(search) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;

@@ -108,8 +108,9 @@ typedef struct SearchOptions {
         rival_seconds;   /* of a plan that there is already: meshes that are slower by estimates get little */
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
-    bool is_small;   /* a first round of pipelines alone: one stage is searched by the round that follows */
-    bool is_anytime; /* with a cap: further rounds, each of twice the size, until it is reached */
+    bool is_small;     /* a first round of pipelines alone: one stage is searched by the round that follows */
+    bool is_beginning; /* of a one-stage search that a later round repeats: it quotes the baselines */
+    bool is_anytime;   /* with a cap: further rounds, each of twice the size, until it is reached */
     bool ends_at_default;  /* with a cap: nothing after the default budget */
     bool is_default_limit; /* `evaluations` is a default */
     double seconds;        /* cap on time, 0: none */

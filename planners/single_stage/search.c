@@ -531,6 +531,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_quoted[e] = options->is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));

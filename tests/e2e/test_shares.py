@@ -104,6 +104,12 @@ def check_small_budget_of_auto(work):
         assert mesh is None or unequal(mesh), f"{limit}: {mesh}"
         before = found["step_seconds"]
     assert before <= baseline, f"{before}, zero1 {baseline}"
+    slow = write_cluster(work / "slow_auto.json", [("V100", 2), ("T4", 2)], slower=1000)
+    for name, on, limit in (("vgg_tiny", slow, 60), ("gpt2_tiny", slow, 100), ("moe_tiny", "A", 60)):
+        found, _ = search(name, on, plan, "--evaluations", limit)
+        one_stage = search(name, on, work / "one.json", "--space", "single_stage", "--evaluations", limit)[0]
+        assert found["step_seconds"] <= 1.01 * one_stage["step_seconds"], (
+            f"{name}, {limit}: {found['step_seconds']}, one stage {one_stage['step_seconds']}")
     found, _ = search("gpt2_tiny", cluster, plan, "--evaluations", 1, "--init-plan", given)
     assert found["evaluations"] <= 1 and found["step_seconds"] <= baseline, f"the given plan is not priced: {found['step_seconds']}"
     assert not unequal(search("gpt2_tiny", cluster, plan, "--even", "--evaluations", 4)[1] or [])
