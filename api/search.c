@@ -346,6 +346,7 @@ static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error)
 /* Finds the module that is searched: as read, or with one parameter for each layer. A large module
  * is split only if a sample of it is searched. */
 static AmStatus choose_layers(SearchJob *job, const char *initial, bool has_evaluations, AmError *error) {
+    enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
     AmPlan *plan = job->plan;
     SearchSettings *settings = &job->settings;
     SearchOptions search = settings->options;
@@ -360,7 +361,7 @@ static AmStatus choose_layers(SearchJob *job, const char *initial, bool has_eval
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
     if (!sample_is_wanted(plan->whole) || settings->layers != LAYERS_AUTO) return AM_OK;
-    bool is_sampled = sample_is_allowed(&search);
+    bool is_sampled = sample_is_allowed(&search) && job->cluster->device_count <= MOST_DEVICES;
     if (is_sampled) TRY(sample_is_possible(&is_sampled, plan->whole, error));
     if (!is_sampled) plan->whole = plan->module;
     return AM_OK;
