@@ -70,6 +70,8 @@ typedef struct Trial {
     const Program *program;
     Bench *bench;
     struct Worker *workers;
+    pthread_mutex_t gate; /* held until all threads are there, or one cannot be started */
+    bool is_off;
     pthread_barrier_t together;
     atomic_bool goes_on; /* there is a next series; by the first thread */
 } Trial;
@@ -174,10 +176,13 @@ static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_la
            !(is_done || spent > pace->operator_seconds || series >= MOST_SERIES);
 }
 
-/* Every thread comes to every barrier, also one that failed. */
+/* Every thread comes to every barrier, also one that failed; none where one is missing. */
 static void *work(void *argument) {
     Worker *worker = argument;
     Trial *trial = worker->trial;
+    pthread_mutex_lock(&trial->gate);
+    pthread_mutex_unlock(&trial->gate);
+    if (trial->is_off) return NULL;
     worker->status = open_program(&worker->ready, &worker->memory, &worker->arena, worker->station->device,
                                   trial->program, &worker->error);
     worker->seconds = INFINITY;
@@ -210,13 +215,16 @@ static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
     trial->workers = workers;
     for (int32_t k = 0; k < ranks; k++)
         workers[k] = (Worker){.trial = trial, .number = k, .station = &trial->bench->stations[k]};
+    pthread_mutex_lock(&trial->gate);
     for (; started < ranks; started++)
         if (pthread_create(&workers[started].thread, NULL, work, &workers[started]) != 0) break;
-    if (started < ranks) return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    trial->is_off = started < ranks;
+    pthread_mutex_unlock(&trial->gate);
     work(&workers[0]);
+    for (int32_t k = 1; k < started; k++) pthread_join(workers[k].thread, NULL);
+    if (trial->is_off) return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
     *seconds = 0;
     for (int32_t k = 0; k < ranks; k++) {
-        if (k > 0) pthread_join(workers[k].thread, NULL);
         *seconds += workers[k].seconds / ranks;
         if (status == AM_OK && workers[k].status != AM_OK) {
             status = workers[k].status;
@@ -252,6 +260,7 @@ static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, Am
     Module module = {0};
     Trial trial = {.bench = bench};
     AmStatus status = module_open(&module, text->data, text->length, error);
+    pthread_mutex_init(&trial.gate, NULL);
     pthread_barrier_init(&trial.together, NULL, (unsigned)bench->ranks);
     trial.program = module.program;
     if (status == AM_OK) status = run_trial(&trial, seconds, error);
@@ -259,6 +268,7 @@ static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, Am
         status = bench->listener->operator(bench->listener->user, bench->listener->type, module.program, 0,
                                            *seconds, error);
     pthread_barrier_destroy(&trial.together);
+    pthread_mutex_destroy(&trial.gate);
     module_close(&module);
     return status;
 }
