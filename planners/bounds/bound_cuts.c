@@ -1,5 +1,12 @@
-/* A bound of pipelines over all cuts and all widths of stages in any order: the shortest path over states
- * and places. */
+/* The least cost of a pipeline over all cuts and all widths of stages, as a shortest path over states and
+ * places.
+ *
+ *     least[to][q] = min over steps from -> to and places p <= q of least[from][p] + cost(step, p .. q)
+ *
+ * A state is the number of stages and devices so far, a step one more stage of some width, and a place an
+ * operator of the forward spine. cost() is the weighted seconds of the work between the places, less what the
+ * border at q may divide. The weights come from potentials, which subgradient ascent improves (bound_cuts.h).
+ */
 #include "planners/bounds/bound_cuts.h"
 
 #include <math.h>
@@ -13,25 +20,25 @@ enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PAT
 #define ASCENT 0.005
 
 /* Classes that are together at a place or across a border. */
-typedef struct Bundle {
+typedef struct ClassSet {
     uint64_t signature;
     int32_t first_member, member_count; /* in CutTables.members */
-} Bundle;
+} ClassSet;
 
 struct CutTables {
     const CutWork *work;
-    Bundle *bundles;
-    ClassSeconds *seconds; /* [bundle * width_count + width] */
-    int32_t bundle_count, bundle_capacity;
+    ClassSet *sets;
+    ClassSeconds *seconds; /* [set * width_count + width] */
+    int32_t set_count, set_capacity;
     int32_t *members, member_count, member_capacity; /* classes */
-    int32_t *at;                                     /* [place]: the bundle of the items there */
+    int32_t *at;                                     /* [place]: the set of the items there */
     /* [place * longest + k]: of the items that the border after the place may divide, at the k
      * places up to it. */
     int32_t *across;
-    int32_t longest;   /* places that borders of one item lie between */
-    int32_t *free;     /* [class]: how many are on any stage */
-    int32_t *loose;    /* and how many of them borders may divide */
-    ClassSeconds *all; /* [width]: of all that is placed, or free */
+    int32_t longest;    /* places that borders of one item lie between */
+    int32_t *unplaced;  /* [class]: how many may be on any stage */
+    int32_t *divisible; /* [class]: how many of these a border may divide */
+    ClassSeconds *all;  /* [width]: of all that is placed, or unplaced */
 };
 
 /* ---- tables ---- */
@@ -43,25 +50,25 @@ typedef struct Filler {
     int32_t *slots, slot_count;
 } Filler;
 
-/* The bundle of the members from `first_member` on: a new one, or that of the same classes, whose members
+/* The set of the members from `first_member` on: a new one, or that of the same classes, whose members
  * they then are. */
-static int32_t find_bundle(Filler *self, int32_t first_member) {
+static int32_t find_class_set(Filler *self, int32_t first_member) {
     CutTables *tables = self->tables;
-    Bundle bundle = {.first_member = first_member, .member_count = tables->member_count - first_member};
+    ClassSet set = {.first_member = first_member, .member_count = tables->member_count - first_member};
     for (int32_t k = first_member; k < tables->member_count; k++)
-        bundle.signature += bound_scramble((uint64_t)tables->members[k] + 1);
-    int32_t slot = (int32_t)(bundle.signature % (uint64_t)self->slot_count);
+        set.signature += bound_scramble((uint64_t)tables->members[k] + 1);
+    int32_t slot = (int32_t)(set.signature % (uint64_t)self->slot_count);
     for (; self->slots[slot] >= 0; slot = (slot + 1) % self->slot_count) {
-        const Bundle *other = &tables->bundles[self->slots[slot]];
-        if (other->signature != bundle.signature || other->member_count != bundle.member_count) continue;
+        const ClassSet *other = &tables->sets[self->slots[slot]];
+        if (other->signature != set.signature || other->member_count != set.member_count) continue;
         tables->member_count = first_member;
         return self->slots[slot];
     }
-    ARENA_RESERVE(self->arena, tables->bundles, tables->bundle_count, tables->bundle_capacity);
+    ARENA_RESERVE(self->arena, tables->sets, tables->set_count, tables->set_capacity);
     if (self->arena->failed) return 0;
-    self->slots[slot] = tables->bundle_count;
-    tables->bundles[tables->bundle_count] = bundle;
-    return tables->bundle_count++;
+    self->slots[slot] = tables->set_count;
+    tables->sets[tables->set_count] = set;
+    return tables->set_count++;
 }
 
 /* Adds the items that begin at a place: all, or those that cross the border after `border`. */
@@ -85,8 +92,8 @@ static void chain_places(Filler *self) {
         const Placed *placed = &work->placed[k];
         int32_t length = placed->borders.end - placed->borders.first;
         if (!placed->is_placed || length > LONGEST) {
-            tables->free[placed->class]++;
-            tables->loose[placed->class] += length > 0;
+            tables->unplaced[placed->class]++;
+            tables->divisible[placed->class] += length > 0;
             continue;
         }
         if (length > tables->longest) tables->longest = length;
@@ -95,16 +102,16 @@ static void chain_places(Filler *self) {
     }
 }
 
-static void find_bundles(Filler *self) {
+static void find_class_sets(Filler *self) {
     CutTables *tables = self->tables;
     for (int32_t p = 0; p < tables->work->places && !self->arena->failed; p++) {
         int32_t first = tables->member_count;
         add_members(self, p, -1);
-        tables->at[p] = find_bundle(self, first);
+        tables->at[p] = find_class_set(self, first);
         for (int32_t k = 0; k < tables->longest; k++) {
             first = tables->member_count;
             for (int32_t q = p - k > 0 ? p - k : 0; q <= p; q++) add_members(self, q, p);
-            tables->across[p * tables->longest + k] = find_bundle(self, first);
+            tables->across[p * tables->longest + k] = find_class_set(self, first);
         }
     }
 }
@@ -121,8 +128,8 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     *tables = (CutTables){.work = work,
                           .at = ARENA_ARRAY(arena, int32_t, work->places + 1),
                           .across = ARENA_ARRAY(arena, int32_t, work->places * LONGEST + 1),
-                          .free = ARENA_ARRAY(arena, int32_t, work->class_count + 1),
-                          .loose = ARENA_ARRAY(arena, int32_t, work->class_count + 1)};
+                          .unplaced = ARENA_ARRAY(arena, int32_t, work->class_count + 1),
+                          .divisible = ARENA_ARRAY(arena, int32_t, work->class_count + 1)};
     Filler filler = {.tables = tables,
                      .arena = arena,
                      .first = ARENA_ARRAY(arena, int32_t, work->places + 1),
@@ -132,21 +139,20 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     if (arena->failed) return am_fail_memory(error, work->places);
     for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
     chain_places(&filler);
-    find_bundles(&filler);
+    find_class_sets(&filler);
     int32_t widths = work->width_count;
-    tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->bundle_count * widths + 1);
-    if (arena->failed) return am_fail_memory(error, tables->bundle_count);
+    tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->set_count * widths + 1);
+    if (arena->failed) return am_fail_memory(error, tables->set_count);
     tables->all = ARENA_ARRAY(arena, ClassSeconds, widths + 1);
     if (arena->failed) return am_fail_memory(error, widths);
     for (int32_t k = 0; k < work->placed_count; k++)
         for (int32_t w = 0; w < widths; w++)
             add_seconds(&tables->all[w], &work->seconds[work->placed[k].class * widths + w]);
-    for (int32_t b = 0; b < tables->bundle_count; b++)
-        for (int32_t k = 0; k < tables->bundles[b].member_count; k++)
+    for (int32_t b = 0; b < tables->set_count; b++)
+        for (int32_t k = 0; k < tables->sets[b].member_count; k++)
             for (int32_t w = 0; w < widths; w++)
-                add_seconds(
-                    &tables->seconds[b * widths + w],
-                    &work->seconds[tables->members[tables->bundles[b].first_member + k] * widths + w]);
+                add_seconds(&tables->seconds[b * widths + w],
+                            &work->seconds[tables->members[tables->sets[b].first_member + k] * widths + w]);
     return AM_OK;
 }
 
@@ -176,7 +182,7 @@ typedef struct Search {
     double *across; /* [class]: its least cost across a border */
     double *least;  /* [state * (places + 1) + places]: least cost of the stages so far */
     /* Scratch. */
-    double *bundle_across, *of_bundles; /* [bundle] */
+    double *set_across, *of_sets;       /* [set] */
     double *sums, *before, *before_any; /* [places + 1] */
     double *balance;                    /* [state] */
     LeastWeights *least_weights;        /* [width] */
@@ -382,14 +388,14 @@ static double find_least(Search *self) {
     for (int32_t c = 0; c < tables->work->class_count; c++) {
         double anywhere, *across = &self->across[c];
         find_least_of_class(self, self->least_weights, c, &anywhere, across);
-        sum +=
-            (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * smaller(anywhere, *across);
+        sum += (tables->unplaced[c] - tables->divisible[c]) * anywhere +
+               tables->divisible[c] * smaller(anywhere, *across);
     }
-    for (int32_t b = 0; b < tables->bundle_count; b++) {
-        const Bundle *bundle = &tables->bundles[b];
-        self->bundle_across[b] = 0;
-        for (int32_t k = 0; k < bundle->member_count; k++)
-            self->bundle_across[b] += self->across[tables->members[bundle->first_member + k]];
+    for (int32_t b = 0; b < tables->set_count; b++) {
+        const ClassSet *set = &tables->sets[b];
+        self->set_across[b] = 0;
+        for (int32_t k = 0; k < set->member_count; k++)
+            self->set_across[b] += self->across[tables->members[set->first_member + k]];
     }
     return sum;
 }
@@ -400,12 +406,12 @@ static double find_least(Search *self) {
  * it. */
 static void find_sums(Search *self, const Step *step) {
     const CutTables *tables = self->tables;
-    for (int32_t b = 0; b < tables->bundle_count; b++)
-        self->of_bundles[b] =
+    for (int32_t b = 0; b < tables->set_count; b++)
+        self->of_sets[b] =
             weighed(step->weights, &tables->seconds[b * tables->work->width_count + step->width]);
     for (int32_t p = 0; p < tables->work->places; p++)
-        self->sums[p + 1] = self->sums[p] + self->of_bundles[tables->at[p]];
-    for (int32_t b = 0; b < tables->bundle_count; b++) self->of_bundles[b] -= self->bundle_across[b];
+        self->sums[p + 1] = self->sums[p] + self->of_sets[tables->at[p]];
+    for (int32_t b = 0; b < tables->set_count; b++) self->of_sets[b] -= self->set_across[b];
 }
 
 /* Extends the least costs before a stage by those of the stage. */
@@ -423,9 +429,9 @@ static void take_step(Search *self, const Step *step) {
         double least = from[q];
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         for (int32_t k = 0; k < longest - 1 && k < q; k++)
-            least = smaller(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
+            least = smaller(least, before[q - 1 - k] + sums[q] - self->of_sets[across[k]]);
         if (q >= longest)
-            least = smaller(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
+            least = smaller(least, most[q - longest] + sums[q] - self->of_sets[across[longest - 1]]);
         to[q] = smaller(to[q], least);
     }
 }
@@ -460,8 +466,7 @@ static double find_first(Search *self, const Step *step, int32_t end, int32_t *f
     find_sums(self, step);
     for (int32_t p = 0; p < end; p++) {
         int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
-        double cost =
-            from[p] + sums[end] - sums[p] - self->of_bundles[tables->across[(end - 1) * longest + k]];
+        double cost = from[p] + sums[end] - sums[p] - self->of_sets[tables->across[(end - 1) * longest + k]];
         if (cost >= least) continue;
         least = cost;
         *first = p;
@@ -479,10 +484,10 @@ static void fill_stage(const Search *self, PathStage *stage) {
     for (int32_t p = stage->first; p < stage->end; p++)
         add_seconds(&stage->seconds, &tables->seconds[tables->at[p] * widths + w]);
     int32_t k = length < tables->longest ? length - 1 : tables->longest - 1;
-    int32_t bundle = tables->across[(stage->end - 1) * tables->longest + k];
-    const ClassSeconds *seconds = &tables->seconds[bundle * widths + w];
+    int32_t set = tables->across[(stage->end - 1) * tables->longest + k];
+    const ClassSeconds *seconds = &tables->seconds[set * widths + w];
     double cost = weighed(stage->step->weights, seconds);
-    double lost = cost > 0 ? 1 - self->bundle_across[bundle] / cost : 0;
+    double lost = cost > 0 ? 1 - self->set_across[set] / cost : 0;
     for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
 }
 
@@ -591,8 +596,8 @@ static bool open_search(Search *self) {
     }
     self->least_weights = ARENA_ARRAY(arena, LeastWeights, tables->work->width_count + 1);
     self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
-    self->bundle_across = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
-    self->of_bundles = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
+    self->set_across = ARENA_ARRAY(arena, double, tables->set_count + 1);
+    self->of_sets = ARENA_ARRAY(arena, double, tables->set_count + 1);
     self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
     self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
     self->sums = ARENA_ARRAY(arena, double, row);

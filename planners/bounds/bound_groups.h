@@ -35,7 +35,7 @@ typedef struct BorderInterval {
 /* A group, or an item of none. */
 typedef struct Placed {
     int32_t class;
-    BorderInterval borders; /* first < 0: none are known to it, nor its place */
+    BorderInterval borders; /* first < 0: unknown, and so is its place */
     bool is_placed;         /* on the stage of borders.first, unless one of them is between stages */
 } Placed;
 

@@ -28,8 +28,7 @@ typedef enum BoundOrder {
     BOUND_ANYWHERE,
     BOUND_SPINE,   /* it is a product of it */
     BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
-    BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives the gradient of a group's weight
-                    */
+    BOUND_BEHIND,  /* after a product of the spine; none waits for it: the gradient of a group's weight */
     BOUND_AFTER,   /* once in a step, not before the stage's iterations have ended or in these: the weights'
                     * updates
                     */
