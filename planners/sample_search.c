@@ -12,23 +12,21 @@
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"
 
-/* Modules of fewer instructions are searched as they are; those whose layers were split have a loop, too. */
+/* Modules of fewer instructions are searched as they are. Split layers also have a form with loops. */
 #define LEAST_INSTRUCTIONS 30000
 #define LEAST_OF_SPLIT     20000
 enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
-/* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
-#define NEAR 1.1
-/* The same of plans that get overrides. */
-#define NEAR_REFINED 1.02
-/* The same of baselines: more than the error of the sample. */
-#define NEAR_BASELINE 1.2
+/* Largest ratios to the best step time of plans that are simulated on the module, that get overrides there,
+ * and of baselines, where the ratio exceeds the error of the sample. */
+#define MOVED_WITHIN    1.1
+#define REFINED_WITHIN  1.02
+#define BASELINE_WITHIN 1.2
 /* Plans that a climb on the module prices, times instructions. */
 #define MOST_WORK 300000
-/* A form of the module is not searched if its best baseline is slower by this factor than the plan of
- * another. */
-#define FAR_FORM 1.25
-/* The same where pipelines of the other form are about as fast as its plans of one stage. */
-#define FAR_FROM_PIPELINES 2
+/* A form of the module is not searched if its best baseline is slower by this factor than the plan of another
+ * form; by the second one where pipelines of that are about as fast as its one-stage plans. */
+#define SKIP_FORM_ABOVE                  1.25
+#define SKIP_FORM_BESIDE_PIPELINES_ABOVE 2
 
 bool sample_is_wanted(const PlanContext *whole) {
     return whole->rules->count > (whole->layer_map ? LEAST_OF_SPLIT : LEAST_INSTRUCTIONS);
@@ -97,7 +95,7 @@ static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const P
     return AM_OK;
 }
 
-/* What is known of the plans that were moved. */
+/* State of the plans moved so far. */
 typedef struct MovedPlans {
     int32_t count;
     double seconds; /* of the fastest one that does not fit */
@@ -148,7 +146,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
 /* Returns whether the plans of this form of the module are slower than one of another form. */
 static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
     double other = self->options->form_seconds;
-    return other > 0 && found->plan->predicted_step_seconds > NEAR * other;
+    return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
 /* Returns whether two candidates have the same step and shape: they are hardly different plans. */
@@ -166,7 +164,7 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
     for (int32_t k = 0; k < count && moved->count < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
-        bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
+        bool is_enough = list[k].seconds > MOVED_WITHIN * list[0].seconds || stop_wanted(&self->budget.stop);
         if (has_plan && is_enough) break;
         if (k > 0 && are_alike(&list[k - 1], &list[k])) continue;
         AmStatus status = move_plan(self, moved, sample, &list[k], &refusal);
@@ -183,20 +181,20 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
 static AmStatus search_sample(SearchContext *self, SearchResult *found, const PlanSample *sample,
                               SearchOptions *options, AmError *error) {
     const PlanCandidate *best = &self->result->pool.best;
-    SearchResult again;
+    SearchResult again = {0};
     MovedPlans moved;
     AmError refusal = {0};
     TRY(plan_search(found, self->arena, sample->context, self->cluster, options, self->settings, error));
     search_spend(self, found);
     TRY(move_plans(self, &moved, sample, found, error));
-    bool has_fast = best->plan && best->fit.fits && best->seconds <= NEAR * moved.seconds;
+    bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
     options->memory_fraction *= moved.share;
     AmStatus status =
         plan_search(&again, self->arena, sample->context, self->cluster, options, self->settings, &refusal);
     search_spend(self, &again);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
-    if (status != AM_OK) *error = refusal;
+    if (status != AM_OK && error) *error = refusal;
     TRY(status);
     return move_plans(self, &moved, sample, &again, error);
 }
@@ -226,7 +224,8 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
     search_result_choose(result);
     if (result->plan) best = fmax(best, result->plan->predicted_step_seconds);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (found->baselines[e].seconds <= NEAR_BASELINE * best) only[e] = found->baselines[e].micro_batches;
+        if (found->baselines[e].seconds <= BASELINE_WITHIN * best)
+            only[e] = found->baselines[e].micro_batches;
     TRY(add_stage_baselines(self, only, error));
     if (result->plan && search_spans_stages(self->options))
         TRY(search_add_pipeline_baselines(result, self, true, only, self->options, error));
@@ -252,7 +251,7 @@ static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
     return AM_OK;
 }
 
-/* Climbs from the best plan, if it has several stages: on the sample they have whole shares of its layers. */
+/* Climbs from the best plan, if it has several stages: on the sample these have whole layers. */
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     EvaluationBudget *budget = &self->budget;
@@ -274,7 +273,8 @@ static AmStatus improve(SearchContext *self, AmError *error) {
     for (int32_t k = 0; best && k < PARTS; k++) {
         const Plan *plan = self->result->pool.of[parts[k]].plan;
         bool is_one = plan && plan->stage_count == 1 && plan->micro_batches == 1;
-        bool is_near = is_one && plan->predicted_step_seconds <= NEAR_REFINED * best->predicted_step_seconds;
+        bool is_near =
+            is_one && plan->predicted_step_seconds <= REFINED_WITHIN * best->predicted_step_seconds;
         if (is_near && (!start || plan->predicted_step_seconds < start->predicted_step_seconds)) start = plan;
     }
     return start && !stop_wanted(&self->budget.stop) ? refine(self, start, error) : AM_OK;
@@ -291,7 +291,7 @@ static AmStatus compare_forms(bool *is_far, const SearchContext *self, const Pla
     if (options->form_seconds <= 0) return AM_OK;
     TRY(search_add_stage_baselines(&found, &on_sample, false, NULL, options, error));
     const PlanCandidate *best = &found.pool.best;
-    double far = options->form_has_pipelines ? FAR_FROM_PIPELINES : FAR_FORM;
+    double far = options->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
     *is_far = !best->plan || !best->fit.fits || best->seconds > far * options->form_seconds;
     return AM_OK;
 }
@@ -299,7 +299,7 @@ static AmStatus compare_forms(bool *is_far, const SearchContext *self, const Pla
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     PlanSample sample;
     SearchOptions options = *self->options;
-    SearchResult found, *result = self->result;
+    SearchResult found = {0}, *result = self->result;
     AmError refusal = {0};
     *is_done = false;
     if (!may_sample(self)) return AM_OK;
