@@ -390,7 +390,7 @@ static bool has_others_between(const Planner *self, int32_t layer, int32_t s, in
     return end - s - (steps[end] - steps[s]) > program->step_count / self->layer_count;
 }
 
-/* The layers that the value stands for which a loop carries as one of its results. */
+/* Returns how many layers a value represents that a loop carries as one of its results. */
 static int32_t layers_carried(const Program *program, const ProgramInstruction *loop, int32_t value) {
     const Program *body = loop->regions[0];
     int32_t operand = changed_operand(loop, value);
@@ -402,8 +402,8 @@ static int32_t layers_carried(const Program *program, const ProgramInstruction *
     return of_output > of_operand ? of_output : of_operand;
 }
 
-/* The layers of a value that a loop reads, which runs at step s: all of them at once, or those of the result
- * that takes its place. 0: no loop runs there. */
+/* Returns how many layers a value represents that the loop at step s reads: all at once, or those of the
+ * result that takes its place. 0: no loop is there. */
 static int32_t layers_read(const Planner *self, int32_t s, int32_t value) {
     const Program *program = self->program;
     int32_t layers = 0, end = s + program_steps_together(program, s);
@@ -428,14 +428,21 @@ static bool is_update(const Planner *self, int32_t value) {
     return false;
 }
 
-/* How many layers' values there are at once of one that stands for several (ir_layers_of()). Values that one
- * pass leaves to a later one, and those that loops carry, are there of all layers; others of one. Weights,
- * gathered values and what the backward pass makes are there of all layers if other layers run between them
- * and their last use; for recomputed values, in the forward pass. Gradients are reduced in buckets, of as
- * many values as on the module: they are there of all layers if many steps lie in between, outside of loops,
- * which carry their sums. New values of parameters lie in the place of the old ones in nearly all cases. */
+/* Returns how many layers' copies exist at once of a value that represents several layers (ir_layers_of()):
+ *
+ *   - result of a loop, or read by one: those of the loop
+ *   - new value of a parameter: one, it nearly always replaces the old one
+ *   - output of the program: all
+ *   - gathered weight: all if it is last read more than a quarter of the steps later
+ *   - other value of one weight: all if other layers run before it is last read
+ *   - gradient of a weight: as a gathered weight, since gradients are reduced in buckets; near loops, which
+ *     carry their sums, one
+ *   - recomputed value: all if other layers, and steps of the forward pass, run before it is last read
+ *   - other value of the backward pass: all if other layers run before it is last read
+ *   - forward value: all if a later pass reads it
+ */
 static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
-    enum { MANY = 4 /* parts of all steps */ };
+    enum { QUARTER = 4 };
     const Program *program = self->program;
     const IrModule *module = program->module;
     if (!module->loops || !module->loops->phases) return 1;
@@ -449,17 +456,19 @@ static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int3
     if (layers <= 1 || last < 0 || is_update(self, value)) return 1;
     if (last >= program->step_count) return layers;
     IrPhase made = module->loops->phases[origin], used = phase_of(program, last);
-    bool is_long = has_others_between(self, module->loops->layer[origin], s, last);
-    bool is_quarter = last - s > program->step_count / MANY;
-    bool has_updates = program->roles->phases && !self->has_loop; /* neither a loop's body nor around one */
-    bool is_gathered = instruction && program_gathers(instruction);
-    bool is_weight = is_gathered || (module->loops->is_beside[origin] && made != IR_PHASE_BACKWARD);
-    if (is_weight) return is_gathered ? (is_quarter ? layers : 1) : (is_long ? layers : 1);
-    if (module->loops->is_beside[origin] && made == IR_PHASE_BACKWARD)
-        return has_updates && is_quarter ? layers : 1;
-    if (made == IR_PHASE_RECOMPUTED) is_long &= self->forward_steps[last] > self->forward_steps[s];
-    if (made != IR_PHASE_FORWARD) return is_long ? layers : 1;
-    return used == IR_PHASE_FORWARD || used == IR_PHASE_OTHER ? 1 : layers;
+    bool meets_others = has_others_between(self, module->loops->layer[origin], s, last);
+    bool is_long = last - s > program->step_count / QUARTER;
+    bool is_near_loop = !program->roles->phases || self->has_loop; /* the body of a loop, or around one */
+    bool is_beside = module->loops->is_beside[origin];             /* of one weight, or a gradient */
+    bool exists_for_all;
+    if (instruction && program_gathers(instruction)) exists_for_all = is_long;
+    else if (is_beside && made != IR_PHASE_BACKWARD) exists_for_all = meets_others;
+    else if (is_beside) exists_for_all = is_long && !is_near_loop;
+    else if (made == IR_PHASE_RECOMPUTED)
+        exists_for_all = meets_others && self->forward_steps[last] > self->forward_steps[s];
+    else if (made != IR_PHASE_FORWARD) exists_for_all = meets_others;
+    else exists_for_all = used != IR_PHASE_FORWARD && used != IR_PHASE_OTHER;
+    return exists_for_all ? layers : 1;
 }
 
 /* A result of `step`, which is step s or runs together with it. */
