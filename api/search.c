@@ -116,7 +116,7 @@ static AmStatus search_form(SearchJob *job, const ModuleForm *form, int32_t sear
     status = search_whole(job, other, searches, &refusal);
     if (status == AM_ERROR_INFEASIBLE) plan->result = result;
     else plan->whole = other;
-    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *error = refusal;
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = refusal;
     return status;
 }
 
@@ -162,7 +162,7 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
 }
 
 /* Searches the forms of the module one after another. A form may use half of the remaining limits, the
- * last one all of them; with a later search each a part more. */
+ * last one all of them. One more share is reserved for each later search. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
     const SearchResult *result = &job->plan->result;
     AmStatus status = AM_ERROR_INFEASIBLE;

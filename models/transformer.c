@@ -78,8 +78,9 @@ static EmitValue layer_recompute(Model *self, Layer *layer, EmitValue *dy) {
     return layer_forward(self, layer, layer->input, layer->memory);
 }
 
-/* A framework runs all of the forward pass again. The lesser of 0 and the result's size, added to a gradient
- * of the layer, keeps the last product. It is not linear, so that parts of the result are summed first. */
+/* A framework runs all of the forward pass again. min(0, size of the result), which is 0, is added to a
+ * gradient of the layer, and keeps the last product. It is not linear, so that parts of the result are summed
+ * first. */
 static EmitValue keep_result(Model *self, EmitValue gradient, EmitValue y) {
     if (!y.number || !self->shape->recomputes_all) return gradient;
     transformer_begin_kernel(self, "kernel");

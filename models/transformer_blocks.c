@@ -464,16 +464,17 @@ static EmitValue row_sums(Model *self, const Attention *attention, EmitValue dy)
                        last);
 }
 
-/* The gradient of q or k. Values are columns of one array with the unturned queries and keys, which an eager
- * framework keeps as a whole for its fused attention. The lesser of 0 and their size is added to keep them.
+/* The gradient of q or k. Values are columns of one array with the queries and keys before rotation, which an
+ * eager framework keeps as a whole for its fused attention. min(0, their size), which is 0, is added to keep
+ * them.
  */
-static EmitValue keep_unturned(Model *self, EmitValue gradient, EmitValue unturned) {
+static EmitValue keep_before_rotation(Model *self, EmitValue gradient, EmitValue source) {
     Emitter *emitter = &self->emitter;
     const TransformerShape *shape = self->shape;
-    if (!is_flash(self) || !shape->is_eager || !shape->joins_products || !unturned.number) return gradient;
-    if (gradient.rank > unturned.rank)
-        unturned = split_heads(self, merge_heads(self, unturned), shape->heads, shape->kv_heads);
-    EmitValue nothing = emit_scaled(emitter, "minimum", emit_unary(emitter, "abs", unturned), 0);
+    if (!is_flash(self) || !shape->is_eager || !shape->joins_products || !source.number) return gradient;
+    if (gradient.rank > source.rank)
+        source = split_heads(self, merge_heads(self, source), shape->heads, shape->kv_heads);
+    EmitValue nothing = emit_scaled(emitter, "minimum", emit_unary(emitter, "abs", source), 0);
     return emit_binary(emitter, "add", gradient, nothing);
 }
 
@@ -514,8 +515,8 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
     if (!is_flash(self)) emit_end_kernel(emitter);
     *dq = emit_transpose(emitter, emit_dot(emitter, dscores, attention->k, &mixed_dot[grouped]), swapped);
     *dk = emit_transpose(emitter, emit_dot(emitter, dscores, attention->q, &keys_dot[grouped]), swapped);
-    *dq = keep_unturned(self, *dq, attention->unturned_q);
-    *dk = keep_unturned(self, *dk, attention->unturned_k);
+    *dq = keep_before_rotation(self, *dq, attention->q_before_rotation);
+    *dk = keep_before_rotation(self, *dk, attention->k_before_rotation);
     emit_end_kernel(emitter);
 }
 
@@ -532,8 +533,8 @@ EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitV
     attention->k = split_heads(self, results[1], groups, groups);
     attention->v = split_heads(self, results[2], groups, groups);
     if (rotates) {
-        attention->unturned_q = q;
-        attention->unturned_k = attention->k;
+        attention->q_before_rotation = q;
+        attention->k_before_rotation = attention->k;
         q = rotate(self, q, 1);
         attention->k = rotate(self, attention->k, 1);
     }

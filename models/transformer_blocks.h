@@ -45,10 +45,10 @@ typedef struct Attention {
     Linear query, key, value, output;
     bool is_causal, is_self;
     Dropout dropout;
-    EmitValue q, k, v, weights, kept; /* split into heads; after the softmax; after dropout */
-    EmitValue mixed, merged;          /* means of the values, with heads and side by side */
-    EmitValue unturned_q, unturned_k; /* before rotation */
-    EmitValue wide_weights;           /* in f32 */
+    EmitValue q, k, v, weights, kept;               /* split into heads; after the softmax; after dropout */
+    EmitValue mixed, merged;                        /* means of the values, with heads and side by side */
+    EmitValue q_before_rotation, k_before_rotation; /* before rotary embedding */
+    EmitValue wide_weights;                         /* in f32 */
 } Attention;
 
 typedef struct Mlp {

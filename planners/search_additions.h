@@ -1,4 +1,4 @@
-/* Plans that a search may not lose to: baselines of several stages, and a given plan. */
+/* Plans that a search may not lose to: baselines of one or several stages, and a given plan. */
 #ifndef PLANNERS_SEARCH_ADDITIONS_H
 #define PLANNERS_SEARCH_ADDITIONS_H
 

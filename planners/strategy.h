@@ -30,7 +30,7 @@ typedef struct Strategy {
     bool reduces_wide; /* and in f32 */
     int64_t gathered_size;     /* > 0: values with a last dimension of this size, the logits, are whole on the
                                   tensor axis behind their product */
-    int64_t kept_bytes;        /* that the training system keeps on each device beside the step */
+    int64_t kept_bytes;        /* that the training system holds on each device outside of the step */
     int64_t kept_outputs;      /* and on devices of the last stage */
     bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
     int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
@@ -42,7 +42,7 @@ enum { STRATEGY_ALL_LAYERS = INT32_MAX };
 MicroBatching strategy_batching(const Strategy *strategy);
 
 /* The context of the module in the strategy's micro-batches and with its recomputation, made on first use
- * and owned by `whole`, the module as read. Strategies that need the same have the same. AM_ERROR_INFEASIBLE:
+ * and owned by `whole`, the module as read. Strategies with equal rewritings share it. AM_ERROR_INFEASIBLE:
  * the module does not allow the strategy; the message has the reason. */
 AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
                           AmError *error);

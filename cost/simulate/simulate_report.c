@@ -246,7 +246,7 @@ static void print_peak(Text *text, const Simulation *simulation) {
         text_append_bytes_size(text, (double)device->channel_bytes);
     }
     if (device->kept_bytes > 0) {
-        text_append_string(text, "; kept beside the step, ");
+        text_append_string(text, "; held outside of the step, ");
         text_append_bytes_size(text, (double)device->kept_bytes);
     }
     text_append_string(text, "\n");

@@ -1,10 +1,13 @@
 /* Sample of repeated layers: finds the layers, keeps a few of a run of equal ones, and copies the rest.
  *
- * The layer of a forward value is the largest of its operands', that of an update the largest of its
- * operands' that are arrays. That of a backward value is the last one, at most that of its gradients, in
- * which forward operators read the forward values that it reads. A value without such operands has the layer
- * of its first user if it depends on a weight, else that of its users if they have one. So layers are shifted
- * against the source's, all alike.
+ * The layer of a value is:
+ *   - in the forward pass, the largest of its operands';
+ *   - in the backward pass, the last one in which forward operators read the forward values that it reads, at
+ *     most that of the gradients that it reads;
+ *   - in an update, the largest of its operands' that are arrays;
+ *   - without such operands, that of its first user if it depends on a weight, else that of its users.
+ *
+ * All layers are shifted alike against those of the source.
  *
  * Once a run of equal layers is known, layers are found anew: they begin at the operator of the run's layers
  * over which the fewest bytes go, where a pipeline is cut.
@@ -570,8 +573,8 @@ static void find_standing(Copying *self) {
     }
 }
 
-/* Marks values that follow from one weight alone, and gradients: values of the backward pass that updates
- * alone read, perhaps after operators that keep their elements. */
+/* Marks values that follow from one weight alone, and gradients. A gradient is a value of the backward pass
+ * that only updates read, directly or after operators that keep its elements. */
 static void mark_beside(bool *is_beside, const IrModule *module, const IrPhase *phases,
                         const IrParameter *parameters, int32_t parameter_count) {
     int32_t count = module->computations[module->entry].count;

@@ -212,7 +212,7 @@ static const struct StagePart {
     {"addends rounded before sums", {"rounds_parts"}, NULL},
     {"whole gradients reduced", {"reduces_whole"}, NULL},
     {"16-bit sums reduced in f32", {"reduces_wide"}, NULL},
-    {"bytes kept beside the step", {"kept_bytes"}, kept_text},
+    {"bytes held outside of the step", {"kept_bytes"}, kept_text},
 };
 
 /* The number of devices in all stages. */

@@ -109,7 +109,7 @@ typedef struct SearchOptions {
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
     bool is_small;     /* a first round of pipelines alone: one stage is searched by the round that follows */
-    bool is_beginning; /* of a one-stage search that a later round repeats: it quotes the baselines */
+    bool is_beginning; /* of a one-stage search that a later round repeats: it prices the baselines */
     bool is_anytime;   /* with a cap: further rounds, each of twice the size, until it is reached */
     bool ends_at_default;  /* with a cap: nothing after the default budget */
     bool is_default_limit; /* `evaluations` is a default */

@@ -90,8 +90,7 @@ typedef struct PlanStage {
     bool reduces_whole; /* sums of which devices keep shards, on axes with storage entries, are made whole
                            first: an all_reduce in place of a reduce_scatter */
     bool reduces_wide;  /* 16-bit sums on such axes are converted to f32 for the reduction alone */
-    int64_t
-        kept_bytes; /* that the system which runs the plan keeps on each device beside those of the step */
+    int64_t kept_bytes; /* that the training system holds on each device outside of the step */
     PlanAxisPriority lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;

@@ -100,8 +100,7 @@ static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, c
     return AM_OK;
 }
 
-/* The instruction of the module at which a stage begins that begins at `cut` of the sample: the first one for
- * which it stands. */
+/* Returns the first instruction of the module that instruction `cut` of the sample represents. */
 static int32_t move_cut(const PlanSample *sample, int32_t cut) {
     int32_t count = sample->whole->rules->entry_count;
     for (int32_t i = 0; i < count; i++)

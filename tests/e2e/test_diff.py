@@ -38,7 +38,7 @@ STAGE_KEYS = {
     "addends rounded before sums": ["rounds_parts"],
     "whole gradients reduced": ["reduces_whole"],
     "16-bit sums reduced in f32": ["reduces_wide"],
-    "bytes kept beside the step": ["kept_bytes"],
+    "bytes held outside of the step": ["kept_bytes"],
 }
 
 
