@@ -320,10 +320,10 @@ static AmStatus share_baselines(SearchContext *search, AmError *error) {
 }
 
 /* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
- * again, take up to a second for larger modules. */
+ * again, take up to a second for larger modules. Where memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
     const SearchOptions *options = search->options;
-    return ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
+    return search->result->plan && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->settings->micro_batches <= 1 && degrees_allow_stages(&options->degrees, 1) &&
            options->seconds == 0 && !options->no_seeds && search_method_explores(options->searcher) &&
            !search_is_over(search);

@@ -90,7 +90,7 @@ static void check(const char *model, const char *name, double least_part) {
         check_search(&self, context, cluster, options, 1 + seed % 2);
     }
     const SearchOptions hybrid = {
-        .space = SPACE_HYBRID, .evaluations = 24, .on_episode = check_line, .user = &self};
+        .space = SPACE_HYBRID, .evaluations = 80, .on_episode = check_line, .user = &self};
     check_search(&self, context, cluster, hybrid, 0);
     assert_true(self.count > 4);
     const SearchOptions options = {
