@@ -323,7 +323,8 @@ static AmStatus share_baselines(SearchContext *search, AmError *error) {
  * again, take up to a second for larger modules. Where memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
     const SearchOptions *options = search->options;
-    return search->result->plan && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
+    bool is_scarce = !search->result->plan && search->result->nearest;
+    return !is_scarce && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->settings->micro_batches <= 1 && degrees_allow_stages(&options->degrees, 1) &&
            options->seconds == 0 && !options->no_seeds && search_method_explores(options->searcher) &&
            !search_is_over(search);
