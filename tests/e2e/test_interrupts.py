@@ -26,7 +26,7 @@ MOMENTS = 10 if FULL else 4
 SOON = [("bert48", "C")]
 SOON_FULL = [("resnet50_batch16", "C"), ("llama3_8b", "h100:4")]
 SOON_MOMENTS = [0.5, 1, 1.4, 2, 3, 4, 6, 8, 10, 12] if FULL else [1.3, 3]  # processor seconds after the start
-SOON_PLANS = 2  # prices of one plan by `simulate`: two plans are in work at once, and one is written
+SOON_PLANS = 2.5  # prices of one plan by `simulate`: two plans are in work at once, and one is written
 TARGET = ["--for", "megatron", "--evaluations", "100000000"]
 PATIENCE_SECONDS = 20  # on a crowded machine; a search that takes no notice has evaluations for hours
 
