@@ -14,7 +14,7 @@
 
 #include "base/extremes.h"
 
-enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
+enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 22, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
 
 /* The relative increase over the best bound that the next step aims for. */
 #define ASCENT 0.005
