@@ -121,6 +121,13 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
     return AM_OK;
 }
 
+/* Adds what a one-stage search found, whose plan is one of the space of the round. */
+static void merge_one_stage(Round *self, SearchResult *found) {
+    search_spend(self->search, found);
+    if (found->plan) found->plan->space = plan_space_name(self->options.space);
+    search_result_merge(&self->result, found);
+}
+
 /* Adds one-stage plans with one number of micro-batches above one. */
 static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error) {
     SearchContext *search = self->search, part = *search;
@@ -141,10 +148,8 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     if (search->budget.is_cut || size < 1) part.budget.used = part.budget.cap; /* the baselines alone */
     AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
     TRY(check_part(status, &failure, error));
-    search_spend(search, &found);
+    merge_one_stage(self, &found);
     search->budget.is_cut |= part.budget.is_cut;
-    if (found.plan) found.plan->space = plan_space_name(self->options.space);
-    search_result_merge(result, &found);
     if (status != AM_OK && !result->nearest) self->refusal = failure;
     return AM_OK;
 }
@@ -171,9 +176,7 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
         single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
     TRY(check_part(status, &failure, error));
     found.is_cut &= is_short; /* the cap of the phase cuts nothing: round 0 has the rest */
-    search_spend(search, &found);
-    if (found.plan) found.plan->space = plan_space_name(self->options.space);
-    search_result_merge(&self->result, &found);
+    merge_one_stage(self, &found);
     return AM_OK;
 }
 
@@ -270,13 +273,15 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .options = *search->options};
     SearchResult *result = &round.result;
-    bool has_pipelines = phase->kind == PHASE_ROUND;
     round.options.is_small = phase->number < 0;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     search_allow(&round.options, search, phase->size);
-    if (has_pipelines) TRY(add_pipelines(&round, error));
-    else TRY(add_first_stage_plans(&round, phase->size, error));
-    if (has_pipelines) TRY(add_micro_batched_stage(&round, error));
+    if (phase->kind == PHASE_ONE_STAGE) {
+        TRY(add_first_stage_plans(&round, phase->size, error));
+    } else {
+        TRY(add_pipelines(&round, error));
+        TRY(add_micro_batched_stage(&round, error));
+    }
     TRY(add_stage_baselines(&round, error));
     TRY(add_pipeline_baselines(&round, error));
     if (!result->plan) self->refusal = round.refusal;
