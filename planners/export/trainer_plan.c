@@ -291,21 +291,25 @@ static int32_t layer_of_range(const LayerSpans *spans, const int32_t range[2]) {
     return -1;
 }
 
-/* Counts the layers that begin in a part, and the recomputed ones among them, which must come first. */
-static AmStatus count_recomputed(const Reader *self, int32_t counts[2], const LayerSpans *spans,
+/* The layers that begin in a part, and how many of them are recomputed. */
+typedef struct PartLayers {
+    int32_t layers, recomputed;
+} PartLayers;
+
+/* Counts the layers of a part. The recomputed ones must come first. */
+static AmStatus count_recomputed(const Reader *self, PartLayers *counts, const LayerSpans *spans,
                                  const bool *is_recomputed, int32_t part) {
     int32_t s = part % self->plan->stage_count;
     const PlanStage *stage = &self->plan->stages[s];
     const int32_t entry[2] = {0, spans->work.count};
     const int32_t *range =
         self->plan->stage_count > 1 ? stage->ranges[part / self->plan->stage_count] : entry;
-    counts[0] = counts[1] = 0;
     for (int32_t k = 0; k < spans->count; k++) {
         if (spans->layers[k].first < range[0] || spans->layers[k].first >= range[1]) continue;
-        if (is_recomputed[k] && counts[1] < counts[0])
+        if (is_recomputed[k] && counts->recomputed < counts->layers)
             return fail_ranges(self, s, "recomputes a layer behind one that it keeps");
-        counts[0]++;
-        counts[1] += is_recomputed[k];
+        counts->layers++;
+        counts->recomputed += is_recomputed[k];
     }
     return AM_OK;
 }
@@ -346,6 +350,7 @@ static AmStatus check_recomputation(Reader *self) {
     if (ranges == 0) return AM_OK;
     TRY(layer_spans_find(&spans, self->arena, whole, self->error));
     bool *is_recomputed = ARENA_ARRAY(self->arena, bool, spans.count + 1);
+    PartLayers *counts = ARENA_ARRAY(self->arena, PartLayers, parts);
     if (self->arena->failed) return am_fail_memory(self->error, spans.count);
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanRecomputation *recompute = &plan->stages[s].recompute;
@@ -356,15 +361,14 @@ static AmStatus check_recomputation(Reader *self) {
             is_recomputed[layer] = true;
         }
     }
-    for (int32_t pass = 0; pass < 2; pass++)
-        for (int32_t p = 0; p < parts; p++) {
-            int32_t counts[2];
-            TRY(count_recomputed(self, counts, &spans, is_recomputed, p));
-            if (pass == 0 && counts[1] > self->recomputed) self->recomputed = counts[1];
-            is_all = is_all && counts[1] == counts[0];
-            if (pass == 1 && counts[1] < self->recomputed && counts[1] < counts[0])
-                return fail_ranges(self, p % plan->stage_count, "recomputes fewer than elsewhere");
-        }
+    for (int32_t p = 0; p < parts; p++) {
+        TRY(count_recomputed(self, &counts[p], &spans, is_recomputed, p));
+        if (counts[p].recomputed > self->recomputed) self->recomputed = counts[p].recomputed;
+        is_all = is_all && counts[p].recomputed == counts[p].layers;
+    }
+    for (int32_t p = 0; p < parts; p++)
+        if (counts[p].recomputed < self->recomputed && counts[p].recomputed < counts[p].layers)
+            return fail_ranges(self, p % plan->stage_count, "recomputes fewer than elsewhere");
     if (!is_all && !self->row->recomputes_some)
         return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                        "%s recomputes all layers or none, and the plan some; " REMEDY, self->row->trainer,
