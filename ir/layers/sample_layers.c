@@ -650,7 +650,7 @@ static AmStatus count_layers(const Copying *self, const int32_t *origins, AmErro
         int32_t layer = sampler->layer[origins[i]];
         if (layer >= 0) layers[i] = layers_for(sampler, layer);
         if (layer >= 0) number[i] = number_in_sample(sampler, layer);
-        may_cut[i] = layers[i] == 1 || origins[i] == sampler->borders[layer - 1];
+        may_cut[i] = layers[i] == 1 || (layer > 0 && origins[i] == sampler->borders[layer - 1]);
     }
     for (int32_t i = 0; i < module->instruction_count; i++) /* callers come before what they call */
         for (int32_t k = 0; k < module->instructions[i].called_count; k++) {
