@@ -304,7 +304,7 @@ static AmStatus measure(SearchJob *job, AmError *error) {
     return AM_OK;
 }
 
-/* Finds the best plan of each target. An interrupt ends this early: the plan of the search is there. */
+/* Finds the best plan of each target, until an interrupt: the plan of the search is there. */
 static void list_targets(SearchJob *job) {
     AmPlan *plan = job->plan;
     for (int32_t target = 0; target < TARGET_COUNT; target++) {
@@ -326,9 +326,8 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     bool is_free = options->target == TARGET_AUTOMAP;
     AmStatus status = is_free ? search_module(job, error) : search_target(job, error);
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
+    if (status == AM_OK && is_free) list_targets(job);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
-    plan->result.interrupted |= stop_flag_is_set(options->interrupted);
-    if (status == AM_OK && is_free && !plan->result.interrupted) list_targets(job);
     plan->result.interrupted |= stop_flag_is_set(options->interrupted);
     if (status == AM_OK && options->measures > 0 && !plan->result.interrupted) status = measure(job, error);
     options->watch = NULL;

@@ -138,7 +138,7 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
     TRY(am_options_new(&options, AM_COMMAND_SEARCH, error));
     AmStatus status = am_options_set(options, "for", name, &refusal);
     am_options_free(options);
-    if (status == AM_OK || status != AM_ERROR_USAGE) {
+    if (status != AM_ERROR_USAGE) {
         if (status != AM_OK && error) *error = refusal;
         return status;
     }
