@@ -482,12 +482,26 @@ static void test_matches_paths_as_users_write_them(void **state) {
 static void test_names_the_nearest_paths(void **state) {
     (void)state;
     PlanContext *context = read_model("t5_tiny/model.hlo.pb");
-    Text text = {0};
-    path_append_nearest(&text, context->roles, "decoder/1/mlp_ot/kernel");
-    assert_non_null(strstr(text.data, "; the nearest are "));
-    const char *first = strstr(text.data, "mlp_out"), *comma = strchr(text.data, ',');
-    assert_true(first && comma && first < comma);
-    text_free(&text);
+    static const struct {
+        const char *pattern, *nearest;
+    } cases[] = {
+        {"decoder/1/mlp_ot/kernel", "state['params']['decoder'][1]['mlp_out']['kernel']"},
+        {"decoder/1/qury/kernel", "state['params']['decoder'][1]['attention']['query']['kernel']"},
+        {"encoder/1/kernel", "state['params']['encoder'][1]['mlp_in']['kernel']"},
+        {"encoder/*/mlp_inn/kernel", "state['params']['encoder'][0]['mlp_in']['kernel']"},
+        {"mean/encoder/1/mlp_iin/kernel", "state['mean']['encoder'][1]['mlp_in']['kernel']"},
+        {"decoder/1/mlp_in", "state['params']['decoder'][1]['mlp_in']['bias']"},
+        {"tabel", "state['params']['decoder_table']"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        Text text = {0}, wanted = {0};
+        path_append_nearest(&text, context->roles, cases[k].pattern);
+        text_append(&wanted, "; the nearest are %s,", cases[k].nearest);
+        if (!text.data || strncmp(text.data, wanted.data, wanted.length) != 0)
+            fail_msg("%s: expected %s, got %s", cases[k].pattern, wanted.data, text.data);
+        text_free(&text);
+        text_free(&wanted);
+    }
     plan_context_free(context);
 }
 
