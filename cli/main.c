@@ -88,12 +88,13 @@ static AmStatus print(Text *text, AmError *error) {
     return status;
 }
 
-/* The help of the command that words[0..count) begin with, or the list of commands. */
+/* Prints the help of the command that words[0..count) begin with, or the list of commands. */
 static AmStatus print_help(int count, char **words, AmError *error) {
     const CliCommand *command;
     Text text = {.is_styled = terminal_is_styled(NULL, stdout)};
     int used;
-    if (count == 0) {
+    bool is_plain = count == 1 && (strcmp(words[0], "help") == 0 || strcmp(words[0], "version") == 0);
+    if (count == 0 || is_plain) { /* commands without options of their own */
         help_append_usage(&text);
         return print(&text, error);
     }

@@ -24,7 +24,7 @@
 #include "base/files/file_format.h"
 #include "base/suggest.h"
 
-enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256 };
+enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256, NEAR_BYTES = 512 };
 
 typedef struct Buffer {
     char *data;
@@ -79,32 +79,55 @@ static bool has_near_stem(const char *name, const char *other) {
     return suggest_nearest(stem, (const char *const[]){other_stem}, 1) != NULL;
 }
 
-/* Writes the name of a file in the folder of `path` that the missing name may stand for, or "". Looks at
- * 1000 names at most. */
-static void find_near_file(char near[NAME_BYTES], const char *path) {
+enum { PATH_BYTES = 4096 };
+
+/* Writes the first missing part of `path`, "models/vg" of "models/vg/model.hlo", and its folder, "models/".
+ * Returns its name in `part`; NULL if the path is too long. */
+static const char *find_missing_part(char part[PATH_BYTES], char folder[PATH_BYTES], const char *path) {
+    struct stat facts;
+    if (strlen(path) >= PATH_BYTES) return NULL;
+    for (size_t length = strcspn(path, "/");; length += 1 + strcspn(path + length + 1, "/")) {
+        snprintf(part, PATH_BYTES, "%.*s", (int)length, path);
+        if (!path[length] || (length > 0 && stat(part, &facts) != 0)) break;
+    }
+    const char *slash = strrchr(part, '/');
+    snprintf(folder, PATH_BYTES, "%.*s", slash ? (int)(slash - part) + 1 : 0, part);
+    return slash ? slash + 1 : part;
+}
+
+/* Writes the name of a file or folder that the first missing part of `path` may stand for, or "". A folder
+ * has its path before it. Looks at 1000 names at most. */
+static void find_near_file(char near[NEAR_BYTES], const char *path) {
     enum { MOST_NAMES = 1000 };
-    char folder[4096] = ".", *names[MOST_NAMES];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t length = slash ? (size_t)(slash - path) + 1 : 0, count = 0;
+    char part[PATH_BYTES], folder[PATH_BYTES], *names[MOST_NAMES];
+    const char *name = find_missing_part(part, folder, path);
+    size_t count = 0;
     near[0] = '\0';
-    if (length >= sizeof folder) return;
-    if (slash) snprintf(folder, sizeof folder, "%.*s", (int)length, path);
-    DIR *entries = opendir(folder);
+    if (!name) return;
+    bool is_folder = strlen(part) < strlen(path);
+    DIR *entries = opendir(*folder ? folder : ".");
     const struct dirent *entry;
     while (entries && count < MOST_NAMES && (entry = readdir(entries)) != NULL)
         if (entry->d_name[0] != '.' && (names[count] = strdup(entry->d_name)) != NULL) count++;
     if (entries) closedir(entries);
     const char *found = suggest_nearest(name, (const char *const *)names, count);
-    if (found && has_near_stem(name, found)) snprintf(near, NAME_BYTES, "%s", found);
+    if (found && has_near_stem(name, found))
+        snprintf(near, NEAR_BYTES, "%.200s%.255s", is_folder ? folder : "", found);
     for (size_t k = 0; k < count; k++) free(names[k]);
 }
 
 static AmStatus fail_to_open(const char *path, int reason, AmError *error) {
-    char near[NAME_BYTES] = "";
+    char near[NEAR_BYTES] = "";
     if (reason == ENOENT) find_near_file(near, path);
     if (!near[0]) return am_fail_system(error, AM_ERROR_INPUT, path, reason, "cannot be opened");
     return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s; did you mean %s?", strerror(reason),
                    near);
+}
+
+AmStatus file_check_exists(const char *path, AmError *error) {
+    struct stat facts;
+    if (strcmp(path, "-") == 0 || stat(path, &facts) == 0) return AM_OK;
+    return fail_to_open(path, errno, error);
 }
 
 /* The most bytes that a compressed file may become; a number in the environment raises the least bound. */

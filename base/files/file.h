@@ -35,6 +35,8 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error);
 AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error);
 /* Opens such a file for reading; *file is its descriptor, or -1. */
 AmStatus file_open_regular(int *file, const char *path, AmError *error);
+/* AM_ERROR_INPUT, as file_read() gives, if there is no file of this name; AM_OK for "-". */
+AmStatus file_check_exists(const char *path, AmError *error);
 void file_release(FileBytes *bytes);
 
 /* Writes a new file, then renames it to the target, whose mode it takes over; a symbolic link is followed to

@@ -206,6 +206,7 @@ static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     const char *log = cli_text(cli, "--log"), *seconds = cli_text(cli, "--seconds");
     TRY(cli_api_options(cli, AM_COMMAND_SEARCH, &self->options, error));
     TRY(am_options_check(self->options, error));
+    TRY(file_check_exists(cli->arguments[0], error)); /* before a cluster is measured */
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) {
         append_plan_file(&self->own_file, cli->arguments[0]);

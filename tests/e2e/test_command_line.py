@@ -66,8 +66,8 @@ def on_terminal(*arguments, stdout_too=False, **environment):
 
 # ---- help ----
 
-COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "export",
-            "published", "run", "agent", "agent train", "agent evaluate", "agent generate"]
+COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "diff",
+            "compare", "export", "published", "run", "agent", "agent train", "agent train-search", "agent evaluate", "agent generate"]
 
 
 def check_help(command):
@@ -96,7 +96,7 @@ def check_help(command):
 def test_help():
     usage = automap("--help")
     assert usage.returncode == 0 and all(len(line) <= 100 for line in usage.stdout.splitlines())
-    for form in (["-h"], ["help"], ["help", "--help"]):
+    for form in (["-h"], ["help"], ["help", "--help"], ["help", "help"], ["help", "version"], ["version", "-h"]):
         other = automap(*form)
         assert (other.returncode, other.stdout) == (0, usage.stdout), form
     for command in COMMANDS:
@@ -230,6 +230,8 @@ def test_mistakes():
         (["info", folder], 3, r"is a directory, expected a file; did you mean .*model\.hlo\.pb\?"),
         (["info", WORK], 3, r"is a directory, expected a file$"),
         (["info", folder / "modle.hlo.pb"], 3, r"did you mean model\.hlo\.pb\?"),
+        (["info", MODELS / "mlp_tny" / "model.hlo.pb"], 3, r"did you mean .*/datasets/models/mlp_tiny\?"),
+        (["search", MODELS / "mlp_tny" / "model.hlo.pb", "--cluster", "host:2"], 3, r"cannot be opened: .*mlp_tiny\?"),
         (["search", MLP, "--cluster", "nominal:2", "-o", folder], 2, r"cannot be written: Is a directory"),
         (["simulate", MLP, plan], 3, r"this is a plan, expected an HLO module; PLAN stands before MODEL"),
         (["explain", MLP, plan], 3, r"PLAN stands before MODEL"),
