@@ -112,6 +112,16 @@ def warn_of_lost_state(traced, document):
             )
 
 
+def warn_of_jax_jit(traced):
+    """Warns of jax.jit around a step of NNX: in JAX it loses the updates that the module has."""
+    if traced.step.is_jitted and traced.step.updated:
+        warnings.warn(
+            "jax.jit does not update the NNX objects of a step, so this step trains nothing in JAX; "
+            "use nnx.jit (the exported module updates them)",
+            stacklevel=2,
+        )
+
+
 # Primitives that end a gradient, but not an update "old value plus change".
 OF_GRADIENTS = {"dot_general", "conv_general_dilated", "reduce_sum", "scatter-add", "add_any"}
 VIEWS = {"transpose", "convert_element_type", "reshape", "squeeze", "copy"}

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from . import graph_objects, module_proto
-from .checks import check_trains, warn_of_gradients, warn_of_lost_state
+from .checks import check_trains, warn_of_gradients, warn_of_jax_jit, warn_of_lost_state
 from .roles import Known, roles, write
 from .steps import Call, Step
 
@@ -175,6 +175,7 @@ def lower_traced(traced, constants, updates, data_arguments, loss, inference):
         check_trains(traced, document)
         warn_of_lost_state(traced, document)
         warn_of_gradients(traced, document)
+        warn_of_jax_jit(traced)
     lowered = traced.lower(document)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     if document["loss"] is not None and document["loss"] >= traced.first_loss:

@@ -161,8 +161,18 @@ def pair(arguments, output, jaxpr, apart, updates, loss, argument_names, known):
     apart = apart | {position[leaf] for leaf in known.pairs}
     pairing = Pairing(arguments, output, jaxpr, apart, loss)
     for position, first in updates.items():
-        if first is not None:
-            pairing.claim(position, first)
+        if first is None:
+            continue
+        old = jax.tree.leaves(arguments[position])
+        new = pairing.leaves[first : first + len(old)] if isinstance(first, int) and first >= 0 else []
+        if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
+            name = argument_name(argument_names, position)
+            raise ValueError(
+                f"updates: {name} has {len(old)} arrays, which are not updated by outputs from "
+                f"{first!r} on (the step has {len(pairing.leaves)}); expected the first of as many outputs "
+                "of the same shapes"
+            )
+        pairing.claim(position, first)
     pairing.pair_trees()
     trees = set(pairing.first)
     pairing.pair_arrays()

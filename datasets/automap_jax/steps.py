@@ -48,12 +48,13 @@ class Unwrapped:
     positions  positions of arguments that are declared static, after the leading ones
     names      names of arguments that are declared static
     filtered   whether Python scalars are static, as in eqx.filter_jit
+    is_jitted  whether jax.jit is among the wrappers
     """
 
     def __init__(self, step):
         self.leading, self.keywords = (), {}
         self.positions, self.names = set(), set()
-        self.filtered = False
+        self.filtered = self.is_jitted = False
         while (inner := self.inner(step)) is not None:
             step = inner
         self.function = step
@@ -73,6 +74,7 @@ class Unwrapped:
         """What `step` wraps, or None where it is the plain function."""
         if isinstance(step, type(jax.jit(abs))):
             self.declare(getattr(step, "_jit_info", None))
+            self.is_jitted = True
             return step.__wrapped__
         if has_module(step, "flax.nnx") and hasattr(step, "jitted_fn"):
             self.declare(getattr(step.jitted_fn, "_jit_info", None))
@@ -266,6 +268,7 @@ class Step:
                that and the new values; `losses` are the values that are differentiated
     call       the example arguments
     offset     how many arguments stand before those that the caller gave
+    is_jitted  whether jax.jit wraps the function
     updated    after tracing: [(row, leaf)] of the updated variables, in the order of the new values
     result     after tracing: the origin of each leaf of the step's result, and its structure
     """
@@ -289,6 +292,7 @@ class Step:
         unwrapped = Unwrapped(step)
         self.inner, self.offset = unwrapped.function, len(unwrapped.leading)
         self.filtered = unwrapped.filtered or scalars_static
+        self.is_jitted = unwrapped.is_jitted
         arguments = (*unwrapped.leading, *arguments)
         keywords = {**unwrapped.keywords, **(keywords or {})}
         check_call(step, self.inner, arguments, keywords)

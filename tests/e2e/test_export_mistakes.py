@@ -167,6 +167,18 @@ def test_objects_outside_of_the_arguments():
     refused(["not among its arguments"], lambda x, y: nnx_step(model, optimizer, x, y), (X, Y))
 
 
+def test_jax_jit_of_objects():
+    """In JAX the loss of this step stays as it is; under nnx.jit it falls."""
+    model, optimizer = objects()
+    step = jax.jit(nnx_step)
+    assert step(model, optimizer, X, Y) == step(model, optimizer, X, Y)
+    warned(["jax.jit does not update", "nnx.jit"], step, (model, optimizer, X, Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(nnx.jit(nnx_step), (model, optimizer, X, Y))
+        export(jax.jit(plain_step), (PARAMS, STATE, X, Y))
+
+
 def test_bound_objects():
     for step in (Trainer().step, functools.partial(nnx_step, *objects())):
         assert "weight" in roles(export(step, (X, Y))).values()
@@ -190,6 +202,12 @@ def test_names_of_arguments():
     refused(["constants", "a list"], plain_step, (PARAMS, STATE, X, Y), TypeError, constants=0)
     refused(["data_arguments", "'z'"], plain_step, (PARAMS, STATE, X, Y), data_arguments=["z"])
     assert roles(export(plain_step, (PARAMS, STATE, X, Y), data_arguments=["x"]))["x"] == "data"
+
+
+def test_numbers_of_outputs():
+    for first in (9, 1, -1, "0", 0.0):
+        refused(["updates: params has 2 arrays", repr(first)], plain_step, (PARAMS, STATE, X, Y), updates={0: first})
+    assert roles(export(plain_step, (PARAMS, STATE, X, Y), updates={0: 0}))["params['w']"] == "weight"
 
 
 def test_shapes_of_data():
