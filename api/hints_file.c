@@ -154,41 +154,31 @@ static AmStatus read_hint(HintsReader *self, json_t *hint, AmError *error) {
     return AM_OK;
 }
 
-/* Writes "hints.json: $.stages" into the arena. */
-static const char *place_of(const HintsReader *self, const char *key, AmError *error) {
+/* Reads a number of the file, if it is there. `*place` is then "hints.json: $.stages" in the arena. */
+static AmStatus read_number(const HintsReader *self, int32_t *value, const char **place, json_t *root,
+                            const char *key, int64_t most, AmError *error) {
+    int64_t number;
     Text text = {0};
+    if (!json_object_get(root, key)) return AM_OK;
+    TRY(json_get_integer(&number, root, key, 1, most, self->source, "$", error));
     text_append(&text, "%s: $.%s", self->source, key);
-    const char *place = text.failed ? NULL : arena_copy_string(self->arena, text.data);
+    *value = (int32_t)number;
+    *place = text.failed ? NULL : arena_copy_string(self->arena, text.data);
     text_free(&text);
-    if (!place) am_fail_memory(error, 0);
-    return place;
+    return *place ? AM_OK : am_fail_memory(error, 0);
 }
 
 static AmStatus read_root(HintsReader *self, json_t *root, AmError *error) {
     static const char *const keys[] = {
         "stages", "devices_per_stage", "data", "tensor", "micro_batches", "hints", NULL};
     HintsFile *hints = self->hints;
-    Degrees *degrees = &hints->degrees;
-    const char **origins = degrees->origins;
-    const struct {
-        const char *key;
-        int32_t *value;
-        const char **place;
-        int64_t most;
-    } numbers[] = {{"stages", &degrees->stages, &origins[DEGREE_STAGES], STAGES_MOST},
-                   {"devices_per_stage", &degrees->width, &origins[DEGREE_WIDTH], MESH_MAX_DEVICES},
-                   {"data", &degrees->data, &origins[DEGREE_DATA], MESH_MAX_DEVICES},
-                   {"tensor", &degrees->tensor, &origins[DEGREE_TENSOR], MESH_MAX_DEVICES},
-                   {"micro_batches", &hints->micro_batches, &hints->micro_batches_place, MICRO_BATCHES_MOST}};
     if (!json_is_object(root)) return am_fail(error, AM_ERROR_INPUT, self->source, "$: expected an object");
     TRY(json_only_keys(root, keys, self->source, "$", error));
-    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-        int64_t value;
-        if (!json_object_get(root, numbers[k].key)) continue;
-        TRY(json_get_integer(&value, root, numbers[k].key, 1, numbers[k].most, self->source, "$", error));
-        *numbers[k].value = (int32_t)value;
-        if (!(*numbers[k].place = place_of(self, numbers[k].key, error))) return AM_ERROR_INTERNAL;
-    }
+    for (int32_t k = 0; k < DEGREE_KINDS; k++)
+        TRY(read_number(self, &hints->degrees.values[k], &hints->degrees.origins[k], root, degree_rows[k].key,
+                        degree_rows[k].most, error));
+    TRY(read_number(self, &hints->micro_batches, &hints->micro_batches_place, root, "micro_batches",
+                    MICRO_BATCHES_MOST, error));
     json_t *list;
     if (!json_object_get(root, "hints")) return AM_OK;
     TRY(json_get_array(&list, root, "hints", self->source, "$", error));

@@ -168,13 +168,12 @@ static AmStatus take_hint(int64_t *value, const char *option, const char *place,
 /* Reads the degrees, and refuses options that have degrees of their own. */
 static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, const AmOptions *options,
                              AmError *error) {
-    static const char *const names[DEGREE_KINDS] = {"--stages", "--devices-per-stage", "--data", "--tensor"};
     const Degrees *hint = &hints->degrees;
-    const int32_t hinted[DEGREE_KINDS] = {hint->stages, hint->width, hint->data, hint->tensor};
     int64_t values[DEGREE_KINDS] = {0}, pipeline = 0;
     const char *last = NULL;
     Degrees *degrees = &search->degrees;
-    for (int32_t k = 0; k < DEGREE_KINDS; k++) option_integer(options, names[k] + strlen("--"), &values[k]);
+    for (int32_t k = 0; k < DEGREE_KINDS; k++)
+        option_integer(options, degree_rows[k].option + strlen("--"), &values[k]);
     option_integer(options, "pipeline", &pipeline);
     if (values[DEGREE_STAGES] > 0 && pipeline > 0 && values[DEGREE_STAGES] != pipeline)
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -184,9 +183,9 @@ static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, cons
     if (is_pipeline) values[DEGREE_STAGES] = pipeline;
     *degrees = (Degrees){0};
     for (int32_t k = 0; k < DEGREE_KINDS; k++) {
-        const char *name = k == DEGREE_STAGES && is_pipeline ? "--pipeline" : names[k];
+        const char *name = k == DEGREE_STAGES && is_pipeline ? "--pipeline" : degree_rows[k].option;
         bool is_option = values[k] > 0;
-        TRY(take_hint(&values[k], name, hint->origins[k], hinted[k], error));
+        TRY(take_hint(&values[k], name, hint->origins[k], hint->values[k], error));
         if (values[k] > 0) last = degrees->origins[k] = is_option ? name : hint->origins[k];
     }
     const char *other = search->objective == OBJECTIVE_PAPER    ? "--objective paper"
@@ -198,10 +197,7 @@ static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, cons
     if (other)
         return am_fail(error, AM_ERROR_USAGE, "", "%.300s and %s: %s sets the degrees itself", last, other,
                        other);
-    degrees->stages = (int32_t)values[DEGREE_STAGES];
-    degrees->width = (int32_t)values[DEGREE_WIDTH];
-    degrees->data = (int32_t)values[DEGREE_DATA];
-    degrees->tensor = (int32_t)values[DEGREE_TENSOR];
+    for (int32_t k = 0; k < DEGREE_KINDS; k++) degrees->values[k] = (int32_t)values[k];
     return degrees_derive(degrees, error);
 }
 
@@ -465,15 +461,9 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (search->target != TARGET_AUTOMAP)
         json_object_set_new(object, "for", json_string(target_row(search->target)->name));
     if (option_has(options, "keep-order")) json_object_set_new(object, "keep_order", json_true());
-    const struct {
-        const char *key;
-        int32_t value;
-    } degrees[] = {{"stages", search->degrees.stages},
-                   {"devices_per_stage", search->degrees.width},
-                   {"data", search->degrees.data},
-                   {"tensor", search->degrees.tensor}};
-    for (size_t k = 0; k < sizeof degrees / sizeof *degrees; k++)
-        if (degrees[k].value > 0) json_object_set_new(object, degrees[k].key, json_integer(degrees[k].value));
+    for (int32_t k = 0; k < DEGREE_KINDS; k++)
+        if (search->degrees.values[k] > 0)
+            json_object_set_new(object, degree_rows[k].key, json_integer(search->degrees.values[k]));
     json_t *pins = search->pin_count > 0 ? json_array() : NULL;
     for (int32_t k = 0; k < search->pin_count; k++)
         json_array_append_new(pins, json_sprintf("%s=%s", search->pins[k].pattern, search->pins[k].sharding));

@@ -4,29 +4,33 @@
 #include <stdio.h>
 #include <string.h>
 
+const DegreeRow degree_rows[DEGREE_KINDS] = {
+#define DEGREE_ROW(kind, member, option, key, name, most) {option, key, name, most},
+    DEGREE_LIST(DEGREE_ROW)
+#undef DEGREE_ROW
+};
+
 bool degrees_are_free(const Degrees *degrees) {
     return degrees->stages == 0 && degrees->width == 0 && degrees->data == 0 && degrees->tensor == 0;
 }
 
 const char *degrees_text(char *buffer, const Degrees *degrees) {
-    const int32_t values[DEGREE_KINDS] = {degrees->stages, degrees->width, degrees->data, degrees->tensor};
     size_t length = 0;
     buffer[0] = '\0';
     if (degrees->stages > 0 && !degrees->origins[DEGREE_STAGES])
         length = (size_t)snprintf(buffer, DEGREES_TEXT_BYTES, "%d stage%s", degrees->stages,
                                   degrees->stages == 1 ? "" : "s");
     for (int32_t k = 0; k < DEGREE_KINDS; k++)
-        if (values[k] > 0 && degrees->origins[k])
+        if (degrees->values[k] > 0 && degrees->origins[k])
             length += (size_t)snprintf(buffer + length, DEGREES_TEXT_BYTES - length, "%s%.100s %d",
-                                       length ? " " : "", degrees->origins[k], values[k]);
+                                       length ? " " : "", degrees->origins[k], degrees->values[k]);
     return buffer;
 }
 
 /* ---- degrees that follow from others ---- */
 
 static const char *origin_of(const Degrees *degrees, DegreeKind kind) {
-    static const char *const derived[] = {"stages", "devices per stage", "data degree", "tensor degree"};
-    return degrees->origins[kind] ? degrees->origins[kind] : derived[kind];
+    return degrees->origins[kind] ? degrees->origins[kind] : degree_rows[kind].name;
 }
 
 /* Sets `*part` to width / other. AM_ERROR_USAGE: that is no integer, or not the value that was given. */

@@ -13,19 +13,38 @@
 
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
+#include "propagation/stages/stages.h"
+
+/* The degrees: kind, member of Degrees, option, key in files, name in messages, largest value. `width` are
+ * the devices of each stage. */
+#define DEGREE_LIST(X)                                                                                 \
+    X(STAGES, stages, "--stages", "stages", "stages", STAGES_MOST)                                     \
+    X(WIDTH, width, "--devices-per-stage", "devices_per_stage", "devices per stage", MESH_MAX_DEVICES) \
+    X(DATA, data, "--data", "data", "data degree", MESH_MAX_DEVICES)                                   \
+    X(TENSOR, tensor, "--tensor", "tensor", "tensor degree", MESH_MAX_DEVICES)
 
 typedef enum DegreeKind {
-    DEGREE_STAGES,
-    DEGREE_WIDTH, /* devices of each stage */
-    DEGREE_DATA,
-    DEGREE_TENSOR,
-    DEGREE_KINDS
+#define DEGREE_ENUM(kind, member, option, key, name, most) DEGREE_##kind,
+    DEGREE_LIST(DEGREE_ENUM)
+#undef DEGREE_ENUM
+        DEGREE_KINDS
 } DegreeKind;
 
+typedef struct DegreeRow {
+    const char *option, *key, *name;
+    int32_t most;
+} DegreeRow;
+extern const DegreeRow degree_rows[DEGREE_KINDS];
+
 typedef struct Degrees {
-    int32_t stages;
-    int32_t width; /* devices of each stage */
-    int32_t data, tensor;
+    union {
+        int32_t values[DEGREE_KINDS]; /* by DegreeKind; 0: free */
+        struct {
+#define DEGREE_MEMBER(kind, member, option, key, name, most) int32_t member;
+            DEGREE_LIST(DEGREE_MEMBER)
+#undef DEGREE_MEMBER
+        };
+    };
     const char *origins[DEGREE_KINDS]; /* "--stages", "hints.json: $.stages"; NULL: derived or free */
 } Degrees;
 
