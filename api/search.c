@@ -90,7 +90,7 @@ static AmStatus search_whole(SearchJob *job, PlanContext *whole, int32_t searche
     AmPlan *plan = job->plan;
     SearchOptions options = share_budget(job, searches);
     plan->result = (SearchResult){0};
-    options.finishes_later = finishes_later(job);
+    options.nested.finishes_later = finishes_later(job);
     AmStatus status = device_search(&plan->result, &plan->arena, whole, job->cluster, &options,
                                     &job->settings.micro_batching, error);
     job->evaluations += plan->result.evaluations;
@@ -110,7 +110,7 @@ static AmStatus search_form(SearchJob *job, const ModuleForm *form, int32_t sear
         TRY(plan_context_fuse(&plan->whole, plan->whole, error));
     AmStatus status = search_whole(job, plan->whole, searches, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
-    bool is_refused = job->settings.options.form_seconds > 0 && sample_is_wanted(form->module);
+    bool is_refused = job->settings.options.nested.form_seconds > 0 && sample_is_wanted(form->module);
     if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job) || is_refused) return status;
     const SearchResult result = plan->result;
     status = search_whole(job, other, searches, &refusal);
@@ -141,10 +141,10 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
     const SearchResult before = plan->result;
     SearchResult *result = &plan->result;
     AmError own = {0};
-    if (*status == AM_OK) job->settings.options.form_seconds = before.plan->predicted_step_seconds;
-    if (*status == AM_OK) job->settings.options.form_has_pipelines = has_pipelines(&before);
+    if (*status == AM_OK) job->settings.options.nested.form_seconds = before.plan->predicted_step_seconds;
+    if (*status == AM_OK) job->settings.options.nested.form_has_pipelines = has_pipelines(&before);
     AmStatus found = search_form(job, form, searches, &own);
-    job->settings.options.form_seconds = 0;
+    job->settings.options.nested.form_seconds = 0;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;

@@ -36,7 +36,7 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    few.is_trial = true;
+    few.nested.is_trial = true;
     bool is_more = few.evaluations == 0 || few.evaluations > SEARCH_TRIAL_EVALUATIONS;
     if (!search_spans_stages(&few) && is_more) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
     few.on_episode = NULL;

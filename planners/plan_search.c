@@ -87,7 +87,7 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContex
     if (is_proved(result, &narrowed) && !options->skip_bound)
         TRY(prove(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;
-    if (options->is_trial || result->interrupted) return AM_OK;
+    if (options->nested.is_trial || result->interrupted) return AM_OK;
     return rank_memory_predict(result->plan, arena, whole, &stop, error);
 }
 
@@ -144,7 +144,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
         single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.evaluations > 0) size = single.evaluations - result->evaluations;
-    if (result->plan) single.rival_seconds = result->plan->predicted_step_seconds;
+    if (result->plan) single.nested.rival_seconds = result->plan->predicted_step_seconds;
     if (search->budget.is_cut || size < 1) part.budget.used = part.budget.cap; /* the baselines alone */
     AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
     TRY(check_part(status, &failure, error));
@@ -166,12 +166,12 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
     int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
-    bool is_short = single.cap > 0 && single.cap < size;
+    bool is_short = single.nested.cap > 0 && single.nested.cap < size;
     single.evaluations = standard - plan_climb_reserve(&single, standard);
-    if (!is_short) single.cap = size;
+    if (!is_short) single.nested.cap = size;
     single.space = SPACE_SINGLE_STAGE;
-    single.skip_bound = single.is_beginning = true;
-    if (search->result->plan) single.rival_seconds = search->result->plan->predicted_step_seconds;
+    single.skip_bound = single.nested.is_beginning = true;
+    if (search->result->plan) single.nested.rival_seconds = search->result->plan->predicted_step_seconds;
     AmStatus status =
         single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
     TRY(check_part(status, &failure, error));
@@ -186,7 +186,7 @@ static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
     bool is_left_out = is_large(search) && (self->result.plan || search->budget.is_cut);
     is_left_out |= !degrees_allow_stages(&self->options.degrees, 1);
-    is_left_out |= self->options.is_small && !search_is_over(search);
+    is_left_out |= self->options.nested.is_small && !search_is_over(search);
     if (is_left_out || search->settings->micro_batches <= 1 || stop_wanted(&search->budget.stop))
         return AM_OK;
     return add_stage_of(self, search->settings->micro_batches, error);
@@ -197,9 +197,9 @@ static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
-    bool has_later = options->is_small && !search_is_over(search);
+    bool has_later = options->nested.is_small && !search_is_over(search);
     if (!degrees_allow_stages(&options->degrees, 1)) return AM_OK;
-    if (has_later || search->has_baselines || options->is_trial || options->no_seeds) return AM_OK;
+    if (has_later || search->has_baselines || options->nested.is_trial || options->no_seeds) return AM_OK;
     search->has_baselines = true;
     TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
     const Plan *plan = self->result.plan;
@@ -214,9 +214,9 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     const SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
     SearchResult *result = &self->result;
-    if (!result->plan || (self->options.is_small && !search_is_over(search))) return AM_OK;
+    if (!result->plan || (self->options.nested.is_small && !search_is_over(search))) return AM_OK;
     bool has_time = options->seconds == 0 && !result->interrupted && search->cluster->device_count > 1;
-    if (has_time && !(is_large(search) && (search->budget.is_cut || options->is_trial)))
+    if (has_time && !(is_large(search) && (search->budget.is_cut || options->nested.is_trial)))
         return search_add_pipeline_baselines(result, self->search, is_large(search), NULL, options, error);
     result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --baseline even_pipeline does";
     result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --baseline megatron_3d does";
@@ -261,7 +261,7 @@ static Phase phase_at(const Phases *self, int32_t k) {
     bool is_round = (k - SMALL_PHASES) % 2 == 0;
     if (round == 0)
         return (Phase){PHASE_ROUND, 0,
-                       self->search->options->is_trial ? self->search->options->evaluations : 0};
+                       self->search->options->nested.is_trial ? self->search->options->evaluations : 0};
     int32_t doublings = is_round ? round : round - 1;
     int64_t size = self->standard < INT64_MAX >> (doublings + 1) ? self->standard << doublings : 0;
     return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
@@ -273,7 +273,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .options = *search->options};
     SearchResult *result = &round.result;
-    round.options.is_small = phase->number < 0;
+    round.options.nested.is_small = phase->number < 0;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     search_allow(&round.options, search, phase->size);
     if (phase->kind == PHASE_ONE_STAGE) {
@@ -313,7 +313,7 @@ static AmStatus share_baselines(SearchContext *search, AmError *error) {
     bool may_share = degrees_allow_stages(&options.degrees, 1) && !options.no_seeds;
     if (!is_mixed || !may_share || search->budget.cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
-    options.shares_baselines = true;
+    options.nested.shares_baselines = true;
     options.evaluations = 0;
     search->budget.cap -= kept;
     AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
@@ -339,7 +339,7 @@ static bool begins_with_one_stage(const SearchContext *search) {
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
-    bool is_quick = !is_large(search) && !search->options->is_trial;
+    bool is_quick = !is_large(search) && !search->options->nested.is_trial;
     int64_t before = 0; /* evaluations up to the end of the last round */
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
@@ -347,7 +347,7 @@ static AmStatus run_phases(Phases *self, AmError *error) {
         TRY(run_phase(self, &phase, error));
         if (search_is_over(search) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
-        bool is_default = search->budget.cap == 0 || search->options->ends_at_default;
+        bool is_default = search->budget.cap == 0 || search->options->nested.ends_at_default;
         if (is_default || search->budget.used == before) return AM_OK;
         before = search->budget.used;
     }
@@ -364,7 +364,7 @@ static AmStatus add_late_baselines(SearchContext *self, AmError *error) {
     MicroBatching here = *settings;
     SearchOptions options = *self->options;
     AmStatus status = AM_OK;
-    if (options.is_trial || options.no_seeds || timed.deadline <= 0) return AM_OK;
+    if (options.nested.is_trial || options.no_seeds || timed.deadline <= 0) return AM_OK;
     if (!degrees_allow_stages(&options.degrees, 1)) return AM_OK;
     options.seconds = 0;
     self->budget.stop.deadline = 0;
@@ -400,7 +400,7 @@ static AmStatus search_stages(SearchContext *self, AmError *error) {
 /* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
 static bool may_add_micro_batches(const SearchContext *self) {
     const SearchOptions *options = self->options;
-    bool is_free = !options->mesh && options->pin_count == 0 && !options->kept && !options->is_trial;
+    bool is_free = !options->mesh && options->pin_count == 0 && !options->kept && !options->nested.is_trial;
     return options->may_add_micro_batches && options->space == SPACE_SINGLE_STAGE && is_free &&
            search_method_explores(options->searcher);
 }
@@ -477,13 +477,13 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));
     result->interrupted |= stop_flag_is_set(options->interrupted);
-    if (is_proved(result, options) && !options->skip_bound && !options->finishes_later)
+    if (is_proved(result, options) && !options->skip_bound && !options->nested.finishes_later)
         TRY(prove(result, self->whole, self->cluster, options, self->settings->micro_batches,
                   &self->budget.stop, error));
     if (!is_paper && !spans_stages && options->target == TARGET_AUTOMAP) TRY(search_add_given(self, error));
     result->search_seconds = clock_seconds() - start;
     pool_record(&result->pool);
-    bool has_ranks = !options->is_trial && !options->finishes_later && !result->interrupted;
+    bool has_ranks = !options->nested.is_trial && !options->nested.finishes_later && !result->interrupted;
     if (!has_ranks || stop_wanted(end)) return AM_OK;
     return rank_memory_predict(result->plan, self->arena, self->whole, end, error);
 }
@@ -501,8 +501,9 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     narrowed.seconds -= fmin(TAIL_SHARE * options->seconds, MOST_TAIL);
     search_narrow(&narrowed);
     TRY(degrees_complete(&narrowed.degrees, cluster, error));
-    TRY(placement_find(&narrowed.placement, arena, whole, cluster, options->pins, options->pin_count, error));
-    TRY(placement_check_numbers(narrowed.placement, narrowed.degrees.stages, error));
+    TRY(placement_find(&narrowed.nested.placement, arena, whole, cluster, options->pins, options->pin_count,
+                       error));
+    TRY(placement_check_numbers(narrowed.nested.placement, narrowed.degrees.stages, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     AmStatus status = search_space(&self, &stop, error);
     plan_climb_close(&self.climb);

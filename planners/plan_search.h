@@ -17,7 +17,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
                      const SearchOptions *options, const MicroBatching *settings, AmError *error);
 
 /* Adds to the plan of a result the lower bound, the model gap and the memory of ranks that differ, which a
- * search with options->finishes_later leaves out. `whole`: the module of the plan. */
+ * search with options->nested.finishes_later leaves out. `whole`: the module of the plan. */
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContext *whole,
                             const Cluster *cluster, const SearchOptions *options,
                             const MicroBatching *settings, AmError *error);

@@ -41,8 +41,8 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
 }
 
 bool sample_is_allowed(const SearchOptions *options) {
-    return options->pin_count == 0 && !options->kept && !options->initial && !options->placement &&
-           !options->no_seeds && !options->no_polish && !options->is_trial &&
+    return options->pin_count == 0 && !options->kept && !options->initial && !options->nested.placement &&
+           !options->no_seeds && !options->no_polish && !options->nested.is_trial &&
            (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
            options->objective == OBJECTIVE_TIME && options->target == TARGET_AUTOMAP &&
            search_method_explores(options->searcher);
@@ -145,7 +145,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
 
 /* Returns whether the plans of this form of the module are slower than one of another form. */
 static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
-    double other = self->options->form_seconds;
+    double other = self->options->nested.form_seconds;
     return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
@@ -288,11 +288,11 @@ static AmStatus compare_forms(bool *is_far, const SearchContext *self, const Pla
     SearchContext on_sample =
         search_context(&found, self->arena, sample->context, self->cluster, options, self->settings);
     *is_far = false;
-    if (options->form_seconds <= 0) return AM_OK;
+    if (options->nested.form_seconds <= 0) return AM_OK;
     TRY(search_add_stage_baselines(&found, &on_sample, false, NULL, options, error));
     const PlanCandidate *best = &found.pool.best;
-    double far = options->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
-    *is_far = !best->plan || !best->fit.fits || best->seconds > far * options->form_seconds;
+    double far = options->nested.form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
+    *is_far = !best->plan || !best->fit.fits || best->seconds > far * options->nested.form_seconds;
     return AM_OK;
 }
 
@@ -305,7 +305,8 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
-    options.skip_bound = options.finishes_later = true; /* the plan of the sample is none of the module */
+    options.skip_bound = options.nested.finishes_later =
+        true; /* the plan of the sample is none of the module */
     bool is_far;
     AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);
     if (status == AM_OK && is_far)

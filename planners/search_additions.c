@@ -160,7 +160,7 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         double seconds;
         recipe.searcher = SEARCHER_BASELINE;
         recipe.baseline = recipes[r];
-        recipe.rival_seconds = result->plan->predicted_step_seconds;
+        recipe.nested.rival_seconds = result->plan->predicted_step_seconds;
         result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
             if (only[recipes[r]] > 0)

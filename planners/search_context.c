@@ -8,7 +8,7 @@
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings) {
-    bool is_capped = search_spans_stages(options) && !options->is_trial;
+    bool is_capped = search_spans_stages(options) && !options->nested.is_trial;
     double end = options->seconds > 0 ? clock_seconds() + options->seconds : 0;
     *result = (SearchResult){.model_gap = NAN};
     return (SearchContext){
@@ -40,8 +40,8 @@ void search_allow(SearchOptions *part, const SearchContext *self, int64_t size) 
     const EvaluationBudget *budget = &self->budget;
     part->evaluations = size;
     part->is_default_limit = false;
-    part->cap = left(budget);
-    if (budget->cap > 0 && part->cap <= 0) part->cap = -1;
+    part->nested.cap = left(budget);
+    if (budget->cap > 0 && part->nested.cap <= 0) part->nested.cap = -1;
     if (budget->stop.deadline > 0) part->seconds = fmax(budget->stop.deadline - clock_seconds(), 1e-3);
 }
 

@@ -28,8 +28,8 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         SearchOptions part = *options;
         search_allow(&part, self, size / count > 0 ? size / count : 1);
         if (count > 1 && options->seconds > 0) part.seconds /= count - k;
-        part.is_anytime = part.is_anytime && count == 1;
-        if (count > 1) part.climbs = NULL;
+        part.nested.is_anytime = part.nested.is_anytime && count == 1;
+        if (count > 1) part.nested.climbs = NULL;
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
                               .recomputed = settings->recomputed,
@@ -68,12 +68,12 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     int64_t size = options->evaluations;
     bool is_one = options->searcher == SEARCHER_RANDOM && options->evaluations == 0;
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
-                     !options->is_trial && !is_one;
+                     !options->nested.is_trial && !is_one;
     double bound = NAN;
     SearchOptions part = *options;
     if (is_capped) size = standard - plan_climb_reserve(options, standard);
-    part.is_anytime = is_capped;
-    part.climbs = is_capped ? self->whole : NULL;
+    part.nested.is_anytime = is_capped;
+    part.nested.climbs = is_capped ? self->whole : NULL;
     if (is_capped) self->budget.cap = options->evaluations > 0 ? options->evaluations : standard;
     for (int32_t round = 0;; round++, size *= 2) {
         SearchResult found = {.model_gap = NAN};

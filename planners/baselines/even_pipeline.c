@@ -205,7 +205,7 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
 
 /* Returns whether an interrupt ends the pricing: the search has a plan already. */
 static bool may_stop(const Pipelines *self) {
-    return self->best || self->options->rival_seconds > 0;
+    return self->best || self->options->nested.rival_seconds > 0;
 }
 
 /* A plan under one schedule. */

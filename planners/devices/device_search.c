@@ -116,7 +116,7 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     if (!search_spans_stages(part))
         size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
     part->evaluations = size > 0 && size < left ? size : left;
-    part->ends_at_default = true;
+    part->nested.ends_at_default = true;
 }
 
 /* Returns whether no plan with a step of at least `bound` seconds can be the result. */

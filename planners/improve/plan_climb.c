@@ -15,7 +15,7 @@
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
-    bool is_free = !options->kept && !options->is_trial && !options->no_polish;
+    bool is_free = !options->kept && !options->nested.is_trial && !options->no_polish;
     bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
                     options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
                     options->searcher == SEARCHER_AGENT;
@@ -33,7 +33,7 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
     const ProblemSettings settings = {
         .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
-    const LayerPins pins = {self->options->pins, self->options->pin_count, self->options->placement};
+    const LayerPins pins = {self->options->pins, self->options->pin_count, self->options->nested.placement};
     LayerCosts *costs;
     AmError why = {0};
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);

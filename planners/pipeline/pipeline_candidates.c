@@ -42,7 +42,7 @@ bool pipeline_must_stop(const PipelineCandidates *self) {
 }
 
 int64_t pipeline_cap_left(const PipelineCandidates *self) {
-    int64_t cap = self->plans.options->cap;
+    int64_t cap = self->plans.options->nested.cap;
     if (cap == 0) return INT64_MAX;
     return cap > 0 ? cap - self->evaluations : 0;
 }

@@ -20,7 +20,7 @@ typedef struct PipelineCandidates {
     CandidatePool pool;                   /* all of them, and what was made of them */
     AmError refusal;                      /* of the first pipeline that could not be made */
     int64_t evaluations;
-    bool is_cut;                      /* SearchOptions.cap has left something out: nothing may follow */
+    bool is_cut;                      /* NestedSearch.cap has left something out: nothing may follow */
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
     int64_t most_single_changes;      /* of the best one-stage plan */
     StopSignal stop;

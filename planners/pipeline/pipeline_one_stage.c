@@ -97,8 +97,8 @@ static void quote_try(const PipelineCandidates *self, SearchResult *single, cons
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
-    bool is_left_out =
-        is_large(self) && self->best && (self->best->plan->stage_count > 1 || self->plans.options->is_trial);
+    bool is_left_out = is_large(self) && self->best &&
+                       (self->best->plan->stage_count > 1 || self->plans.options->nested.is_trial);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
     bool may_be_one = degrees_allow_stages(&options.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
@@ -115,17 +115,18 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     int32_t instructions = ir_represented(self->plans.whole->canonical);
     if (options.evaluations > 0)
         options.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    else if (options.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    else if (options.nested.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
         options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
     else options.evaluations = search_evaluations_for(options.searcher, instructions);
-    if (self->plans.options->evaluations == 0 && !options.is_trial)
+    if (self->plans.options->evaluations == 0 && !options.nested.is_trial)
         options.evaluations -= plan_climb_reserve(self->plans.options, options.evaluations);
-    if (options.evaluations < 1 && options.cap == 0) return AM_OK;
+    if (options.evaluations < 1 && options.nested.cap == 0) return AM_OK;
     bool is_cut = self->is_cut || options.evaluations < 1 || pipeline_is_capped(self, 1);
-    if (options.is_small && !is_cut && !stop_wanted(&self->stop)) return AM_OK;
-    if (options.cap > 0) options.cap = is_cut ? -1 : pipeline_cap_left(self); /* -1: the baselines alone */
-    if (self->best) options.rival_seconds = self->best->seconds;
+    if (options.nested.is_small && !is_cut && !stop_wanted(&self->stop)) return AM_OK;
+    if (options.nested.cap > 0)
+        options.nested.cap = is_cut ? -1 : pipeline_cap_left(self); /* -1: the baselines alone */
+    if (self->best) options.nested.rival_seconds = self->best->seconds;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
                                           &options, &refusal);
@@ -146,7 +147,7 @@ AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidate
     const Plan *plan = is_best ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || pipeline_must_stop(self)) return AM_OK;
     if (pipeline_is_capped(self, 1)) return AM_OK;
-    int64_t cap = plans->options->cap > 0 ? pipeline_cap_left(self) : 0;
+    int64_t cap = plans->options->nested.cap > 0 ? pipeline_cap_left(self) : 0;
     bool is_cut;
     Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);

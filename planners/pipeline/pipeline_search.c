@@ -205,7 +205,7 @@ static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
     PipelineLayout nearest = {0}, pipeline;
     double least = INFINITY, excess;
     int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
-    bool is_wanted = !self->pool.best.plan && model && !self->plans.options->is_trial;
+    bool is_wanted = !self->pool.best.plan && model && !self->plans.options->nested.is_trial;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
     const Degrees *degrees = &self->plans.options->degrees;
     for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
@@ -246,7 +246,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
                                         .memory_fraction = options->memory_fraction,
                                         .budget = {.limit = 1},
                                         .is_even = options->is_even};
-    const LayerPins pins = {options->pins, options->pin_count, options->placement};
+    const LayerPins pins = {options->pins, options->pin_count, options->nested.placement};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->stop;
@@ -326,7 +326,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     TRY(pipeline_one_stage_refine(result, self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
-    else if (!pool_best(&result->pool) && !self->plans.options->is_trial)
+    else if (!pool_best(&result->pool) && !self->plans.options->nested.is_trial)
         nearest =
             candidate_is_better(&self->pool.best, &result->pool.best) ? self->pool.best : result->pool.best;
     if (nearest.plan) TRY(share_by_speed(self, &nearest, error));

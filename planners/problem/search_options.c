@@ -42,7 +42,7 @@ const char *baseline_alias(int32_t k, Baseline *baseline) {
     return aliases[k].name;
 }
 
-bool search_is_pipeline_recipe(const SearchOptions *options) {
+bool search_is_pipeline_baseline(const SearchOptions *options) {
     return options->searcher == SEARCHER_BASELINE &&
            (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
 }
@@ -54,7 +54,7 @@ bool search_spans_stages(const SearchOptions *options) {
 
 bool search_has_stages(const SearchOptions *options) {
     return options->space == SPACE_PIPELINE || search_spans_stages(options) ||
-           search_is_pipeline_recipe(options);
+           search_is_pipeline_baseline(options);
 }
 
 const char *search_narrow(SearchOptions *options) {
@@ -72,7 +72,7 @@ const char *search_narrow(SearchOptions *options) {
                      {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
     if (options->space != SPACE_AUTO || options->objective == OBJECTIVE_PAPER) return NULL;
     if (options->searcher == SEARCHER_BASELINE) {
-        options->space = search_is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+        options->space = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
     }
     for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
@@ -95,7 +95,7 @@ bool search_has_budget(const SearchOptions *options, int64_t spent, double start
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
     TRY(degrees_check_plan(&options->degrees, plan, error));
-    TRY(placement_check_plan(options->placement, plan, error));
+    TRY(placement_check_plan(options->nested.placement, plan, error));
     return pins_check_plan(options->pins, options->pin_count, plan, error);
 }
 

@@ -70,7 +70,7 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
-#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, SearchOptions.is_trial */
+#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, NestedSearch.is_trial */
 #define SEARCH_DEFAULT_CHUNKS      2
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
@@ -92,64 +92,81 @@ typedef struct DeviceFront {
     int32_t count;
 } DeviceFront;
 
-typedef struct SearchOptions {
-    SearchObjective objective;
-    PlanSpace space;
-    Searcher searcher;
-    Baseline baseline;   /* SEARCHER_BASELINE only */
-    const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
-    const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
-    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    /* Inside plan_search(): evaluations at most of this part, where `evaluations` is its size, on
-     * which the schedule of the search depends. A part with a cap prices the first plans of the part without
-     * it, so that a larger budget is never worse. 0: none; less: none is left, baselines alone are quoted. */
+/* State of a search inside of another one. It is zero in the options of callers: plan_search() and the
+ * searches above it set it for the searches that they call. */
+typedef struct NestedSearch {
+    /* -- how many evaluations -- */
+    /* Evaluations at most, where SearchOptions.evaluations is the size on which the schedule of the search
+     * depends. A search with a cap prices the first plans of the search without it, so that a larger budget
+     * is never worse. 0: none; less: none is left, baselines alone are priced. */
     int64_t cap;
-    double
-        rival_seconds;   /* of a plan that there is already: meshes that are slower by estimates get little */
-    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
-                            read; or NULL */
+    bool is_anytime;      /* with a cap: further rounds, each of twice the size, until it is reached */
+    bool ends_at_default; /* with a cap: nothing after the default budget */
+    /* -- which part of the whole search -- */
     bool is_small;     /* a first round of pipelines alone: one stage is searched by the round that follows */
     bool is_beginning; /* of a one-stage search that a later round repeats: it prices the baselines */
-    bool is_anytime;   /* with a cap: further rounds, each of twice the size, until it is reached */
-    bool ends_at_default;  /* with a cap: nothing after the default budget */
-    bool is_default_limit; /* `evaluations` is a default */
-    double seconds;        /* cap on time, 0: none */
-    double memory_fraction;
-    uint64_t seed;
-    DqnDevice device;    /* of the DQN: where its network is trained */
+    bool is_trial;     /* tests only whether a plan fits: few one-stage plans */
+    bool shares_baselines; /* baselines that are priced alone get unequal shares on mixed devices */
+    bool finishes_later;   /* the caller calls plan_search_finish() */
+    /* -- what the other parts have found -- */
+    double rival_seconds;    /* of their best plan: meshes that are slower by estimates get little; 0: none */
+    double form_seconds;     /* of the best plan of another form of the module; 0: none */
+    bool form_has_pipelines; /* pipelines of that form are about as fast */
+    /* -- what all parts share -- */
+    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
+                            read; or NULL */
+    const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */
+} NestedSearch;
+
+/* The request of a caller. Zero is the default of every member but memory_fraction and evaluations. */
+typedef struct SearchOptions {
+    /* -- the goal -- */
+    SearchObjective objective;
+    PlanSpace space;
+    bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
+    bool skip_bound;      /* gap and model gap are not wanted */
+    /* -- the method -- */
+    Searcher searcher;
+    Baseline baseline;   /* SEARCHER_BASELINE only */
+    const char *called;  /* the baseline's name as the user has it, for errors; or NULL */
     const char *agent;   /* file of the pipeline cut agent; NULL: the one built in */
     const char *policy;  /* of DQN and AUTO: a file, or "untrained"; NULL: the one built in */
     const char *learner; /* OBJECTIVE_PAPER: parts of Rainbow (learner_parts.h); NULL: the paper's */
-    bool no_seeds;       /* start without the baselines */
+    DqnDevice device;    /* of the DQN: where its network is trained */
+    uint64_t seed;
+    bool no_seeds; /* start without the baselines */
     bool no_polish;
-    bool skip_bound;            /* gap and model gap are not wanted */
-    bool finishes_later;        /* the caller calls plan_search_finish() */
-    double form_seconds;        /* the step of a plan of another form of the module; 0: none */
-    bool form_has_pipelines;    /* pipelines of that form are about as fast */
-    bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
+    /* -- limits -- */
+    int64_t evaluations;   /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
+    bool is_default_limit; /* `evaluations` is a default */
+    double seconds;        /* cap on time, 0: none */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
-    bool shares_baselines;      /* baselines that are priced alone get unequal shares on mixed devices */
-    bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
-    const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
-    int32_t pin_count;
-    const Placement *placement; /* of their scopes, in the module; NULL: none. Set by plan_search() */
-    const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
-    int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
+    /* -- the devices -- */
+    double memory_fraction;
+    const DeviceQuota *quotas; /* [quota_count], of device_search() */
+    int32_t quota_count;
+    bool keeps_order; /* devices in the order of the cluster's file */
+    /* -- restrictions of plans -- */
     Target target;              /* only plans that it can run; is_even is set as it needs */
     Degrees degrees;            /* only plans that have them */
+    const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
+    const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
+    int32_t pin_count;
+    const KeptShardings *kept;  /* the module's own shardings, kept by every plan; or NULL */
+    const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
+    int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool is_even;               /* only plans with equal, contiguous shards */
-    const DeviceQuota *quotas;  /* [quota_count], of device_search() */
-    int32_t quota_count;
-    bool explores_prices;      /* plans on fewer devices, too, and the front of seconds and money */
-    bool keeps_order;          /* devices in the order of the cluster's file */
-    bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
-    const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
-    const Plan *initial;       /* --init-plan, or NULL */
+    bool no_overrides;          /* plans by axis priorities alone, without overrides (refine.h) */
+    bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
+    const Plan *initial;        /* --init-plan, or NULL */
+    /* -- the calling program -- */
     const volatile sig_atomic_t *interrupted;
     SearchWatch *watch; /* receives the progress; or NULL */
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
     void (*on_episode)(void *user, const char *json_line);
     void *user;
+
+    NestedSearch nested;
 } SearchOptions;
 
 typedef struct BaselineResult {
@@ -163,7 +180,7 @@ typedef struct SearchResult {
     Plan *plan;         /* pool_best() */
     BaselineResult baselines[BASELINE_COUNT];
     int64_t evaluations;
-    bool is_cut;             /* SearchOptions.cap has left something out */
+    bool is_cut;             /* NestedSearch.cap has left something out */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
     bool is_exact;           /* the result is the best plan of the space */
@@ -188,8 +205,8 @@ int64_t search_evaluations_left(const SearchOptions *options, int64_t spent);
  * begun at `start` (clock_seconds()). */
 bool search_has_budget(const SearchOptions *options, int64_t spent, double start);
 /* Returns whether the options ask for the plan of a baseline with several stages. */
-bool search_is_pipeline_recipe(const SearchOptions *options);
-/* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
+bool search_is_pipeline_baseline(const SearchOptions *options);
+/* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a baseline is
  * not. */
 bool search_spans_stages(const SearchOptions *options);
 /* Returns whether plans of a search may have several stages. */

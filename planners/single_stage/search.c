@@ -170,7 +170,7 @@ static bool has_plan(const SingleStageSearch *self) {
 
 /* Returns whether the caller has a plan already, so that this search need not find one. */
 static bool has_rival(const SingleStageSearch *self) {
-    return self->options->rival_seconds > 0;
+    return self->options->nested.rival_seconds > 0;
 }
 
 /* Returns whether a baseline that fits is a candidate. */
@@ -256,11 +256,11 @@ static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, 
 /* Single changes of the plan. */
 static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climb;
-    if (!self->options->climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
+    if (!self->options->nested.climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
     bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
     if (single_stage_left(self) <= 0 || is_same) return AM_OK;
     self->climbed_from = (*plan)->predicted_step_seconds;
-    climb->whole = self->options->climbs;
+    climb->whole = self->options->nested.climbs;
     climb->cluster = self->cluster;
     climb->options = self->options;
     climb->keeps_micro_batches = true;
@@ -376,7 +376,7 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
     BaselineResult *quoted = &result->baselines[options->baseline];
-    if (!search_is_pipeline_recipe(options))
+    if (!search_is_pipeline_baseline(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space pipeline: expected --baseline even_pipeline or megatron_3d, or --objective paper "
@@ -433,7 +433,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         TRY(end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
                       search_method_has_rounds(single->searcher);
-        bool is_left = single->is_anytime && !self->is_cut && single_stage_left(self) > 0;
+        bool is_left = single->nested.is_anytime && !self->is_cut && single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
 }
@@ -478,14 +478,14 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .cluster = cluster,
                               .options = &single,
                               .result = result,
-                              .cap = options->cap,
+                              .cap = options->nested.cap,
                               .deadline = options->seconds > 0 ? clock_seconds() + options->seconds : 0};
     AmStatus status = open_search(&self, error);
     memcpy(self.is_quoted, is_left_out, sizeof self.is_quoted);
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) add_baselines(&self);
-    if (options->shares_baselines) self.sharing = single_stage_share_evaluations(&self, self.cap);
+    if (options->nested.shares_baselines) self.sharing = single_stage_share_evaluations(&self, self.cap);
     if (self.sharing > UNEVEN_SHARES_TRIED) self.sharing = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
     result->evaluations = self.shared;
@@ -519,7 +519,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                           ? options->evaluations
                           : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
         .seed = options->seed,
-        .cap = options->cap,
+        .cap = options->nested.cap,
         .deadline = options->seconds > 0
                         ? start + options->seconds * (options->skip_bound ? 1 : SEARCHING_SHARE)
                         : 0};
@@ -531,10 +531,10 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
-        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_quoted[e] = options->is_beginning;
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_quoted[e] = options->nested.is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
-        if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+        if (options->nested.cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
         result->has_baselines = method_takes_baselines && !single_stage_must_end(&self);
         status = make_plan(&self, start, error);
