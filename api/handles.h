@@ -12,7 +12,7 @@
 #include "cost/operator/profile.h"
 #include "cost/simulate/simulate.h"
 #include "planners/explain/explain.h"
-#include "planners/plan_search.h"
+#include "planners/forms/target_search.h"
 
 struct AmModule {
     PlanContext *context;
@@ -37,13 +37,11 @@ struct AmPlan {
     SearchResult result; /* of am_search() */
     bool is_searched;
     const PlanMeasurements *measurements; /* of the option "measure", in `arena`; or NULL */
-    Plan *on[TARGET_COUNT]; /* of am_search(): the fastest plan that each target can run; NULL: none found */
-    double memory_fraction; /* of the search: the usable part of a device */
-    double free_seconds;    /* of am_search() for a target: the step without it; 0: not searched */
-    const char *lack;       /* why that plan is not for the target; NULL: it is */
-    pthread_mutex_t mutex;  /* of the members below, which are made at their first use */
-    json_t *document;       /* plan_to_json() */
-    AmPlanParameter *parameters; /* [parameter_count], in `arena` */
+    TargetPlans targets;                  /* of am_search() */
+    double memory_fraction;               /* of the search: the usable part of a device */
+    pthread_mutex_t mutex;                /* of the members below, which are made at their first use */
+    json_t *document;                     /* plan_to_json() */
+    AmPlanParameter *parameters;          /* [parameter_count], in `arena` */
 };
 
 struct AmSimulation {

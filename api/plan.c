@@ -127,7 +127,7 @@ AmStatus am_module_check_target(const AmModule *module, const char *target, AmEr
 static AmStatus write_for(const AmPlan *self, const char *name, const char *path, AmError *error) {
     Target target;
     TRY(parse_target(&target, name, error));
-    const Plan *found = self->on[target];
+    const Plan *found = self->targets.on[target];
     if (!found)
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "none of the priced plans runs there (--for %s searches for one)",

@@ -10,7 +10,6 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
-#include "planners/problem/attention_choice.h"
 #include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/marks.h"
@@ -45,6 +44,7 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->evaluations =
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     option_integer(options, "evaluations", &search->evaluations);
+    search->is_default_limit = !option_has(options, "evaluations");
     if (option_has(options, "baseline") && !option_has(options, "searcher")) searcher = SEARCHER_BASELINE;
     if (searcher == SEARCHER_BASELINE && !option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -308,16 +308,12 @@ static AmStatus read_schedule(SearchOptions *search, const AmOptions *options, A
     return AM_OK;
 }
 
-const char *layers_choice_name(LayersChoice choice) {
-    static const char *const names[] = {"auto", "loop", "split"};
-    return names[choice];
-}
-
-/* Shardings of parameters by the user, recipes of one stage and the paper's mode are about the module as
- * read. */
-static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, AmError *error) {
+/* Reads the forms of the module that a search takes. Shardings of parameters by the user, baselines of one
+ * stage and the paper's mode are about the module as read. */
+static AmStatus read_forms(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchOptions *search = &settings->options;
-    int32_t choice = LAYERS_AUTO;
+    FormRequest *forms = &settings->forms;
+    int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
     const char *other = search->pin_count > 0                   ? option_has(options, "pin")     ? "--pin"
                                                                   : option_has(options, "hints") ? "--hints"
                                                                                                  : "a mark in the module"
@@ -325,13 +321,16 @@ static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, 
                         : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
                         : search->target != TARGET_AUTOMAP      ? "--for"
                                                                 : NULL;
-    option_choice(options, "layers", &choice);
-    settings->layers = (LayersChoice)choice;
-    if (settings->layers == LAYERS_SPLIT && other)
+    option_choice(options, "layers", &layers);
+    option_choice(options, "attention", &attention);
+    *forms = (FormRequest){.layers = (LayersChoice)layers,
+                           .attention = (AttentionChoice)attention,
+                           .keeps_recomputation = option_has(options, "keep-remat"),
+                           .keeps_shardings = option_has(options, "keep-shardings")};
+    if (forms->layers == LAYERS_SPLIT && other)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--layers split: %s is about parameters of the module as read", other);
-    if (settings->layers == LAYERS_AUTO && (other || !search_has_stages(search)))
-        settings->layers = LAYERS_LOOP;
+    if (forms->layers == LAYERS_AUTO && (other || !search_has_stages(search))) forms->layers = LAYERS_LOOP;
     return AM_OK;
 }
 
@@ -345,7 +344,7 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     TRY(narrow(settings, options, error));
     TRY(check_stages(settings, error));
     TRY(read_micro_batching(settings, options, error));
-    TRY(read_layers(settings, options, error));
+    TRY(read_forms(settings, options, error));
     return read_schedule(&settings->options, options, error);
 }
 
@@ -396,31 +395,6 @@ static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext
     search->mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
     text_free(&text);
     return search->mesh ? AM_OK : am_fail_memory(error, 0);
-}
-
-AmStatus search_settings_fuse(PlanContext **whole, PlanContext **other, SearchSettings *settings,
-                              const Plan *initial, const Cluster *cluster, const AmOptions *options,
-                              AmError *error) {
-    int32_t choice = ATTENTION_AUTO;
-    *other = NULL;
-    bool is_fused = initial && plan_context_whole(initial->context)->unfused;
-    option_choice(options, "attention", &choice);
-    if (initial && choice != ATTENTION_AUTO && (choice == ATTENTION_FUSED) != is_fused)
-        return am_fail(error, AM_ERROR_USAGE, "", "--attention %s: the plan of --init-plan has it %s",
-                       attention_choice_name((AttentionChoice)choice), is_fused ? "fused" : "unfused");
-    if (settings->options.objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
-        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    settings->chooses_attention =
-        choice == ATTENTION_AUTO && !initial && !target_is_xla(settings->options.target) &&
-        settings->options.objective != OBJECTIVE_PAPER && !option_has(options, "keep-shardings");
-    if (settings->chooses_attention) return attention_choose(whole, other, cluster, error);
-    if (choice == ATTENTION_UNFUSED || (choice == ATTENTION_AUTO && !is_fused)) return AM_OK;
-    TRY(plan_context_fuse(whole, *whole, error));
-    if (choice == ATTENTION_FUSED && !(*whole)->unfused)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "--attention fused: the module has no attention operator (automap info has near misses)");
-    return AM_OK;
 }
 
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,

@@ -5,22 +5,13 @@
 #include "api/handles.h"
 #include "api/hints_file.h"
 #include "api/options.h"
-
-/* Stacked parameters of layers (ir/layers/layers.h). */
-typedef enum LayersChoice {
-    LAYERS_AUTO,  /* split where the plan that is found is a pipeline */
-    LAYERS_LOOP,  /* the module as read */
-    LAYERS_SPLIT, /* one parameter for each layer */
-    LAYERS_CHOICES
-} LayersChoice;
-const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
+#include "planners/forms/module_forms.h"
 
 typedef struct SearchSettings {
     SearchOptions options;
     HintsFile hints; /* of --hints; its pins are followed by the marks of the module */
     MicroBatching micro_batching;
-    LayersChoice layers;     /* LAYERS_LOOP also where the other options exclude a split */
-    bool chooses_attention;  /* its form is the faster one: no option and no given plan decides it */
+    FormRequest forms;
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 
@@ -31,13 +22,6 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const Plan
 /* The same without the option "for", beside settings that were read with it. */
 AmStatus search_settings_without_target(SearchSettings *settings, const SearchSettings *with, Arena *arena,
                                         const AmOptions *options, AmError *error);
-/* Replaces `*whole` by its form with fused attention where the options ask for it, or leave the choice and it
- * is faster on the cluster; `*other` is then the other form, else NULL (attention_choice.h). `initial` is the
- * plan to start from, or NULL; its form is taken unless the options name another. AM_ERROR_USAGE: the module
- * has no attention operator, or the two differ. */
-AmStatus search_settings_fuse(PlanContext **whole, PlanContext **other, SearchSettings *settings,
-                              const Plan *initial, const Cluster *cluster, const AmOptions *options,
-                              AmError *error);
 /* Completes them for a module: its own shardings, and the number of evaluations. */
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error);

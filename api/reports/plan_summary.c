@@ -242,20 +242,20 @@ static json_t *front_to_json(const Summary *self) {
 /* The price of --for; without it, the fastest plan that was found for each target. */
 static void print_targets(Text *text, const Summary *self) {
     const AmPlan *plan = self->plan;
-    if (plan->free_seconds > 0) {
+    if (plan->targets.free_seconds > 0) {
         double seconds = plan->plan->predicted_step_seconds;
         text_append_string(text, "target  without --for ");
-        text_append_seconds(text, plan->free_seconds);
-        double price = seconds / plan->free_seconds - 1;
-        if (!plan->lack) text_append_string(text, ", and the plan is for the target, too\n");
-        else if (price <= 0) text_append(text, ", which is no better; %s\n", plan->lack);
-        else text_append(text, ": %.1f %% is the price; %s\n", 100 * price, plan->lack);
+        text_append_seconds(text, plan->targets.free_seconds);
+        double price = seconds / plan->targets.free_seconds - 1;
+        if (!plan->targets.lack) text_append_string(text, ", and the plan is for the target, too\n");
+        else if (price <= 0) text_append(text, ", which is no better; %s\n", plan->targets.lack);
+        else text_append(text, ": %.1f %% is the price; %s\n", 100 * price, plan->targets.lack);
         return;
     }
-    if (!plan->on[TARGET_AUTOMAP]) return;
+    if (!plan->targets.on[TARGET_AUTOMAP]) return;
     text_append_string(text, "runs on ");
     for (int32_t target = 0; target < TARGET_COUNT; target++) {
-        const Plan *on = plan->on[target];
+        const Plan *on = plan->targets.on[target];
         text_append(text, "%s%s ", target ? ", " : "", target_row((Target)target)->name);
         if (on) text_append_seconds(text, on->predicted_step_seconds);
         else text_append_string(text, "-");
@@ -362,16 +362,17 @@ static json_t *result_to_json(const Summary *self, const char *summary) {
             json_object_set_new(found, plan_origin_name((PlanOrigin)k), json_real(plan->found_seconds[k]));
     json_t *targets = root ? json_object() : NULL;
     for (int32_t target = 0; target < TARGET_COUNT && targets; target++) {
-        const Plan *on = self->plan->on[target];
-        if (self->plan->on[TARGET_AUTOMAP])
+        const Plan *on = self->plan->targets.on[target];
+        if (self->plan->targets.on[TARGET_AUTOMAP])
             json_object_set_new(targets, target_row((Target)target)->name,
                                 on ? json_real(on->predicted_step_seconds) : json_null());
     }
     if (targets) json_object_set_new(root, "targets", targets);
-    if (self->plan->free_seconds > 0) {
-        json_object_set_new(root, "unrestricted_seconds", json_real(self->plan->free_seconds));
+    if (self->plan->targets.free_seconds > 0) {
+        json_object_set_new(root, "unrestricted_seconds", json_real(self->plan->targets.free_seconds));
         json_object_set_new(root, "restriction",
-                            self->plan->lack ? plan_string_to_json(self->plan->lack) : json_null());
+                            self->plan->targets.lack ? plan_string_to_json(self->plan->targets.lack)
+                                                     : json_null());
     }
     if (found) json_object_set_new(root, "origin", json_string(plan_origin_name(plan->origin)));
     if (found) json_object_set_new(root, "found_seconds", found);

@@ -1,0 +1,144 @@
+/* Searches the forms of a module one after another, and proves the bound of the best plan once, at the end.
+ */
+#include "planners/forms/form_search.h"
+
+#include <math.h>
+
+#include "base/system/clock.h"
+#include "planners/devices/device_search.h"
+#include "planners/problem/attention_choice.h"
+#include "planners/sample_search.h"
+
+bool form_search_has_budget(const FormSearch *self) {
+    return search_has_budget(&self->options, self->evaluations, self->start);
+}
+
+void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches) {
+    int64_t left = search_evaluations_left(&self->options, self->evaluations);
+    double seconds = self->options.seconds;
+    options->evaluations = self->options.evaluations;
+    if (left != INT64_MAX) options->evaluations = left > searches ? left / searches : 1;
+    options->seconds = seconds;
+    if (seconds > 0) options->seconds = fmax((self->start + seconds - clock_seconds()) / searches, 1e-3);
+}
+
+/* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
+static bool finishes_later(const FormSearch *self) {
+    const SearchOptions *options = &self->options;
+    return options->seconds == 0 && self->cluster->type_count == 1 && options->quota_count == 0 &&
+           !options->explores_prices;
+}
+
+/* Searches a module with a part 1/searches of the limits. */
+static AmStatus search_module(FormSearch *self, PlanContext *module, int32_t searches, AmError *error) {
+    SearchOptions options = self->options;
+    form_search_share(&options, self, searches);
+    options.nested.finishes_later = finishes_later(self);
+    *self->result = (SearchResult){0};
+    AmStatus status =
+        device_search(self->result, self->arena, module, self->cluster, &options, &self->batching, error);
+    self->evaluations += self->result->evaluations;
+    return status;
+}
+
+/* Searches a form, whose module becomes self->whole. Where nothing fits, the form with the other choice of
+ * attention is searched, too. */
+static AmStatus search_form(FormSearch *self, const ModuleForm *form, int32_t searches, AmError *error) {
+    PlanContext *other = form->other;
+    AmError refusal = {0};
+    self->whole = form->module;
+    if (form->attention == ATTENTION_AUTO) TRY(attention_choose(&self->whole, &other, self->cluster, error));
+    if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->whole, self->whole, error));
+    AmStatus status = search_module(self, self->whole, searches, error);
+    /* A large module with a plan of another form is refused where that is faster by far. */
+    bool is_refused = self->options.nested.form_seconds > 0 && sample_is_wanted(form->module);
+    if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
+    const SearchResult result = *self->result;
+    status = search_module(self, other, searches, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) *self->result = result;
+    else self->whole = other;
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = refusal;
+    return status;
+}
+
+/* Returns whether a pipeline is about as fast as the plan. */
+static bool has_pipelines(const SearchResult *result) {
+    const double near = 1.25;
+    for (int32_t k = 0; k < POOL_SHAPES; k++) {
+        const Plan *plan = result->pool.shapes[k].plan;
+        bool is_pipeline = plan && plan->stage_count > 1;
+        if (is_pipeline && result->pool.shapes[k].seconds <= near * result->plan->predicted_step_seconds)
+            return true;
+    }
+    return false;
+}
+
+/* Searches one more form and keeps the better plan. `*status` and `*refusal` are those of the forms before
+ * it, then of all. */
+static void add_form(FormSearch *self, const ModuleForm *form, int32_t searches, AmStatus *status,
+                     AmError *refusal) {
+    PlanContext *whole = self->whole;
+    const SearchResult before = *self->result;
+    SearchResult *result = self->result;
+    NestedSearch *nested = &self->options.nested;
+    AmError own = {0};
+    if (*status == AM_OK) nested->form_seconds = before.plan->predicted_step_seconds;
+    if (*status == AM_OK) nested->form_has_pipelines = has_pipelines(&before);
+    AmStatus found = search_form(self, form, searches, &own);
+    nested->form_seconds = 0;
+    bool is_interrupted = result->interrupted;
+    int64_t evaluations = before.evaluations + result->evaluations;
+    double seconds = before.search_seconds + result->search_seconds;
+    if (*status == AM_OK && (found != AM_OK || candidate_is_better(&before.pool.best, &result->pool.best))) {
+        *result = before;
+        self->whole = whole;
+    } else {
+        *status = found;
+        *refusal = own;
+    }
+    if (*status != AM_OK) return;
+    result->interrupted |= is_interrupted;
+    result->evaluations = result->plan->evaluations = evaluations;
+    result->search_seconds = seconds;
+}
+
+/* A plan needs little memory if its fullest device uses less than this part of the usable memory. */
+#define LITTLE_MEMORY 0.5
+
+static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
+    double part = LITTLE_MEMORY * self->options.memory_fraction;
+    int32_t next = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t k = 0; k < plan->stages[s].mesh.device_count; k++, next++) {
+            const ClusterDeviceType *type = cluster_device_type(self->cluster, plan->stages[s].devices[k]);
+            if ((double)plan->predicted[next].peak_bytes > part * (double)type->memory_bytes) return true;
+        }
+    return false;
+}
+
+/* Returns whether a form is searched after others with the best plan `found` (NULL: nothing fits). */
+static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan *found) {
+    if (!found || form->condition == FORM_ALWAYS) return true;
+    if (form->condition == FORM_WHERE_ONE_STAGE) return found->stage_count == 1;
+    return needs_much_memory(self, found);
+}
+
+AmStatus form_search(FormSearch *self, AmError *error) {
+    const SearchResult *result = self->result;
+    AmStatus status = AM_ERROR_INFEASIBLE;
+    AmError refusal = {0};
+    for (int32_t k = 0; k < self->forms.count; k++) {
+        const ModuleForm *form = &self->forms.forms[k];
+        int32_t searches = (k + 1 < self->forms.count ? 2 : 1) + self->searches_after;
+        bool is_next =
+            form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
+        if (k > 0 && !is_next) continue;
+        add_form(self, form, searches, &status, &refusal);
+        if (status == AM_INTERRUPTED || result->interrupted) break;
+    }
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    if (!finishes_later(self)) return AM_OK;
+    return plan_search_finish(self->result, self->arena, self->whole, self->cluster, &self->options,
+                              &self->batching, error);
+}

@@ -1,0 +1,37 @@
+/* The search over the forms of a module (module_forms.h), one after another, under one budget.
+ *
+ * Of three forms the first may use half of the limits, the second half of the rest, the last one all. Each
+ * later form knows the best step so far, and is searched only if its condition holds. The better plan is
+ * kept, at a tie that of the later form.
+ */
+#ifndef PLANNERS_FORMS_FORM_SEARCH_H
+#define PLANNERS_FORMS_FORM_SEARCH_H
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/forms/module_forms.h"
+
+typedef struct FormSearch {
+    /* -- the request -- */
+    Arena *arena; /* of plans */
+    const Cluster *cluster;
+    SearchOptions options;
+    MicroBatching batching;
+    ModuleForms forms;
+    int32_t searches_after; /* further searches, each of which keeps a share of the limits */
+    /* -- the result -- */
+    SearchResult *result;
+    PlanContext *whole; /* the module of its plan */
+    /* -- used so far, from the beginning of the first search -- */
+    double start; /* clock_seconds() */
+    int64_t evaluations;
+} FormSearch;
+
+/* Searches the forms. AM_ERROR_INFEASIBLE: no plan of any form fits; the reason is that of the last one. */
+AmStatus form_search(FormSearch *self, AmError *error);
+
+/* Returns whether the limits allow a further search. */
+bool form_search_has_budget(const FormSearch *self);
+/* Limits options to a part 1/searches of what the limits leave. */
+void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches);
+
+#endif

@@ -1,0 +1,119 @@
+/* Finds the forms of a module: first its layers, then its recomputation, then its attention. */
+#include "planners/forms/module_forms.h"
+
+#include "planners/problem/attention_choice.h"
+#include "planners/sample_search.h"
+#include "planners/single_stage/single_stage.h"
+
+const char *layers_choice_name(LayersChoice choice) {
+    static const char *const names[LAYERS_CHOICES] = {"auto", "loop", "split"};
+    return names[choice];
+}
+
+typedef struct FormFinder {
+    PlanContext *module; /* as read */
+    const Cluster *cluster;
+    const FormRequest *request;
+    const SearchOptions *options;
+} FormFinder;
+
+/* Splits the layers of stacked parameters, if the request allows it. A large module is split only if a sample
+ * of it is searched. */
+static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
+    enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
+    const SearchOptions *options = self->options;
+    bool is_free = self->request->layers == LAYERS_AUTO;
+    AmError refusal = {0};
+    *form = self->module;
+    if (self->request->layers == LAYERS_LOOP) return AM_OK;
+    if (is_free && (options->initial || self->cluster->device_count < 2)) return AM_OK;
+    AmStatus status =
+        plan_context_rewrite(form, self->module, (PlanRewriting){.splits_layers = true}, &refusal);
+    if (status == AM_ERROR_INFEASIBLE && is_free) {
+        *form = self->module;
+        return AM_OK;
+    }
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    if (!is_free || !sample_is_wanted(*form)) return AM_OK;
+    bool is_sampled = sample_is_allowed(options) && self->cluster->device_count <= MOST_DEVICES;
+    if (is_sampled) TRY(sample_is_possible(&is_sampled, *form, error));
+    if (!is_sampled) *form = self->module;
+    return AM_OK;
+}
+
+/* Takes the form in which the source recomputes nothing, so that the plan decides. `*recomputing` is the form
+ * before; NULL: nothing was undone. */
+static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing, const FormFinder *self,
+                                   AmError *error) {
+    const SearchOptions *options = self->options;
+    AmError refusal = {0};
+    *recomputing = NULL;
+    if (options->initial || options->target != TARGET_AUTOMAP || options->objective == OBJECTIVE_PAPER ||
+        !search_method_explores(options->searcher) || self->request->keeps_recomputation ||
+        self->request->keeps_shardings)
+        return AM_OK;
+    PlanContext *undone;
+    PlanRewriting rewriting = (*form)->rewriting;
+    rewriting.undoes_recomputation = true;
+    AmStatus status = plan_context_rewrite(&undone, self->module, rewriting, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    *recomputing = *form;
+    *form = undone;
+    return AM_OK;
+}
+
+/* Fuses attention where the request says so, or where it is free and fused attention is faster. `*other` is
+ * then the other form; NULL: there was no choice. */
+static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is_free, const FormFinder *self,
+                               AmError *error) {
+    const SearchOptions *options = self->options;
+    AttentionChoice choice = self->request->attention;
+    bool is_fused = options->initial && plan_context_whole(options->initial->context)->unfused;
+    *other = NULL;
+    *is_free = false;
+    if (options->initial && choice != ATTENTION_AUTO && (choice == ATTENTION_FUSED) != is_fused)
+        return am_fail(error, AM_ERROR_USAGE, "", "--attention %s: the plan of --init-plan has it %s",
+                       attention_choice_name(choice), is_fused ? "fused" : "unfused");
+    if (options->objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
+        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
+    *is_free = choice == ATTENTION_AUTO && !options->initial && !target_is_xla(options->target) &&
+               options->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
+    if (*is_free) return attention_choose(form, other, self->cluster, error);
+    if (choice == ATTENTION_UNFUSED || (choice == ATTENTION_AUTO && !is_fused)) return AM_OK;
+    TRY(plan_context_fuse(form, *form, error));
+    if (choice == ATTENTION_FUSED && !(*form)->unfused)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--attention fused: the module has no attention operator (automap info has near misses)");
+    return AM_OK;
+}
+
+AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
+                           const FormRequest *request, const SearchOptions *options, AmError *error) {
+    const FormFinder self = {module, cluster, request, options};
+    PlanContext *chosen, *recomputing, *other;
+    bool attention_is_free;
+    TRY(split_layers(&chosen, &self, error));
+    TRY(undo_recomputation(&chosen, &recomputing, &self, error));
+    TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));
+    *forms = (ModuleForms){.chosen = chosen};
+    bool is_free = options->target == TARGET_AUTOMAP;
+    AttentionChoice attention = attention_is_free ? ATTENTION_AUTO
+                                : chosen->unfused ? ATTENTION_FUSED
+                                                  : ATTENTION_UNFUSED;
+    const ModuleForm first = {
+        .module = chosen, .other = is_free ? other : NULL, .attention = ATTENTION_UNFUSED};
+    const ModuleForm second = {
+        .module = recomputing, .condition = FORM_WHERE_MEMORY_IS_SCARCE, .attention = attention};
+    bool recomputes_first = recomputing && sample_is_wanted(recomputing);
+    if (recomputes_first) forms->forms[forms->count++] = second;
+    forms->forms[forms->count++] = first;
+    if (recomputing && !recomputes_first) forms->forms[forms->count++] = second;
+    if (request->layers == LAYERS_AUTO && chosen->layer_map)
+        forms->forms[forms->count++] =
+            (ModuleForm){.module = module, .condition = FORM_WHERE_ONE_STAGE, .attention = attention};
+    return AM_OK;
+}

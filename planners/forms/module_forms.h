@@ -1,0 +1,63 @@
+/* The forms of a module, by exact rewritings, in which a search looks for plans.
+ *
+ * A module is searched as the options and its size demand, and in up to two further forms:
+ *
+ *     form                      searched                            rewriting
+ *     chosen                    always                              layers apart, source's recomputation
+ * undone with recomputation        where the plan is short of memory   layers apart with loops over layers
+ * where the plan has one stage        none
+ *
+ * A large module, of which a sample is searched (planners/sample_search.h), is always short of memory: its
+ * form with recomputation is the first one. Each form has attention as separate operators or as one,
+ * whichever is faster on the cluster (planners/problem/attention_choice.h).
+ */
+#ifndef PLANNERS_FORMS_MODULE_FORMS_H
+#define PLANNERS_FORMS_MODULE_FORMS_H
+
+#include "planners/problem/search_options.h"
+
+/* Stacked parameters of layers (ir/layers/layers.h). */
+typedef enum LayersChoice {
+    LAYERS_AUTO,  /* split where the plan that is found is a pipeline */
+    LAYERS_LOOP,  /* the module as read */
+    LAYERS_SPLIT, /* one parameter for each layer */
+    LAYERS_CHOICES
+} LayersChoice;
+const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
+
+/* What the user's options say about forms. */
+typedef struct FormRequest {
+    LayersChoice layers; /* LAYERS_LOOP also where other options exclude a split */
+    AttentionChoice attention;
+    bool keeps_recomputation; /* of the source */
+    bool keeps_shardings;     /* of the module, which then stays as read */
+} FormRequest;
+
+/* When a form is searched, if it is not the first one. */
+typedef enum FormCondition {
+    FORM_ALWAYS,
+    FORM_WHERE_MEMORY_IS_SCARCE, /* no plan fits so far, or that found uses much memory */
+    FORM_WHERE_ONE_STAGE         /* no plan fits so far, or that found has one stage */
+} FormCondition;
+
+typedef struct ModuleForm {
+    PlanContext *module;
+    PlanContext *other; /* the form with the other choice of attention, if that is made; or NULL */
+    FormCondition condition;
+    /* AUTO: attention is chosen when the form is searched; FUSED: it is fused then; UNFUSED: it stays. */
+    AttentionChoice attention;
+} ModuleForm;
+
+enum { MODULE_FORMS_MOST = 3 };
+typedef struct ModuleForms {
+    PlanContext *chosen; /* the module of the form that is always searched */
+    ModuleForm forms[MODULE_FORMS_MOST];
+    int32_t count; /* in the order of the searches */
+} ModuleForms;
+
+/* Finds the forms of a module as read, which owns them. `options->initial` is the plan to start from, or
+ * NULL; its form of attention is taken. AM_ERROR_USAGE: the module lacks a form that the options name. */
+AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
+                           const FormRequest *request, const SearchOptions *options, AmError *error);
+
+#endif

@@ -1,0 +1,115 @@
+/* Searches for a target with and without its restrictions, and takes the best plan that it can run. */
+#include "planners/forms/target_search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/clock.h"
+#include "planners/devices/device_search.h"
+#include "planners/export/export_check.h"
+#include "planners/single_stage/single_stage.h"
+
+/* The fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
+static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanContext *whole, AmError *why) {
+    for (int32_t k = 0; k < POOL_OF_TARGET && pool->on[target][k].plan; k++)
+        if (export_check(target, whole, pool->on[target][k].plan, why) == AM_OK) return &pool->on[target][k];
+    return NULL;
+}
+
+/* Finds the best plan of each target, until an interrupt: the plan of the search is there. */
+static void find_plans(TargetPlans *plans, FormSearch *self) {
+    for (int32_t target = 0; target < TARGET_COUNT; target++) {
+        if (self->whole->unfused && target_is_xla((Target)target)) continue; /* it has no fused attention */
+        if (stop_flag_is_set(self->options.interrupted)) return;
+        const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->whole, NULL);
+        if (best) plans->on[target] = best->plan;
+    }
+}
+
+/* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
+static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans *plans,
+                              const SearchOptions *free, const MicroBatching *batching, AmError *error) {
+    Target target = self->options.target;
+    SearchOptions options = *free;
+    AmError refusal = {0}, lack = {0};
+    *found = (SearchResult){0};
+    options.watch = self->options.watch;
+    options.interrupted = self->options.interrupted;
+    options.skip_bound = true;
+    if (!search_method_explores(options.searcher) || !form_search_has_budget(self)) return AM_OK;
+    if (stop_flag_is_set(options.interrupted)) return AM_OK;
+    form_search_share(&options, self, 1);
+    AmStatus status =
+        device_search(found, self->arena, self->whole, self->cluster, &options, batching, &refusal);
+    self->evaluations += found->evaluations;
+    found->interrupted |= status == AM_INTERRUPTED;
+    if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    plans->free_seconds = found->plan->predicted_step_seconds;
+    if (export_check(target, self->whole, found->plan, &lack) == AM_OK) return AM_OK;
+    char *remedy = strstr(lack.text, "; search --for"); /* this is the search that it names */
+    if (remedy) *remedy = '\0';
+    plans->lack = arena_copy_string(self->arena, lack.text);
+    return AM_OK;
+}
+
+AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
+                       const MicroBatching *free_batching, AmError *error) {
+    Target target = self->options.target;
+    SearchResult found, *result = self->result;
+    AmError refusal = {0}, why = {0};
+    *plans = (TargetPlans){0};
+    self->start = clock_seconds();
+    self->whole = self->forms.chosen;
+    if (target == TARGET_AUTOMAP) {
+        TRY(form_search(self, error));
+        find_plans(plans, self);
+        return AM_OK;
+    }
+    TRY(target_check_module(target, self->whole, error));
+    self->searches_after = 1;
+    AmStatus status = form_search(self, &refusal);
+    TRY(search_freely(self, &found, plans, free, free_batching, error));
+    PlanCandidate *own = fastest_on(target, &result->pool, self->whole, &why);
+    PlanCandidate *other = fastest_on(target, &found.pool, self->whole, NULL);
+    const PlanCandidate *best = own;
+    if (other && (!own || candidate_is_better(other, own))) best = other;
+    if (!best) {
+        if (error) *error = status == AM_OK ? why : refusal;
+        return status == AM_OK ? why.code : status;
+    }
+    const Plan *before = result->plan;
+    if (best->plan != before) {
+        best->plan->bound = before ? before->bound : NULL;
+        best->plan->bound_seconds =
+            before ? fmin(before->bound_seconds, best->plan->predicted_step_seconds) : NAN;
+        result->model_gap = NAN;
+    }
+    result->evaluations += found.evaluations;
+    result->search_seconds += found.search_seconds;
+    result->interrupted |= found.interrupted;
+    result->pool.best = *best;
+    search_result_choose(result);
+    pool_record(&result->pool);
+    return AM_OK;
+}
+
+bool target_may_take(const FormSearch *self, const PlanCandidate *candidate) {
+    if (search_check_plan(&self->options, candidate->plan, NULL) != AM_OK) return false;
+    return self->options.target == TARGET_AUTOMAP ||
+           export_check(self->options.target, self->whole, candidate->plan, NULL) == AM_OK;
+}
+
+void target_take(SearchResult *result, const PlanCandidate *candidate) {
+    const Plan *before = result->plan;
+    if (candidate->plan == before) return;
+    candidate->plan->bound = before->bound;
+    candidate->plan->bound_seconds = before->bound_seconds;
+    candidate->plan->evaluations = before->evaluations;
+    candidate->plan->space = before->space;
+    result->model_gap = NAN;
+    result->pool.best = *candidate;
+    search_result_choose(result);
+    pool_record(&result->pool);
+}
