@@ -16,6 +16,7 @@ enum { HEAD_BYTES = 4096, SEARCHED_BYTES = 1 << 20, PREFIX_BYTES = 1 << 16 };
 
 #define LOWER_JAX "jax.jit(f).lower(...).as_text(dialect=\"hlo\") writes HLO"
 #define EXPORT    "export the training step as HLO, with automap_jax.export() from JAX"
+#define DUMP      "a dump of XLA has the module as *before_optimizations*"
 #define ARRAYS    "arrays are given by run --state or --data"
 
 typedef struct Signature {
@@ -64,8 +65,12 @@ static const struct {
     {"func.func", FILE_FORMAT_OTHER, "StableHLO text (MLIR)", LOWER_JAX},
     {"#loc", FILE_FORMAT_OTHER, "StableHLO text (MLIR)", LOWER_JAX},
     {"{ lambda", FILE_FORMAT_OTHER, "a jaxpr", LOWER_JAX},
-    {"BufferAssignment:", FILE_FORMAT_OTHER, "a buffer assignment of XLA",
-     "the dump has the module as *before_optimizations*"},
+    {"BufferAssignment:", FILE_FORMAT_OTHER, "a buffer assignment of XLA", DUMP},
+    {"HloLiveRange", FILE_FORMAT_OTHER, "a report of live ranges of XLA", DUMP},
+    {"Memory Space:", FILE_FORMAT_OTHER, "a memory report of XLA", DUMP},
+    {"Total bytes used:", FILE_FORMAT_OTHER, "a memory report of XLA", DUMP},
+    {"xla_", FILE_FORMAT_OTHER, "a file of options of XLA", DUMP},
+    {"; ModuleID", FILE_FORMAT_OTHER, "LLVM code", DUMP},
     {"import", FILE_FORMAT_OTHER, "Python source", EXPORT},
     {"from", FILE_FORMAT_OTHER, "Python source", EXPORT},
     {"#!/", FILE_FORMAT_OTHER, "a script", EXPORT},

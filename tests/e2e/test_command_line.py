@@ -291,6 +291,10 @@ def test_formats():
         "pickle": pickle.dumps({"weights": [1.0, 2.0]}),
         "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(16),
         "Python source": b"import jax\n",
+        "memory report of XLA": b"Total bytes used: 53492 (52.2KiB)\n\nUsed values:\n",
+        "live ranges of XLA": b"HloLiveRange (max 110):\n  InstructionSequence:\n",
+        "options of XLA": b'xla_cpu_enable_fast_min_max: false\nxla_dump_to: "dump"\n',
+        "LLVM code": b"; ModuleID = '__compute_module'\n",
     }
     path = WORK / "model"
     commands = [["info", path], ["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none"], ["groups", path],
