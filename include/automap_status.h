@@ -10,7 +10,7 @@
 
 typedef enum AmStatus {
     AM_OK = 0,
-    AM_ERROR_INTERNAL = 1,   /* a bug of ours, or no memory left */
+    AM_ERROR_INTERNAL = 1,   /* a bug of ours, or no memory or thread left */
     AM_ERROR_USAGE = 2,      /* an argument that means nothing */
     AM_ERROR_INPUT = 3,      /* a bad input file */
     AM_ERROR_INFEASIBLE = 4, /* no plan fits, or an export would not be the same plan */

@@ -3,12 +3,20 @@
 #include "base/system/parallel.h"
 
 #include <locale.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define MAX_THREADS 64
+
+AmStatus parallel_start_thread(pthread_t *thread, void *(*work)(void *argument), void *argument,
+                               AmError *error) {
+    int cause = pthread_create(thread, NULL, work, argument);
+    if (cause == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INTERNAL, "", "cannot start a thread: %s (memory for its stack is needed)",
+                   strerror(cause));
+}
 
 typedef struct Tasks {
     atomic_int next;

@@ -1,9 +1,17 @@
-/* Running independent tasks on several threads. */
+/* Threads: their start, and independent tasks on several of them. */
 #ifndef BASE_SYSTEM_PARALLEL_H
 #define BASE_SYSTEM_PARALLEL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/status.h"
+
+/* Starts a thread with the default attributes. AM_ERROR_INTERNAL: there is no memory for its stack, or the
+ * limit of threads is reached. */
+AmStatus parallel_start_thread(pthread_t *thread, void *(*work)(void *argument), void *argument,
+                               AmError *error);
 
 /* The largest number of working threads: the environment variable AUTOMAP_THREADS, else one per
  * processor.

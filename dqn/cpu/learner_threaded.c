@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/parallel.h"
 #include "dqn/cpu/actor_cpu.h"
 #include "dqn/cpu/learner_threaded.h"
 
@@ -230,8 +231,7 @@ static AmStatus prepare(LearnerThreaded *learner, AmError *error) {
     learner->acting = network_array(&learner->arena, base->network.parameter_count);
     if (!learner->published || !learner->acting)
         return am_fail_memory(error, 2 * base->network.parameter_count * (int64_t)sizeof(float));
-    if (pthread_create(&learner->thread, NULL, work, learner) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "no thread can be started to learn on");
+    TRY(parallel_start_thread(&learner->thread, work, learner, error));
     learner->started = true;
     return AM_OK;
 }

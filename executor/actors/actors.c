@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/system/clock.h"
+#include "base/system/parallel.h"
 #include "executor/actors/actor_graph.h"
 
 enum { MESSAGES_AT_ONCE = 64, IN_WORK = INT32_MAX / 2, POLLS = 64 };
@@ -355,10 +356,10 @@ static void *run_own_worker(void *argument) {
 AmStatus actors_start(ActorGraph *graph, AmError *error) {
     for (int32_t w = graph->options.worker_count; w < graph->worker_count; w++) {
         ActorWorker *worker = &graph->workers[w];
-        if (pthread_create(&worker->thread, NULL, run_own_worker, worker) != 0) {
-            am_fail(error, AM_ERROR_RUNTIME, "", "cannot start the thread '%s'", worker->name);
+        AmStatus status = parallel_start_thread(&worker->thread, run_own_worker, worker, error);
+        if (status != AM_OK) {
             actors_abort(graph, error);
-            return AM_ERROR_RUNTIME;
+            return status;
         }
         graph->started_count++;
     }

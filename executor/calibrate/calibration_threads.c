@@ -9,6 +9,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/clock_cost.h"
+#include "base/system/parallel.h"
 #include "executor/calibrate/probe_pace.h"
 #include "executor/calibrate/probe_samples.h"
 
@@ -409,16 +410,17 @@ static void *attend(void *argument) {
 /* All begin together; where one cannot be started none does. */
 static AmStatus run_threads(Meeting *meeting, AmError *error) {
     int32_t count = meeting->ranks->count, started = 1;
+    AmStatus status = AM_OK;
     pthread_mutex_lock(&meeting->gate);
     for (; started < count; started++)
-        if (pthread_create(&meeting->members[started].thread, NULL, attend, &meeting->members[started]) != 0)
+        if ((status = parallel_start_thread(&meeting->members[started].thread, attend,
+                                            &meeting->members[started], error)) != AM_OK)
             break;
     meeting->is_off = started < count;
     pthread_mutex_unlock(&meeting->gate);
     attend(&meeting->members[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(meeting->members[r].thread, NULL);
-    if (!meeting->is_off) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    return status;
 }
 
 static AmStatus run_members(Meeting *meeting, AmError *error) {

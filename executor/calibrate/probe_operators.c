@@ -28,6 +28,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/clock_cost.h"
+#include "base/system/parallel.h"
 #include "executor/calibrate/calibration_modules.h"
 #include "executor/calibrate/probe_samples.h"
 #include "executor/program/executable.h"
@@ -217,12 +218,14 @@ static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
         workers[k] = (Worker){.trial = trial, .number = k, .station = &trial->bench->stations[k]};
     pthread_mutex_lock(&trial->gate);
     for (; started < ranks; started++)
-        if (pthread_create(&workers[started].thread, NULL, work, &workers[started]) != 0) break;
+        if ((status = parallel_start_thread(&workers[started].thread, work, &workers[started], error)) !=
+            AM_OK)
+            break;
     trial->is_off = started < ranks;
     pthread_mutex_unlock(&trial->gate);
     work(&workers[0]);
     for (int32_t k = 1; k < started; k++) pthread_join(workers[k].thread, NULL);
-    if (trial->is_off) return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    if (trial->is_off) return status;
     *seconds = 0;
     for (int32_t k = 0; k < ranks; k++) {
         *seconds += workers[k].seconds / ranks;
@@ -379,9 +382,12 @@ static void *learn(void *argument) {
 /* All at once, as they measure later. */
 static AmStatus learn_calm(Bench *bench, AmError *error) {
     pthread_t threads[MOST_RANKS];
+    AmStatus status = AM_OK;
     int32_t started = 1;
     for (; started < bench->ranks; started++)
-        if (pthread_create(&threads[started], NULL, learn, &bench->stations[started]) != 0) break;
+        if ((status = parallel_start_thread(&threads[started], learn, &bench->stations[started], error)) !=
+            AM_OK)
+            break;
     learn(&bench->stations[0]);
     double available = bench->stations[0].available;
     for (int32_t k = 1; k < started; k++) {
@@ -391,8 +397,7 @@ static AmStatus learn_calm(Bench *bench, AmError *error) {
     if (available < least_available)
         am_warn(bench->listener->warnings, "other programs use the processors: measured times are too long "
                                            "(measure again when they have ended)");
-    if (started == bench->ranks) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure with");
+    return status;
 }
 
 /* A device keeps the thread that makes it ready on a processor; the caller's makes all of them ready, and

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system/parallel.h"
 #include "executor/checkpoint/checkpoint_reader.h"
 #include "executor/checkpoint/checkpoint_write.h"
 
@@ -453,8 +454,7 @@ AmStatus checkpoint_start(Checkpoint *self, const bool *is_fed, AmError *error) 
     if (!self) return AM_OK;
     if (self->has_found) TRY(restore(self, error));
     TRY(lay_out(self, is_fed, error));
-    if (pthread_create(&self->worker, NULL, work, self) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+    TRY(parallel_start_thread(&self->worker, work, self, error));
     self->has_worker = true;
     return AM_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/system/parallel.h"
 #include "executor/comm/comm_mpi.h"
 
 enum { PART_BYTES = 1 << 30 };
@@ -110,8 +111,9 @@ static AmStatus start(ChannelSet *set, AmError *error) {
     }
     if (remote_count == 0) return AM_OK;
     atomic_store(&world->thread_ends, false);
-    world->has_thread = pthread_create(&world->thread, NULL, make_progress, world) == 0;
-    return world->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+    TRY(parallel_start_thread(&world->thread, make_progress, world, error));
+    world->has_thread = true;
+    return AM_OK;
 }
 
 /* Waits for sent messages to arrive; receives requested beyond the last iteration are cancelled. */

@@ -9,6 +9,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/machine.h"
+#include "base/system/parallel.h"
 #include "executor/actors/actors.h"
 #include "executor/actors/inbox.h"
 #include "executor/calibrate/probe.h"
@@ -137,8 +138,7 @@ static AmStatus run_turns(Turns *turns, double *seconds, AmError *error) {
     pthread_t thread;
     TRY(inbox_open(&turns->inboxes[0], 2, error));
     TRY(inbox_open(&turns->inboxes[1], 2, error));
-    if (pthread_create(&thread, NULL, second_thread, turns) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread to measure copies with");
+    TRY(parallel_start_thread(&thread, second_thread, turns, error));
     double begun = clock_seconds();
     take_turns(turns, 0);
     pthread_join(thread, NULL);

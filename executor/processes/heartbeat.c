@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/system/clock.h"
+#include "base/system/parallel.h"
 
 #define NOTICE_MAGIC 0x6e6d6131u
 enum { NOTICE_HERE = 1, NOTICE_FAILED, NOTICE_BYE };
@@ -197,8 +198,9 @@ AmStatus heartbeat_start(Heartbeat *self, int32_t process, HeartbeatPeer *peers,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&self->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    self->has_thread = pthread_create(&self->thread, NULL, watch, self) == 0;
-    return self->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+    TRY(parallel_start_thread(&self->thread, watch, self, error));
+    self->has_thread = true;
+    return AM_OK;
 }
 
 void heartbeat_add(Heartbeat *self, HeartbeatPeer *peer, int control, int data, const char *host) {

@@ -18,6 +18,7 @@
 #include <cblas.h>
 
 #include "base/system/clock.h"
+#include "base/system/parallel.h"
 #include "base/system/process.h"
 #include "base/system/stop.h"
 
@@ -198,7 +199,7 @@ static void release_others(void *user) {
 }
 
 /* The failure that started it: that of the processes, where it is known, else one
- * that is not "stopped because another failed", if there is one. */
+ * that is not "stopped because another failed", if there is one. A lack of memory stays an internal error. */
 static AmStatus first_failure(const Run *run, const RankThread *threads, AmError *error) {
     const RankThread *failed = NULL;
     for (int32_t r = 0; r < run->rank_count; r++) {
@@ -207,8 +208,8 @@ static AmStatus first_failure(const Run *run, const RankThread *threads, AmError
     }
     if (!failed) return AM_OK;
     if (run->world) TRY(world_check(run->world, error));
-    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d: %s", run->first + (int)(failed - threads),
-                   failed->error.text);
+    AmStatus code = failed->status == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
+    return am_fail(error, code, "", "rank %d: %s", run->first + (int)(failed - threads), failed->error.text);
 }
 
 AmStatus run_open_schedule(Run *run, AmError *error) {
@@ -235,13 +236,12 @@ AmStatus run_all_ranks(Run *run, AmError *error) {
     openblas_set_num_threads(1);
     for (int32_t r = 0; r < run->rank_count; r++)
         threads[r] = (RankThread){.run = run, .rank = &run->ranks[r]};
-    for (; started < run->rank_count; started++)
-        if (pthread_create(&threads[started].thread, NULL, run_rank, &threads[started]) != 0) break;
-    if (started < run->rank_count) {
-        threads[started].status =
-            am_fail(&threads[started].error, AM_ERROR_RUNTIME, "", "cannot start a thread");
-        run->comms[0].back_end->abort(&run->comms[0]);
+    for (; started < run->rank_count; started++) {
+        RankThread *next = &threads[started];
+        next->status = parallel_start_thread(&next->thread, run_rank, next, &next->error);
+        if (next->status != AM_OK) break;
     }
+    if (started < run->rank_count) run->comms[0].back_end->abort(&run->comms[0]);
     if (run->world) world_on_failure(run->world, release_ranks, run);
     run_rank(&threads[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);

@@ -60,6 +60,15 @@ def test_address_space():
     assert 0 in codes, codes
 
 
+def test_threads_without_memory():
+    """A thread whose stack has no room is a lack of memory."""
+    limits = [(resource.RLIMIT_STACK, 4 << 30), (resource.RLIMIT_AS, 2 << 30)]
+    check(automap("search", MODEL, "--cluster", "nominal:2", "--mesh", "data=2", "--evaluations", "3", "-o", "two.json", "--quiet",
+                  limits=limits), 0)
+    check(automap("run", MODEL, "--plan", "two.json", "--state", "random", "--steps", "2", limits=limits), 1, "cannot start a thread")
+    check(train("--steps", "2", "--checkpoint", "threads", limits=limits), 1, "cannot start a thread")
+
+
 def test_memory_limit():
     """A limit is named before memory is used."""
     with open("iota.hlo.txt", "w") as file:
