@@ -1,8 +1,8 @@
 /* The activities of the first device of every stage over time, for a picture.
  *
  * Consecutive operators of one pass form one span, until the step list starts again: that is the
- * next micro-batch. In a loop over micro-batches all have the loop's pass, elsewhere their phase
- * determines it. Collectives and transfers have a lane of their own, since they may overlap with
+ * next micro-batch. In joined loops over micro-batches all have the loop's pass, elsewhere their
+ * phase determines it. Collectives and transfers have a lane of their own, since they may overlap with
  * operators. Events too short to be visible become part of their predecessor.
  */
 #include <math.h>
@@ -25,7 +25,7 @@ typedef struct StageLane {
 
 /* A loop of iterations, and where it is. */
 typedef struct PassLoop {
-    ExplainedWork work;
+    ExplainedWork work; /* EXPLAINED_OTHER: by the phase of each operator */
     const Program *body;
     const ExecutedStep *executed; /* the last step of the body itself */
     int32_t iteration;
@@ -60,7 +60,29 @@ static void add_body(Timeline *self, const Program *program, int32_t loop) {
             add_body(self, program->instructions[i].regions[r], loop);
 }
 
-/* Finds joined loops: those of the forward pass come first, one for each chunk. */
+static void add_loop(Timeline *self, ExplainedWork work, const Program *body) {
+    ARENA_RESERVE(&self->arena, self->loops, self->loop_count, self->loop_capacity);
+    if (!self->arena.failed) self->loops[self->loop_count++] = (PassLoop){.work = work, .body = body};
+}
+
+static void add_regions(Timeline *self, const ProgramInstruction *loop) {
+    for (int32_t r = 0; r < loop->region_count; r++) add_body(self, loop->regions[r], self->loop_count - 1);
+}
+
+/* Finds loops over micro-batches that run one after another, as under GPipe. The slices of plans of one stage
+ * have their micro-batch. */
+static void find_separate_loop(Timeline *self, const ProgramInstruction *loop) {
+    const Plan *plan = self->explainer->plan;
+    if (plan->stage_count == 1 || plan->micro_batches == 1) return;
+    for (int32_t r = 0; r < loop->region_count; r++) {
+        if (loop->regions[r]->counter.iterations != plan->micro_batches) continue;
+        add_loop(self, EXPLAINED_OTHER, loop->regions[r]);
+        add_regions(self, loop);
+        return;
+    }
+}
+
+/* Finds loops over micro-batches. Of joined ones those of the forward pass come first, one for each chunk. */
 static void find_loops(Timeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
         const InterleavedLoops *iterations = program->instructions[first].iterations;
@@ -68,13 +90,10 @@ static void find_loops(Timeline *self, const Program *program) {
         for (int32_t k = 0; iterations && k < count; k++) {
             bool is_backward = count == 1 ? iterations->is_backward : k >= iterations->chunks;
             const ProgramInstruction *loop = &program->instructions[first + k];
-            ARENA_RESERVE(&self->arena, self->loops, self->loop_count, self->loop_capacity);
-            if (self->arena.failed) return;
-            self->loops[self->loop_count++] = (PassLoop){
-                .work = is_backward ? EXPLAINED_BACKWARD : EXPLAINED_FORWARD, .body = loop->regions[0]};
-            for (int32_t r = 0; r < loop->region_count; r++)
-                add_body(self, loop->regions[r], self->loop_count - 1);
+            add_loop(self, is_backward ? EXPLAINED_BACKWARD : EXPLAINED_FORWARD, loop->regions[0]);
+            add_regions(self, loop);
         }
+        if (!iterations) find_separate_loop(self, &program->instructions[first]);
     }
 }
 
@@ -144,7 +163,8 @@ static ExplainedSpan span_of(const Timeline *self, int32_t stage, const Simulate
         bool is_body = slice->executed->program == loop->body;
         if (is_body && loop->executed && slice->executed <= loop->executed) loop->iteration++;
         if (is_body) loop->executed = slice->executed;
-        span.work = loop->work;
+        bool has_phases = loop->work == EXPLAINED_OTHER;
+        span.work = has_phases ? work_of(self->explainer, slice->executed) : loop->work;
         span.iteration = loop->iteration;
     }
     return span;

@@ -253,6 +253,22 @@ def check_contrast(text):
             assert (high + 0.05) / (low + 0.05) >= least, (one, other)
 
 
+def check_passes(root, text):
+    """Every micro-batch of a pipeline has a forward and a backward pass in the picture."""
+    shown = set(re.findall(r"<title>(forward|backward) pass (\d+),", text))
+    wanted = {(work, str(number)) for work in ("forward", "backward") for number in range(root["micro_batches"])}
+    assert shown == wanted, f"{root['schedule']}: {sorted(wanted - shown)} are missing"
+
+
+def check_gpipe(root, model, changed, page):
+    """Under GPipe the passes of a stage are separate loops."""
+    if len(root["stages"]) == 1 or root["schedule"] != "1f1b":
+        return
+    changed.write_text(json.dumps({**root, "schedule": "gpipe"}))
+    automap("explain", changed, model, "--html", page, "--evaluations", "1")
+    check_passes({**root, "schedule": "gpipe"}, page.read_text())
+
+
 def check_timeline(root, text):
     """Pictures keep a readable width; no pass begins with constants, and micro-batches follow one another."""
     assert ".wide svg{min-width:1120px}" in text  # its text has 11 and 12 pixels on every screen
@@ -260,6 +276,7 @@ def check_timeline(root, text):
     first = {work: min(float(x) for kind, x in boxes if kind == work) for work in ("forward", "backward", "other")}
     assert first["forward"] < first["backward"], first
     if root["micro_batches"] == 1 or len(root["stages"]) > 1:
+        check_passes(root, text)
         return
     works = [kind for kind, _ in boxes if kind in ("forward", "backward", "update")]
     updates = works[works.index("update") :] if "update" in works else []
@@ -292,6 +309,7 @@ def check_case(name, options, directory):
     check_stages(root, model, told, plan)
     compared = check_changes(root, model, told, changed)
     check_page(root, model, plan, page, told["step_seconds"])
+    check_gpipe(root, model, changed, page)
     check_budget(model, plan, told)
     print(f"{name}, {len(root['stages'])} stages, {root['schedule']}: {len(compared)} changes as simulated")
     return compared
