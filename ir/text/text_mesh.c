@@ -5,9 +5,11 @@
  *   mesh['data'=2,'model'=4], device_ids=([4,2]T(1,0))    counted up, reshaped, transposed
  *   'model', 'model':(2)2       an axis; a part of one: (product of the parts before it) its size
  *   {mesh['data'=2], [{'data'}, {?}], replicated={..}, unreduced={..}, manual={..}, metadata={..}}
- *   {mesh['data'=2], replicated}, {maximal_mesh[device_id=3]}
+ *   {mesh['data'=2], replicated}, {mesh['data'=2], unreduced}, {mesh['data'=2], manual}
+ *   {maximal_mesh[device_id=3]}
  *
- * A sharding gives each dimension its axes, major first; '?' leaves it open to more.
+ * A sharding gives each dimension its axes, major first; '?' leaves it open to more. Without a list,
+ * `unreduced` and `manual` mean all axes. The comma behind a mesh may be left out.
  */
 #include <string.h>
 
@@ -152,9 +154,29 @@ static AmStatus read_maximal_mesh(IrScanner *scanner, Hlo__NamedShardingProto *s
     return ir_scan_expect(scanner, "]");
 }
 
+static size_t *axis_count_of(const Hlo__NamedShardingProto *sharding, size_t list) {
+    return (size_t *)(void *)((char *)(uintptr_t)sharding + AXIS_LISTS[list].count);
+}
+
+static Hlo__AxisRefProto ***axes_of(const Hlo__NamedShardingProto *sharding, size_t list) {
+    return (Hlo__AxisRefProto ***)(void *)((char *)(uintptr_t)sharding + AXIS_LISTS[list].axes);
+}
+
+/* `unreduced` or `manual` without a list. */
+static AmStatus add_all_axes(IrScanner *scanner, Hlo__NamedShardingProto *sharding, size_t list) {
+    for (size_t i = 0; i < sharding->mesh->n_axes; i++) {
+        Hlo__AxisRefProto **axis =
+            ir_push(scanner->arena, axes_of(sharding, list), axis_count_of(sharding, list), sizeof *axis);
+        if (!axis || !(*axis = NEW(scanner, hlo__axis_ref_proto__descriptor))) return ir_scan_memory(scanner);
+        (*axis)->mesh_axis_index = (int64_t)i;
+    }
+    return AM_OK;
+}
+
 /* Reads the part of a sharding after its mesh. */
 static AmStatus read_use_of_mesh(IrScanner *scanner, Hlo__NamedShardingProto *sharding) {
-    while (ir_scan_accept(scanner, ",")) {
+    bool is_first = ir_scan_peek(scanner) != '}';
+    for (; ir_scan_accept(scanner, ",") || is_first; is_first = false) {
         if (ir_scan_peek(scanner) == '[') {
             TRY(read_dimensions(scanner, sharding));
             continue;
@@ -171,12 +193,15 @@ static AmStatus read_use_of_mesh(IrScanner *scanner, Hlo__NamedShardingProto *sh
             continue;
         }
         while (list < AXIS_LIST_COUNT && !ir_word_is(word, AXIS_LISTS[list].name)) list++;
-        if (!has_value || list == AXIS_LIST_COUNT)
+        if (list == AXIS_LIST_COUNT || (!has_value && !is_first))
             return ir_scan_fail(scanner, start, "unknown part of a sharding over a mesh");
         bool is_open;
-        char *at = (char *)sharding;
-        TRY(ir_read_axes(scanner, sharding->mesh, (size_t *)(void *)(at + AXIS_LISTS[list].count),
-                         (Hlo__AxisRefProto ***)(void *)(at + AXIS_LISTS[list].axes), &is_open));
+        if (!has_value) {
+            TRY(add_all_axes(scanner, sharding, list));
+            continue;
+        }
+        TRY(ir_read_axes(scanner, sharding->mesh, axis_count_of(sharding, list), axes_of(sharding, list),
+                         &is_open));
     }
     return AM_OK;
 }
@@ -262,13 +287,33 @@ void ir_write_axes(Text *out, const Hlo__MeshProto *mesh, size_t count, Hlo__Axi
     text_append_string(out, "}");
 }
 
+/* All axes of the mesh, in order. */
+static bool has_all_axes(const Hlo__NamedShardingProto *sharding, const Hlo__MeshProto *mesh, size_t list) {
+    size_t count = *axis_count_of(sharding, list);
+    for (size_t i = 0; i < count; i++) {
+        const Hlo__AxisRefProto *axis = (*axes_of(sharding, list))[i];
+        if (axis->mesh_axis_index != (int64_t)i || axis->sub_axis_info) return false;
+    }
+    return count > 0 && count == mesh->n_axes;
+}
+
+/* The word for a sharding of all dimensions: nothing is listed, or all axes in one list. */
+static const char *find_word(const Hlo__NamedShardingProto *sharding, const Hlo__MeshProto *mesh) {
+    const char *word = "replicated";
+    if (sharding->n_dim_shardings > 0) return NULL;
+    for (size_t list = 0; list < AXIS_LIST_COUNT; list++) {
+        if (*axis_count_of(sharding, list) == 0) continue;
+        if (list == 0 || strcmp(word, "replicated") != 0 || !has_all_axes(sharding, mesh, list)) return NULL;
+        word = AXIS_LISTS[list].name;
+    }
+    return word;
+}
+
 static void write_use_of_mesh(Text *out, const Hlo__NamedShardingProto *sharding,
                               const Hlo__MeshProto *mesh) {
-    bool has_lists = false;
-    for (size_t list = 0; list < AXIS_LIST_COUNT; list++)
-        has_lists |= *(const size_t *)(const void *)((const char *)sharding + AXIS_LISTS[list].count) > 0;
-    if (sharding->n_dim_shardings == 0 && !has_lists) {
-        text_append_string(out, ", replicated");
+    const char *word = find_word(sharding, mesh);
+    if (word) {
+        text_append(out, ", %s", word);
         return;
     }
     text_append_string(out, ", [");
@@ -279,12 +324,10 @@ static void write_use_of_mesh(Text *out, const Hlo__NamedShardingProto *sharding
     }
     text_append_string(out, "]");
     for (size_t list = 0; list < AXIS_LIST_COUNT; list++) {
-        const char *at = (const char *)sharding;
-        size_t count = *(const size_t *)(const void *)(at + AXIS_LISTS[list].count);
+        size_t count = *axis_count_of(sharding, list);
         if (!count) continue;
         text_append(out, ", %s=", AXIS_LISTS[list].name);
-        ir_write_axes(out, mesh, count,
-                      *(Hlo__AxisRefProto *const *const *)(const void *)(at + AXIS_LISTS[list].axes), false);
+        ir_write_axes(out, mesh, count, *axes_of(sharding, list), false);
     }
 }
 
