@@ -381,20 +381,16 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
     return AM_OK;
 }
 
-/* Returns whether an attribute belongs to the asynchronous instruction itself and not to its operator. */
-static bool is_outer(IrWord name) {
-    static const char *const names[] = {"async_execution_thread",
-                                        "output_to_operand_aliasing",
-                                        "control-predecessors",
-                                        "sharding",
-                                        "metadata",
-                                        "backend_config",
-                                        "frontend_attributes",
-                                        "origin",
-                                        "statistics"};
+/* Returns whether an attribute belongs to the asynchronous instruction itself and not to its operator.
+ * Aliases belong to an operator that may have any. */
+static bool is_outer(IrWord name, const Hlo__HloInstructionProto *wrapped) {
+    static const char *const names[] = {
+        "async_execution_thread", "control-predecessors", "sharding", "metadata",
+        "backend_config",         "frontend_attributes",  "origin",   "statistics"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (ir_word_is(name, names[i])) return true;
-    return false;
+    bool may_alias = strcmp(wrapped->opcode, "custom-call") == 0 || strcmp(wrapped->opcode, "fusion") == 0;
+    return !may_alias && ir_word_is(name, "output_to_operand_aliasing");
 }
 
 AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
@@ -412,7 +408,8 @@ AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *inst
                 return ir_scan_fail(scanner, name_start, "this attribute is there already");
         if (count < MOST_ATTRIBUTES) seen[count++] = name;
         TRY(ir_scan_expect(scanner, "="));
-        TRY(read_attribute(reader, wrapped && !is_outer(name) ? wrapped : instruction, name, name_start));
+        TRY(read_attribute(reader, wrapped && !is_outer(name, wrapped) ? wrapped : instruction, name,
+                           name_start));
     }
     if (wrapped) TRY(complete(reader, wrapped, start));
     return complete(reader, instruction, start);

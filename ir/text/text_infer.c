@@ -278,12 +278,18 @@ static AmStatus of_convolution(Inference *self) {
 
 /* ------------------------------------------------------------------ Reduction */
 
+/* The element type of input k's result is that of its initial value. */
+static Dtype reduced_type(const Inference *self, size_t k) {
+    const Hlo__ShapeProto *initial = array(self, k + self->instruction->n_operand_ids / 2);
+    return (Dtype)(initial ? initial : array(self, k))->element_type;
+}
+
 static Hlo__ShapeProto *reduced(const Inference *self, size_t k) {
     const Hlo__ShapeProto *input = array(self, k);
     Sizes sizes = {0};
     if (!input) return NULL;
     add_others(&sizes, input, self->instruction->n_dimensions, self->instruction->dimensions, 0, NULL);
-    return sizes.is_wrong ? NULL : new_array(self, (Dtype)input->element_type, &sizes);
+    return sizes.is_wrong ? NULL : new_array(self, reduced_type(self, k), &sizes);
 }
 static AmStatus of_reduce(Inference *self) {
     return set_each(self, self->instruction->n_operand_ids / 2, reduced);
@@ -296,7 +302,7 @@ static Hlo__ShapeProto *windowed(const Inference *self, size_t k) {
     if (!input || !window || window->n_dimensions != input->n_dimensions) return NULL;
     for (size_t d = 0; d < input->n_dimensions; d++)
         add_size(&sizes, positions(window->dimensions[d], input->dimensions[d]));
-    return sizes.is_wrong ? NULL : new_array(self, (Dtype)input->element_type, &sizes);
+    return sizes.is_wrong ? NULL : new_array(self, reduced_type(self, k), &sizes);
 }
 static AmStatus of_reduce_window(Inference *self) {
     return set_each(self, self->instruction->n_operand_ids / 2, windowed);

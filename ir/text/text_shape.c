@@ -294,6 +294,7 @@ bool ir_at_shape(IrScanner *scanner) {
     IrWord word;
     if (!ir_scan_take_word(&ahead, &word) || ahead.at >= ahead.length) return false;
     char next = ahead.text[ahead.at];
+    if (next == ' ' && ir_scan_peek(&ahead) == '[') return true; /* f32 [2] */
     return next == '[' || (next == '(' && ir_word_is(word, "b"));
 }
 

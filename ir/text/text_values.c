@@ -151,7 +151,12 @@ static AmStatus read_value_of(IrScanner *scanner, const IrAttributeRow *row, int
     ir_scan_space(scanner);
     int64_t start = scanner->at;
     IrWord word;
+    char lower[64];
     TRY(ir_scan_word(scanner, row->name, &word));
+    if (row->is_lower_case && word.length < (int64_t)sizeof lower) {
+        for (int64_t i = 0; i < word.length; i++) lower[i] = (char)tolower((unsigned char)word.text[i]);
+        word.text = lower;
+    }
     for (unsigned i = 0; i < row->names->n_values; i++) {
         char spelled[64];
         spell(spelled, row, row->names->values[i].name);

@@ -33,7 +33,7 @@ typedef struct IrAttributeRow {
     const ProtobufCMessageDescriptor *inner_type;
     const ProtobufCEnumDescriptor *names; /* enumerations: their values' names, */
     const char *prefix;                   /* less this, */
-    bool is_lower_case;                   /* in lower case */
+    bool is_lower_case;                   /* in lower case; read in any */
     const char *opcodes;                  /* separated by blanks; NULL: any */
     bool is_always_written;
     bool has_no_zero;  /* enumerations: the value 0 stands for no value and cannot be written */
