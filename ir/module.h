@@ -199,6 +199,7 @@ typedef struct IrModule {
     bool is_optimized;                   /* by XLA: it has a schedule or fusions */
     struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
     const char *unbounded;               /* the first instruction with a dimension of no size; or NULL */
+    AmError *unplanned; /* why no plan can be made of what XLA accepts (ir/verify/verify.c); or NULL */
     const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
     const struct IrLoops *loops;                    /* canonical modules only (ir/analysis/loops.h) */
     const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/analysis/flops.h) */

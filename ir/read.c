@@ -74,6 +74,7 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
     TRY_OR_FAIL(parse(&message, &read->arena, &read->warnings, source, data, length, error));
     TRY_OR_FAIL(ir_build(read, message, error));
     TRY_OR_FAIL(ir_verify(read, error));
+    if (read->unplanned) add_place(read, message, parse, data, length, read->unplanned);
     *module = read;
     return AM_OK;
 fail:

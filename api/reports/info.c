@@ -343,9 +343,9 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     print_opcodes(text, info);
 }
 
-/* ------------------------------------------------- Modules without all sizes */
+/* ------------------------------------------------ Modules that cannot be planned */
 
-static json_t *unbounded_to_json(const IrModule *module) {
+static json_t *unplanned_to_json(const IrModule *module) {
     json_t *list = json_array();
     const IrComputation *entry = &module->computations[module->entry];
     for (int32_t p = 0; p < entry->parameter_count; p++) {
@@ -357,19 +357,22 @@ static json_t *unbounded_to_json(const IrModule *module) {
                                               shape.data ? shape.data : ""));
         text_free(&shape);
     }
-    return json_pack("{s:s, s:o, s:i, s:o, s:o}", "format", "automap-info-1", "name",
+    return json_pack("{s:s, s:o, s:i, s:o, s:o*, s:o*}", "format", "automap-info-1", "name",
                      plan_string_to_json(module->name), "instructions", module->instruction_count,
-                     "parameters", list, "unbounded", plan_string_to_json(module->unbounded));
+                     "parameters", list, "unbounded",
+                     module->unbounded ? plan_string_to_json(module->unbounded) : NULL, "unplanned",
+                     module->unplanned ? plan_string_to_json(module->unplanned->text) : NULL);
 }
 
-/* A module with dimensions of no size has parameters, but neither work nor groups. */
-static void print_unbounded(Text *text, const IrModule *module) {
+/* Such a module has parameters, but neither work nor groups. */
+static void print_unplanned(Text *text, const IrModule *module) {
     const IrComputation *entry = &module->computations[module->entry];
-    text_append(
-        text,
-        "module        %s\ninstructions  %d\nunbounded     instruction %s has a dimension of no size; "
-        "no plan can be made\n\n",
-        module->name, module->instruction_count, module->unbounded);
+    text_append(text, "module        %s\ninstructions  %d\n", module->name, module->instruction_count);
+    if (module->unbounded)
+        text_append(text, "unbounded     instruction %s has a dimension of no size; no plan can be made\n",
+                    module->unbounded);
+    if (module->unplanned) text_append(text, "no plan       %s\n", module->unplanned->text);
+    text_append_string(text, "\n");
     for (int32_t p = 0; p < entry->parameter_count; p++) {
         const IrInstruction *parameter = &module->instructions[entry->parameters[p]];
         text_append(text, "parameter %-3d %s ", p, parameter->name);
@@ -378,19 +381,19 @@ static void print_unbounded(Text *text, const IrModule *module) {
     }
 }
 
-/* Describes the module where it has dimensions of no size, and sets *is_done. */
-static AmStatus try_unbounded(Text *text, bool *is_done, const ReportCall *call, AmError *error) {
+/* Describes a module of which XLA alone accepts all, and sets *is_done. */
+static AmStatus try_unplanned(Text *text, bool *is_done, const ReportCall *call, AmError *error) {
     IrModule *module;
     AmError ignored = {0};
     AmStatus status = AM_OK;
     if (ir_read(&module, call->files[0], &ignored) != AM_OK) return AM_OK;
-    *is_done = module->unbounded != NULL;
+    *is_done = module->unbounded || module->unplanned;
     if (*is_done) {
         if (error) *error = (AmError){0};
         report_warn(call, &module->warnings);
         if (call->format == AM_FORMAT_JSON)
-            status = api_append_json(text, unbounded_to_json(module), JSON_STYLE_COMPACT, error);
-        else print_unbounded(text, module);
+            status = api_append_json(text, unplanned_to_json(module), JSON_STYLE_COMPACT, error);
+        else print_unplanned(text, module);
     }
     ir_module_free(module);
     return status;
@@ -403,7 +406,7 @@ AmStatus report_info(Text *text, const ReportCall *call, AmError *error) {
     bool is_done = false;
     AmStatus status = plan_context_read(&context, call->files[0], option_text(call->options, "roles"), error);
     if (status == AM_ERROR_INPUT) {
-        AmStatus described = try_unbounded(text, &is_done, call, error);
+        AmStatus described = try_unplanned(text, &is_done, call, error);
         if (is_done) return described;
     }
     if (status != AM_OK) return status;

@@ -315,8 +315,12 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     return make_names_unique(work, result->instructions + first, count);
 }
 
-/* Everything that works on the canonical module needs sizes. */
-static AmStatus refuse_unbounded(const IrModule *module, AmError *error) {
+/* Everything that works on the canonical module needs sizes, and types as kernels take them. */
+static AmStatus refuse_unplanned(const IrModule *module, AmError *error) {
+    if (module->unplanned) {
+        if (error && error->code == AM_OK) *error = *module->unplanned;
+        return AM_ERROR_INPUT;
+    }
     if (!module->unbounded) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, module->source,
                    "instruction %s: its shape has a dimension '?' without a size (expected a number)",
@@ -325,7 +329,7 @@ static AmStatus refuse_unbounded(const IrModule *module, AmError *error) {
 
 static AmStatus canonicalize(Canonicalizer *work) {
     const IrModule *module = work->module;
-    TRY(refuse_unbounded(module, work->error));
+    TRY(refuse_unplanned(module, work->error));
     IrModule *result = work->result;
     int32_t computations = module->computation_count;
     work->visits = ARENA_ARRAY(&work->scratch, Visit, computations);

@@ -3,7 +3,9 @@
  *
  * The rules are those of XLA's shape inference and verifier: one row per opcode (verify_rows.c) and
  * one function each, by family in verify_*.c. Unknown opcodes are accepted. A rule that is stricter
- * than XLA's, because planner and kernels rely on it, has a comment.
+ * than XLA's, because planner and kernels rely on it, has a comment. A module that breaks such rules alone
+ * is read, so that `info` and `convert` take it, and IrModule.unplanned has the first error: a rule that
+ * refuses is asked again with `is_lax`.
  *
  * The builder guarantees that all operands and called computations of an instruction exist, and
  * that its tuples have bounded depth.
@@ -97,10 +99,41 @@ static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction
     return row->function(verifier, instruction);
 }
 
+/* XLA compares the element types of these exactly: most of them only pass values on. */
+static bool keeps_types(IrOpcode opcode) {
+    return opcode == IR_CALL || opcode == IR_COMPLEX || opcode == IR_CONDITIONAL ||
+           opcode == IR_CUSTOM_CALL || opcode == IR_FFT || opcode == IR_GET_TUPLE_ELEMENT ||
+           opcode == IR_OPT_BARRIER || opcode == IR_TUPLE || opcode == IR_WHILE;
+}
+
+/* Notes the first error of the module that XLA does not have; otherwise refuses the instruction. */
+static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *instruction) {
+    IrModule *module = verifier->module;
+    AmError strict = {0}, ignored = {0};
+    Verifier first = {module, &strict, false}, second = {module, &ignored, true};
+    AmStatus status = verify_instruction(&first, instruction);
+    if (status == AM_OK) return AM_OK;
+    bool is_accepted = status == AM_ERROR_INPUT && !keeps_types(instruction->opcode) &&
+                       verify_instruction(&second, instruction) == AM_OK;
+    if (!is_accepted) {
+        module->refused = instruction->message;
+        if (verifier->error && verifier->error->code == AM_OK) *verifier->error = strict;
+        return status;
+    }
+    if (module->unplanned) return AM_OK;
+    AmError *kept = ARENA_ARRAY(&module->arena, AmError, 1);
+    if (!kept) return am_fail_memory(verifier->error, sizeof *kept);
+    *kept = strict;
+    module->unplanned = kept;
+    module->refused = instruction->message;
+    am_warn(&module->warnings, "%s (XLA accepts it; no plan can be made)", strict.text);
+    return AM_OK;
+}
+
 AmStatus ir_verify(IrModule *module, AmError *error) {
-    Verifier verifier = {module, error};
+    Verifier verifier = {module, error, false};
     for (int32_t i = 0; i < module->instruction_count; i++) {
-        TRY(verify_instruction(&verifier, &module->instructions[i]));
+        TRY(verify_as_xla(&verifier, &module->instructions[i]));
     }
     TRY(verify_module(&verifier));
     return verify_shardings(&verifier);

@@ -28,15 +28,20 @@ AmStatus verify_get_tuple_element(const Verifier *verifier, const IrInstruction 
     return verify_shape(verifier, instruction, &instruction->shape, &operand->elements[index]);
 }
 
-/* call and fusion. */
+/* call and fusion. XLA lets a fusion have operands that nothing takes. */
 AmStatus verify_call(const Verifier *verifier, const IrInstruction *instruction) {
-    TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
+    bool takes_less = verifier->is_lax && instruction->called_count == 1 &&
+                      verify_called(verifier, instruction, 0)->parameter_count < instruction->operand_count;
+    int32_t taken =
+        takes_less ? verify_called(verifier, instruction, 0)->parameter_count : instruction->operand_count;
+    Verifier strict = {verifier->module, verifier->error, false};
+    TRY(verify_calls(verifier, instruction, 1, taken));
     const IrComputation *called = verify_called(verifier, instruction, 0);
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
-        TRY(verify_shape(verifier, instruction, verify_operand(verifier, instruction, k),
+    for (int32_t k = 0; k < taken; k++) {
+        TRY(verify_shape(&strict, instruction, verify_operand(verifier, instruction, k),
                          verify_parameter_shape(verifier, called, k)));
     }
-    return verify_shape(verifier, instruction, &instruction->shape, verify_root_shape(verifier, called));
+    return verify_shape(&strict, instruction, &instruction->shape, verify_root_shape(verifier, called));
 }
 
 /* Body and condition take the state; the body gives the next one. */
@@ -73,16 +78,18 @@ AmStatus verify_conditional(const Verifier *verifier, const IrInstruction *instr
     return AM_OK;
 }
 
-/* The computation takes a scalar of each operand and returns a scalar of the result. XLA accepts
- * scalar operands of map; this rule refuses them: all operands have the same dimensions. */
+/* The computation takes a scalar of each operand and returns a scalar of the result. All operands have the
+ * same dimensions; XLA accepts scalars beside them. */
 AmStatus verify_map(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
     const IrComputation *called = verify_called(verifier, instruction, 0);
     IrShape result = {.type = instruction->shape.type};
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         IrShape scalar = {.type = verify_operand(verifier, instruction, k)->type};
-        TRY(verify_like(verifier, instruction, verify_operand(verifier, instruction, k), &instruction->shape,
-                        scalar.type));
+        bool is_scalar = verifier->is_lax && verify_operand(verifier, instruction, k)->rank == 0;
+        if (!is_scalar)
+            TRY(verify_like(verifier, instruction, verify_operand(verifier, instruction, k),
+                            &instruction->shape, scalar.type));
         TRY(verify_parameter(verifier, instruction, called, k, &scalar));
     }
     return verify_root(verifier, instruction, called, &result);
@@ -139,7 +146,11 @@ AmStatus verify_scan(const Verifier *verifier, const IrInstruction *instruction)
     const IrComputation *called = verify_called(verifier, instruction, 0);
     const IrShape *root = verify_root_shape(verifier, called);
     bool are_tuples = result->type == DTYPE_TUPLE && root->type == DTYPE_TUPLE && result->rank == root->rank;
-    if (!are_tuples || instruction->attributes->dimension_count != 1) {
+    bool is_one = verifier->is_lax && result->type != DTYPE_TUPLE && root->type != DTYPE_TUPLE;
+    IrShape one_result = {.type = DTYPE_TUPLE, .rank = 1, .elements = &instruction->shape};
+    IrShape one_root = {.type = DTYPE_TUPLE, .rank = 1, .elements = root};
+    if (is_one) result = &one_result, root = &one_root;
+    if (!(are_tuples || is_one) || instruction->attributes->dimension_count != 1) {
         return verify_refuse(verifier, instruction,
                              "it names %d dimensions, expected 1 and a tuple as the computation gives",
                              instruction->attributes->dimension_count);

@@ -19,9 +19,28 @@ AmStatus verify_nothing(const Verifier *verifier, const IrInstruction *instructi
     return AM_OK;
 }
 
+/* Floating types of several widths are alike where the verifier is lax. */
+static bool is_alike(const Verifier *verifier, Dtype found, Dtype expected) {
+    return found == expected || (verifier->is_lax && dtype_is_floating(found) && dtype_is_floating(expected));
+}
+
+static bool is_alike_shape(const Verifier *verifier, const IrShape *found, const IrShape *expected) {
+    if (!verifier->is_lax || found->rank != expected->rank ||
+        !is_alike(verifier, found->type, expected->type))
+        return ir_shape_equal(found, expected);
+    if (found->type == DTYPE_TUPLE) {
+        for (int32_t k = 0; k < found->rank; k++)
+            if (!is_alike_shape(verifier, &found->elements[k], &expected->elements[k])) return false;
+        return true;
+    }
+    IrShape same = *found;
+    same.type = expected->type;
+    return ir_shape_equal(&same, expected);
+}
+
 AmStatus verify_shape(const Verifier *verifier, const IrInstruction *instruction, const IrShape *found,
                       const IrShape *expected) {
-    if (ir_shape_equal(found, expected)) return AM_OK;
+    if (is_alike_shape(verifier, found, expected)) return AM_OK;
     Text have = {0}, want = {0};
     ir_shape_append(&have, found);
     ir_shape_append(&want, expected);
@@ -34,7 +53,7 @@ AmStatus verify_shape(const Verifier *verifier, const IrInstruction *instruction
 
 AmStatus verify_type(const Verifier *verifier, const IrInstruction *instruction, Dtype found,
                      Dtype expected) {
-    if (found == expected) return AM_OK;
+    if (is_alike(verifier, found, expected)) return AM_OK;
     return verify_refuse(verifier, instruction, "found the type %s, expected %s", dtype_name(found),
                          dtype_name(expected));
 }
@@ -111,7 +130,7 @@ AmStatus verify_calls(const Verifier *verifier, const IrInstruction *instruction
 static AmStatus verify_signature(const Verifier *verifier, const IrInstruction *instruction,
                                  const IrComputation *computation, const char *what, int32_t number,
                                  const IrShape *found, const IrShape *expected) {
-    if (ir_shape_equal(found, expected)) return AM_OK;
+    if (is_alike_shape(verifier, found, expected)) return AM_OK;
     char whose[32] = "";
     if (number >= 0) snprintf(whose, sizeof whose, " %d", number);
     Text have = {0}, want = {0};
@@ -144,7 +163,8 @@ AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruct
                              computation->name, computation->parameter_count, 2 * count);
     }
     const IrShape *root = verify_root_shape(verifier, computation);
-    if (count > 1 && (root->type != DTYPE_TUPLE || root->rank != count)) {
+    bool is_tuple = count > 1 || (verifier->is_lax && instruction->shape.type == DTYPE_TUPLE);
+    if (is_tuple && (root->type != DTYPE_TUPLE || root->rank != count)) {
         return verify_refuse(verifier, instruction, "computation %.100s gives no tuple of %d elements",
                              computation->name, count);
     }
@@ -152,7 +172,7 @@ AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruct
         IrShape scalar = {.type = verify_operand(verifier, instruction, k)->type};
         TRY(verify_parameter(verifier, instruction, computation, k, &scalar));
         TRY(verify_parameter(verifier, instruction, computation, count + k, &scalar));
-        const IrShape *found = count > 1 ? &root->elements[k] : root;
+        const IrShape *found = is_tuple ? &root->elements[k] : root;
         TRY(verify_signature(verifier, instruction, computation, "the result", -1, found, &scalar));
     }
     return AM_OK;

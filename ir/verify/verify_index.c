@@ -49,7 +49,8 @@ AmStatus verify_dynamic_slice(const Verifier *verifier, const IrInstruction *ins
 }
 
 AmStatus verify_dynamic_update_slice(const Verifier *verifier, const IrInstruction *instruction) {
-    TRY(verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0)));
+    Verifier strict = {verifier->module, verifier->error, false};
+    TRY(verify_shape(&strict, instruction, &instruction->shape, verify_operand(verifier, instruction, 0)));
     const IrShape *update = verify_operand(verifier, instruction, 1), *result = &instruction->shape;
     if (update->rank != result->rank)
         return verify_refuse(verifier, instruction, "its update has another rank");
@@ -114,7 +115,9 @@ static AmStatus verify_indexing(const Verifier *verifier, const IrInstruction *i
     TRY(verify_ascending(verifier, instruction, gather->offset_dimensions, gather->offset_count,
                          "the window"));
     for (int32_t i = 0; i < gather->batching_count; i++) {
-        if (verify_holds(gather->start_index_map, gather->index_map_count, gather->operand_batching[i])) {
+        bool is_addressed =
+            verify_holds(gather->start_index_map, gather->index_map_count, gather->operand_batching[i]);
+        if (is_addressed && !verifier->is_lax) {
             return verify_refuse(verifier, instruction,
                                  "dimension %lld is a batching one and addressed by the indices",
                                  (long long)gather->operand_batching[i]);

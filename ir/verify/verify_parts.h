@@ -14,6 +14,7 @@
 typedef struct Verifier {
     IrModule *module;
     AmError *error;
+    bool is_lax; /* accepts what XLA accepts, also where no kernel does */
 } Verifier;
 
 typedef AmStatus VerifyFunction(const Verifier *verifier, const IrInstruction *instruction);

@@ -11,7 +11,7 @@
 #include "ir/verify/verify_parts.h"
 
 /* Operands are inputs of one shape, then as many scalars of their types. Each
- * input gives `dimensions` (rank of them); several inputs give a tuple. */
+ * input gives `dimensions` (rank of them); several inputs give a tuple. XLA lets one give a tuple of one. */
 static AmStatus verify_reduced(const Verifier *verifier, const IrInstruction *instruction, int32_t rank,
                                const int64_t *dimensions) {
     int32_t inputs = instruction->operand_count / 2;
@@ -22,7 +22,8 @@ static AmStatus verify_reduced(const Verifier *verifier, const IrInstruction *in
     }
     const IrShape *result = &instruction->shape, *first = verify_operand(verifier, instruction, 0);
     bool is_tuple = result->type == DTYPE_TUPLE;
-    if (inputs == 1 ? is_tuple : !is_tuple || result->rank != inputs) {
+    bool may_be_tuple = inputs > 1 || verifier->is_lax;
+    if (is_tuple ? !may_be_tuple || result->rank != inputs : inputs > 1) {
         return verify_refuse(verifier, instruction, "its shape is no tuple of %d elements", inputs);
     }
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
