@@ -134,7 +134,7 @@ AmStatus separate_run(double *seconds, int32_t *count, const SeparateRun *settin
     pid_t parent = getpid();
     *count = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot open a pipe: %s", strerror(errno));
+        return am_fail_system(error, AM_ERROR_RUNTIME, "", errno, "cannot open a pipe");
     self.child = fork();
     if (self.child == 0) {
         prepare_child(parent);
@@ -142,8 +142,9 @@ AmStatus separate_run(double *seconds, int32_t *count, const SeparateRun *settin
     }
     close(ends[1]);
     if (self.child < 0) {
+        AmStatus status = am_fail_system(error, AM_ERROR_RUNTIME, "", errno, "cannot start a process");
         close(ends[0]);
-        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a process: %s", strerror(errno));
+        return status;
     }
     self.pipe = ends[0];
     AmStatus status = read_messages(&self, &own);
