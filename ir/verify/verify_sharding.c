@@ -6,7 +6,7 @@
  *
  * A tiled sharding has one tile dimension for each dimension, then those of its
  * subgroups; as many devices as tiles, each once. A tuple has one sharding for each leaf,
- * or none of its own: a plain sharding on a tuple holds for every leaf.
+ * or none of its own: a plain sharding on a tuple holds for every leaf, and fits each.
  */
 #include <string.h>
 
@@ -55,14 +55,22 @@ static AmStatus verify_device_list(const Sharded *self, const int64_t *devices, 
     return status;
 }
 
-static AmStatus verify_tiled(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
-    size_t subgroups = sharding->n_last_tile_dims;
-    if (sharding->replicate_on_last_tile_dim && subgroups == 0) subgroups = 1;
+/* Returns the number of tile dimensions behind those of the array. */
+static size_t subgroup_count(const Hlo__OpSharding *sharding) {
+    if (sharding->n_last_tile_dims > 0) return sharding->n_last_tile_dims;
+    return sharding->replicate_on_last_tile_dim ? 1 : 0;
+}
+
+/* Verifies the parts of a tiled sharding against one another. */
+static AmStatus verify_tiles(const Sharded *self, const Hlo__OpSharding *sharding) {
     size_t count = sharding->n_tile_assignment_dimensions;
     int64_t tiles = product(sharding->tile_assignment_dimensions, count);
-    int32_t rank = dtype_bits(shape->type) > 0 ? shape->rank : 0;
     if (count == 0) return fail(self, "has no tile dimensions");
     if (tiles < 1) return fail(self, "has a tile dimension below 1 or too many tiles");
+    if (subgroup_count(sharding) > count) return fail(self, "has more subgroups than tile dimensions");
+    if (sharding->replicate_on_last_tile_dim && sharding->n_last_tile_dims > 0 &&
+        (sharding->n_last_tile_dims > 1 || sharding->last_tile_dims[0] != HLO__OP_SHARDING__TYPE__REPLICATED))
+        return fail(self, "has last_tile_dim_replicate beside other last_tile_dims");
     if (sharding->n_iota_reshape_dims > 0) {
         if (product(sharding->iota_reshape_dims, sharding->n_iota_reshape_dims) != tiles)
             return fail(self, "has another number of devices than of tiles");
@@ -76,10 +84,16 @@ static AmStatus verify_tiled(const Sharded *self, const Hlo__OpSharding *shardin
     }
     if (tiles == 1 && sharding->n_iota_reshape_dims == 0)
         return fail(self, "has one tile (expected replicated or maximal)");
-    if (count >= subgroups && count - subgroups == (size_t)rank) return AM_OK;
+    return AM_OK;
+}
+
+static AmStatus verify_tiled(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
+    size_t rank = dtype_bits(shape->type) > 0 ? (size_t)shape->rank : 0;
+    TRY(verify_tiles(self, sharding));
+    size_t count = sharding->n_tile_assignment_dimensions - subgroup_count(sharding);
+    if (count == rank) return AM_OK;
     return verify_refuse(self->verifier, self->instruction,
-                         "its sharding has %zu tile dimensions, expected %d",
-                         count >= subgroups ? count - subgroups : 0, rank);
+                         "its sharding has %zu tile dimensions, expected %zu", count, rank);
 }
 
 static AmStatus verify_named(const Sharded *self, const Hlo__NamedShardingProto *sharding,
@@ -91,8 +105,17 @@ static AmStatus verify_named(const Sharded *self, const Hlo__NamedShardingProto 
                          sharding->n_dim_shardings, rank);
 }
 
+/* Verifies the tiles of a sharding of unknown shapes: that of an outfeed is for the operands, not for its
+ * token. */
+static AmStatus verify_token(const Sharded *self, const Hlo__OpSharding *sharding) {
+    if (sharding->named_sharding) return AM_OK;
+    for (size_t i = 0; i < sharding->n_tuple_shardings; i++)
+        TRY(verify_token(self, sharding->tuple_shardings[i]));
+    return sharding->type == HLO__OP_SHARDING__TYPE__OTHER ? verify_tiles(self, sharding) : AM_OK;
+}
+
 static AmStatus verify_leaf(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
-    if (shape->type == DTYPE_TOKEN) return AM_OK;
+    if (shape->type == DTYPE_TOKEN) return verify_token(self, sharding);
     if (sharding->named_sharding) return verify_named(self, sharding->named_sharding, shape);
     switch (sharding->type) {
     case HLO__OP_SHARDING__TYPE__OTHER: return verify_tiled(self, sharding, shape);
@@ -120,16 +143,21 @@ static AmStatus verify_leaves(const Sharded *self, const Hlo__OpSharding *shardi
     return AM_OK;
 }
 
+/* Verifies a sharding that holds for every leaf of a shape. */
+static AmStatus verify_each_leaf(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return verify_leaf(self, sharding, shape);
+    for (int32_t i = 0; i < shape->rank; i++) TRY(verify_each_leaf(self, sharding, &shape->elements[i]));
+    return AM_OK;
+}
+
 static AmStatus verify_sharding(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__OpSharding *sharding = instruction->message->sharding;
     Sharded self = {verifier, instruction};
     if (!sharding) return AM_OK;
     bool is_tuple = sharding->type == HLO__OP_SHARDING__TYPE__TUPLE && !sharding->named_sharding;
-    if (!is_tuple)
-        return instruction->shape.type == DTYPE_TUPLE ? AM_OK
-                                                      : verify_leaf(&self, sharding, &instruction->shape);
-    if (instruction->shape.type != DTYPE_TUPLE)
-        return instruction->shape.type == DTYPE_TOKEN ? AM_OK : fail(&self, "is a tuple, the shape is not");
+    if (!is_tuple || instruction->shape.type == DTYPE_TOKEN)
+        return verify_each_leaf(&self, sharding, &instruction->shape);
+    if (instruction->shape.type != DTYPE_TUPLE) return fail(&self, "is a tuple, the shape is not");
     size_t leaves = 0;
     TRY(verify_leaves(&self, sharding, &instruction->shape, &leaves));
     if (sharding->n_tuple_shardings == leaves || (leaves == 0 && sharding->n_tuple_shardings == 1))

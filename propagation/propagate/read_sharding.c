@@ -73,8 +73,8 @@ static void set_strides(DeviceTiles *tiles) {
 }
 
 static AmStatus read_tiled(DeviceTiles *tiles, Arena *arena, const Hlo__OpSharding *message, AmError *error) {
-    size_t copies = message->replicate_on_last_tile_dim ? 1 : message->n_last_tile_dims;
-    size_t count = message->n_tile_assignment_dimensions;
+    size_t count = message->n_tile_assignment_dimensions, copies = message->n_last_tile_dims;
+    if (copies == 0 && message->replicate_on_last_tile_dim) copies = 1;
     for (size_t k = 0; k < message->n_last_tile_dims; k++)
         if (message->last_tile_dims[k] != HLO__OP_SHARDING__TYPE__REPLICATED)
             return fail(error, "manual and unreduced dimensions are not supported");

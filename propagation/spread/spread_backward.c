@@ -94,15 +94,17 @@ static bool element_operand(const Spread *self, int32_t i, int32_t user, const T
     return spread_leaf_count(self, user) > 0;
 }
 
-/* An outfeed's sharding is a tuple over its operands. */
-static const Tiles *outfeed_operand(Spread *self, const IrInstruction *user, int32_t operand) {
+/* Returns the sharding of an outfeed's first operand, an array of `rank`: the first of a tuple over the
+ * operands. */
+static const Tiles *outfeed_operand(Spread *self, const IrInstruction *user, int32_t operand, int32_t rank) {
     const Hlo__OpSharding *message = user->message->sharding;
     const Tiles *tiles = NULL;
     AmError ignored = {0};
     if (!message || operand != 0) return NULL;
     while (message->type == HLO__OP_SHARDING__TYPE__TUPLE && message->n_tuple_shardings > 0)
         message = message->tuple_shardings[0];
-    return tiles_read(&tiles, &self->pool, message, &ignored) == AM_OK ? tiles : NULL;
+    if (tiles_read(&tiles, &self->pool, message, &ignored) != AM_OK) return NULL;
+    return tiles->kind == TILES_TILED && tiles->rank != rank ? NULL : tiles;
 }
 
 /* The sharding of an array operand; `tiles` is that of the user, of its element for this operand in a tuple.
@@ -143,7 +145,8 @@ bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const
     out[0] = NULL;
     if (!spread_passes(user, level) || spread_leaf_count(self, i) == 0) return false;
     if (user->opcode == IR_OUTFEED) {
-        if (spread_leaf_count(self, i) == 1) out[0] = outfeed_operand(self, user, operand);
+        if (spread_leaf_count(self, i) == 1)
+            out[0] = outfeed_operand(self, user, operand, self->shapes[self->first_leaf[i]]->rank);
         return out[0] != NULL;
     }
     if (!spread_is_spatial(self, user_index)) return false;

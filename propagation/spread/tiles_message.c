@@ -111,11 +111,11 @@ static const Tiles *from_array(TilesPool *pool, const DeviceArray *array) {
 
 static AmStatus read_tiled(const Tiles **tiles, TilesPool *pool, const Hlo__OpSharding *message,
                            AmError *error) {
-    size_t groups = message->replicate_on_last_tile_dim ? 1 : message->n_last_tile_dims;
-    size_t count = message->n_tile_assignment_dimensions;
-    DeviceArray array = {.count = (int32_t)count, .rank = (int32_t)(count - groups)};
+    size_t count = message->n_tile_assignment_dimensions, groups = message->n_last_tile_dims;
+    if (groups == 0 && message->replicate_on_last_tile_dim) groups = 1;
     if (count < groups || count - groups > IR_MAX_RANK || count > MAX_DIMENSIONS)
         return fail(error, "unexpected number of dimensions");
+    DeviceArray array = {.count = (int32_t)count, .rank = (int32_t)(count - groups)};
     array.device_count = product(message->tile_assignment_dimensions, count);
     if (array.device_count == 0)
         return am_fail(error, AM_ERROR_INPUT, "", "sharding: unexpected number of devices (expected 1 to %d)",
@@ -155,7 +155,7 @@ static AmStatus take_axis(int32_t *order, size_t *count, bool *taken, const Hlo_
 static AmStatus read_named(const Tiles **tiles, TilesPool *pool, const Hlo__NamedShardingProto *message,
                            AmError *error) {
     const Hlo__MeshProto *mesh = message->mesh;
-    DeviceArray array = {.rank = (int32_t)message->n_dim_shardings, .count = array.rank};
+    DeviceArray array = {0};
     int64_t sizes[IR_MAX_RANK];
     int32_t order[IR_MAX_RANK];
     bool taken[IR_MAX_RANK] = {false};
@@ -167,6 +167,7 @@ static AmStatus read_named(const Tiles **tiles, TilesPool *pool, const Hlo__Name
     for (size_t k = 0; k < mesh->n_axes; k++) sizes[k] = mesh->axes[k]->size;
     array.device_count = product(sizes, mesh->n_axes);
     if (array.device_count == 0) return fail(error, "unexpected size of a mesh");
+    array.rank = (int32_t)message->n_dim_shardings;
     for (size_t d = 0; d < message->n_dim_shardings; d++) {
         const Hlo__NamedShardingProto__DimensionSharding *dimension = message->dim_shardings[d];
         size_t first = count;

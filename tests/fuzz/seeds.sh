@@ -23,6 +23,7 @@ for model in exact_linear exact_gather mlp_tiny; do
   "$automap" convert $models/$model/model.hlo.pb -o "$out/hlo_text/$model.hlo.txt"
   cp $models/$model/state.npz "$out/npz/$model.npz"
 done
+cp tests/propagate/*.hlo "$out/context/"
 for cluster in C nominal:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
 awk -v out="$out/cluster/example" '/^```json/ { count++; file = out count; next } /^```/ { file = "" } file { print > file }' docs/cost-model.md
 cp tests/imports/* "$out/import/"
