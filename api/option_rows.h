@@ -23,8 +23,8 @@ const char *option_present_key(const char *key);
 #define OPTION_ROW_PROFILE(ROW) \
     ROW("profile", "FILE", "measured operator times (from run --profile)", false, RULE_TEXT)
 
-#define OPTION_ROW_NO_PROBE(ROW)                                                                   \
-    ROW("no-probe", NULL, "never measure this machine for host:N; nominal figures instead", false, \
+#define OPTION_ROW_NO_PROBE(ROW)                                                                     \
+    ROW("no-probe", NULL, "never measure this machine for host:N; stored or nominal figures", false, \
         RULE_SWITCH)
 #define OPTION_ROW_TRAINING_SEED(ROW) \
     ROW("seed", "N", "seed of the random numbers (default 0)", false, RULE_INTEGER(0, 1000000))
