@@ -182,7 +182,7 @@ def plan(
     constants, updates, data_arguments, loss, example_kwargs and inference are those of `export`;
     options are those of `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
     or micro-batches, and are equal: the search is for plans of one stage and one micro-batch that
-    cut evenly (--even). Errors are those of automap_hlo, or a RuntimeError of the program.
+    cut evenly (--even). The step recomputes what it did (--keep-remat). Errors are those of automap_hlo, or a RuntimeError of the program.
     """
     if isinstance(options, str):
         raise TypeError("options: expected a list such as ['--seed', 1], got a string")
@@ -192,7 +192,8 @@ def plan(
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         write_files(module, document, directory)
-        required = ["--even", *(["--inference"] if inference else [])]
+        switches = ["--even", "--keep-remat", *(["--inference"] if inference else [])]
+        required = [switch for switch in switches if switch not in options]
         path, roles = directory / "model.hlo.pb", directory / "model.roles.json"
         document = search(path, roles, cluster, [*required, *options])
     positional, named = of_objects(traced.step, shardings(document, traced.step.trees))

@@ -221,6 +221,17 @@ def test_plan(_):
     found = automap_jax.plan(model.step, model.arguments, "nominal:8")
     assert jax.tree.structure(found) == jax.tree.structure(model.arguments)
     jax.jit(model.step, in_shardings=found).lower(*model.arguments).compile()
+    # A step that recomputes; plans that undo this run only in automap.
+    layer = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w.T))
+    loss = jax.value_and_grad(lambda w, x: jnp.mean((layer(layer(x, w[0]), w[1]) - x) ** 2))
+    w, x = jnp.ones((2, 64, 32)), jnp.ones((64, 64))
+
+    def step(w, x):
+        value, gradient = loss(w, x)
+        return w - gradient, value
+
+    for options in ((), ("--keep-remat", "--seed", 1)):
+        assert len(automap_jax.plan(step, (w, x), "nominal:8", options=options)) == 2
 
 
 def training(forward):
