@@ -1,5 +1,5 @@
-/* Agent: deep Q-learning over vectors with all parts of Rainbow (Hessel et al. The agent acts and observes;
- * a learner learns. A failure of the learner is kept and ends all work. */
+/* Agent: deep Q-learning over vectors with all parts of Rainbow (Hessel et al. 2018). The agent acts and
+ * observes; a learner learns. A failure of the learner is kept and ends all work. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

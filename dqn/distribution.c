@@ -1,4 +1,4 @@
-/* Distributions of the return instead of its mean (C51, Bellemare et al. Sums are in double. */
+/* Distributions of the return instead of its mean (C51, Bellemare et al. 2017). Sums are in double. */
 #include "dqn/distribution.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Replay: the last `capacity` transitions, drawn by priority (Schaul et al. A ring of rows of equal size
- * lies beside the sum tree. */
+/* Replay: the last `capacity` transitions, drawn by priority (Schaul et al. 2016). A ring of rows of equal
+ * size lies beside the sum tree. */
 #include "dqn/replay.h"
 
 #include <math.h>

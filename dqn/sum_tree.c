@@ -1,5 +1,5 @@
-/* Sum tree: draws an index with probability proportional to its mass in O(log n) (Schaul et al. A write
- * climbs from the leaf to the root, a search descends from the root. */
+/* Sum tree: draws an index with probability proportional to its mass in O(log n) (Schaul et al. 2016,
+ * appendix B.2.1). A write climbs from the leaf to the root, a search descends from the root. */
 #include "dqn/sum_tree.h"
 
 #define MAX_CAPACITY (1 << 29)

@@ -47,7 +47,15 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
          {{.share = {[PATH_STAYS] = 1}}, 1, 0.85},
          {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1},
          {{.share = {[PATH_WORK] = 1}}, 1, 1}}};
-    return schedule == SCHEDULE_ZB_H1 ? &zero_bubble : &alternating;
+    static const CutMixes work = {1, {{{.share = {[PATH_WORK] = 1}}, 1, 1}}};
+    switch (schedule) {
+    case SCHEDULE_GPIPE:
+    case SCHEDULE_1F1B: return &alternating;
+    case SCHEDULE_ZB_H1: return &zero_bubble;
+    case SCHEDULE_INTERLEAVED:
+    case SCHEDULE_KINDS: break;
+    }
+    return &work;
 }
 
 /* ---- cases ---- */

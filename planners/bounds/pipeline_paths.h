@@ -7,16 +7,18 @@
  * iterations of propagation/plan/pipeline_schedule.h, with a = min(M, S - s) iterations of F before the
  * first B:
  *
- *   PATH_WORK      all iterations of s, and the work after them            any schedule
- *   PATH_ITERATIONS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the
- *                  stages before s                                         1f1b, gpipe
- *   PATH_LAST      sum F, B of the stages after s, M - a iterations F and B on s up to its last F;
- *                  that micro-batch through all stages after s and back, and down
- *                                                                          1f1b, gpipe
- *   PATH_WEIGHTS   as PATH_ITERATIONS, where W may be min(M, s + 1) iterations after B
- *                                                                          1f1b, gpipe, zb_h1
- *   PATH_STAYS     sum F, B of the stages after s, M - a F, M B and M W on s, and the work after them
- *                                                                          1f1b, gpipe, zb_h1
+ *   PATH_WORK        all iterations of s, and the work after them
+ *                    any schedule
+ *   PATH_ITERATIONS  sum F, B of the stages after s, then on s its other M - a F and M B, B of the
+ *                    stages before s
+ *                    1f1b, gpipe
+ *   PATH_LAST        sum F, B of the stages after s, M - a iterations F and B on s up to its last F;
+ *                    that micro-batch through all stages after s and back, and down
+ *                    1f1b, gpipe
+ *   PATH_WEIGHTS     as PATH_ITERATIONS, where W may be min(M, s + 1) iterations after B
+ *                    1f1b, gpipe, zb_h1
+ *   PATH_STAYS       sum F, B of the stages after s, M - a F, M B and M W on s, and the work after them
+ *                    1f1b, gpipe, zb_h1
  *
  * If M <= a PATH_LAST is PATH_ITERATIONS. GPipe has no last micro-batch that returns before others, but
  * its step is at least the mean of its paths that stay on v for all iterations, of each pass, by

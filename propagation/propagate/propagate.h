@@ -10,9 +10,9 @@
 
 #include "propagation/propagate/pins.h"
 
-/* Iterations pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
- * above; AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
- * not divide where the stage is even, or that nothing can split. */
+/* Appends pins to the axis priorities of `stage`, whose mesh is set. AM_ERROR_USAGE as
+ * propagation_for_each_pinned() (pins.h); AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer
+ * elements than shards, that does not divide where the stage is even, or that nothing can split. */
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 
@@ -21,8 +21,8 @@ AmStatus propagation_pin_parameter(PlanStage *stage, Arena *arena, const PlanCon
                                    const PropagationPin *pin, const IrParameter *parameter, SbpState state,
                                    AmError *error);
 
-/* Iterations pins into seeds of an Incremental on the stage's mesh, whose state then does
- * not depend on their order. Errors as above. */
+/* Gives pins to an Incremental on the stage's mesh as seeds; its state then does not depend on
+ * their order. Errors as above. */
 struct Incremental;
 AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContext *context, const Mesh *mesh,
                                const PropagationPin *pins, int32_t count, AmError *error);

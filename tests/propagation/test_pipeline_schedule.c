@@ -90,6 +90,31 @@ static int32_t least(int32_t a, int32_t b) {
 static const int32_t seconds[][3] = {{1, 1, 1}, {2, 3, 2}, {1, 4, 1}, {2, 2, 3}, {3, 2, 2}, {1, 1, 5}};
 enum { SECONDS = sizeof seconds / sizeof *seconds };
 
+/* Also of a schedule that no other test names. */
+static void test_every_kind(void **state) {
+    (void)state;
+    static Paper paper;
+    for (ScheduleKind kind = 0; kind < SCHEDULE_KINDS; kind++)
+        for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+            for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++) {
+                int32_t kept;
+                AmError error = {0};
+                open_paper(&paper, kind, stages, iterations, 1);
+                int32_t work = paper.counts[0] / iterations; /* iterations of F, B and W of a micro-batch */
+                assert_true(play(&paper, 1, 1, 1) >= work * iterations);
+                for (int32_t s = 0; s < stages; s++) {
+                    for (int32_t m = 0; m < iterations; m++)
+                        assert_true(paper.ends[SCHEDULE_BACKWARD][s][m] > paper.ends[SCHEDULE_FORWARD][s][m]);
+                    assert_int_equal(paper.counts[s], work * iterations);
+                    assert_int_equal(schedule_kept_of_chunk(&kept, &paper.arena, kind, stages, s, iterations,
+                                                            1, 0, &error),
+                                     AM_OK);
+                    assert_int_equal(kept, most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD));
+                }
+                arena_free(&paper.arena);
+            }
+}
+
 static void test_plain(void **state) {
     (void)state;
     static Paper paper;
@@ -243,11 +268,9 @@ static void test_names_and_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_zero_bubble),
-        cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_names_and_refusals),
+        cmocka_unit_test(test_every_kind),  cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_zero_bubble), cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_slots),       cmocka_unit_test(test_names_and_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
