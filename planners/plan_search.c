@@ -2,9 +2,10 @@
  *
  * A search over plans of any number of stages is a sequence of rounds. Every part of a round adds its
  * candidates to one pool (candidate_pool.h): given plan, baselines, pipelines by the tables and by the agent,
- * one-stage plans for one and several micro-batches, and local changes of the best of them. The best
- * candidate of all rounds is the result. In the other spaces there is one search for each number of
- * micro-batches (search_numbers.h).
+ * one-stage plans for one and several micro-batches, and local changes of the best of them. The user's limit
+ * N of evaluations cuts the sequence. The result is the best of its first N plans and of the floor, which has
+ * no evaluation and is the same for every N; so it does not get worse with a larger N. In the other spaces
+ * there is one search for each number of micro-batches (search_numbers.h).
  */
 #include "planners/plan_search.h"
 
@@ -144,8 +145,8 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
         single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.evaluations > 0) size = single.evaluations - result->evaluations;
+    if (size < 1) return AM_OK;
     if (result->plan) single.nested.rival_seconds = result->plan->predicted_step_seconds;
-    if (search->budget.is_cut || size < 1) part.budget.used = part.budget.cap; /* the baselines alone */
     AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
     TRY(check_part(status, &failure, error));
     merge_one_stage(self, &found);
@@ -184,23 +185,19 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
  * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
-    bool is_left_out = is_large(search) && (self->result.plan || search->budget.is_cut);
+    bool is_left_out = (is_large(search) && self->result.plan) || self->options.nested.is_small;
     is_left_out |= !degrees_allow_stages(&self->options.degrees, 1);
-    is_left_out |= self->options.nested.is_small && !search_is_over(search);
-    if (is_left_out || search->settings->micro_batches <= 1 || stop_wanted(&search->budget.stop))
-        return AM_OK;
+    if (is_left_out || search->settings->micro_batches <= 1 || search_is_over(search)) return AM_OK;
     return add_stage_of(self, search->settings->micro_batches, error);
 }
 
-/* Adds the baselines of one stage, each with its best number of micro-batches, once for all rounds. For a
- * large module, also one-stage plans with the number of the best baseline, if that is the best plan. */
+/* Adds the baselines of one stage, each with its best number of micro-batches, in round 0. For a large
+ * module, also one-stage plans with the number of the best baseline, if that is the best plan. */
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
-    bool has_later = options->nested.is_small && !search_is_over(search);
     if (!degrees_allow_stages(&options->degrees, 1)) return AM_OK;
-    if (has_later || search->has_baselines || options->nested.is_trial || options->no_seeds) return AM_OK;
-    search->has_baselines = true;
+    if (search->has_floor || options->nested.is_trial || options->no_seeds) return AM_OK;
     TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
@@ -209,18 +206,71 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     return add_stage_of(self, plan->micro_batches, error);
 }
 
-/* Adds the baselines of several stages, which take some time to price. */
+/* Returns whether the options leave time for baselines of several stages, which take some time to price. */
+static bool may_price_pipelines(const SearchContext *search) {
+    const SearchOptions *options = search->options;
+    bool is_left_out = is_large(search) && options->nested.is_trial;
+    return !is_left_out && options->seconds == 0 && search->cluster->device_count > 1;
+}
+
+static void leave_out_pipelines(SearchResult *result) {
+    BaselineResult *baselines = result->baselines;
+    baselines[BASELINE_EVEN_PIPELINE] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline even_pipeline does"};
+    baselines[BASELINE_MEGATRON_3D] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline megatron_3d does"};
+}
+
+/* Adds the baselines of several stages. */
 static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
-    const SearchContext *search = self->search;
-    const SearchOptions *options = &self->options;
     SearchResult *result = &self->result;
-    if (!result->plan || (self->options.nested.is_small && !search_is_over(search))) return AM_OK;
-    bool has_time = options->seconds == 0 && !result->interrupted && search->cluster->device_count > 1;
-    if (has_time && !(is_large(search) && (search->budget.is_cut || options->nested.is_trial)))
-        return search_add_pipeline_baselines(result, self->search, is_large(search), NULL, options, error);
-    result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --baseline even_pipeline does";
-    result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --baseline megatron_3d does";
+    if (!result->plan) return AM_OK;
+    if (may_price_pipelines(self->search) && !result->interrupted)
+        return search_add_pipeline_baselines(result, self->search, is_large(self->search), NULL,
+                                             &self->options, error);
+    leave_out_pipelines(result);
     return AM_OK;
+}
+
+/* ---- the floor ---- */
+
+/* Adds the plans that every budget has: the baselines of one stage, each with its best number of
+ * micro-batches, or the unsplit plan, and, if the module is small, those of several stages with the least
+ * number. They depend on the module, the cluster and the options alone, and take no evaluation. */
+static AmStatus add_floor(SearchContext *self, AmError *error) {
+    SearchOptions options = *self->options;
+    SearchContext spent = *self;
+    SearchResult found = {.model_gap = NAN};
+    AmError refusal = {0};
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], only[BASELINE_COUNT] = {0};
+    double bound;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
+    micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    if (degrees_allow_stages(&options.degrees, 1) && !stop_wanted(&self->budget.stop)) {
+        spent.budget.cap = spent.budget.used = 1;
+        options.space = SPACE_SINGLE_STAGE;
+        options.skip_bound = true;
+        options.searcher = SEARCHER_ANNEAL; /* takes baselines */
+        AmStatus status = search_add_each_number(&found, &bound, &spent, &options, 1, &refusal);
+        TRY(check_part(status, &refusal, error));
+        if (!options.no_seeds)
+            TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &options, error));
+        if (found.plan) found.plan->space = plan_space_name(self->options->space);
+    }
+    only[BASELINE_EVEN_PIPELINE] = only[BASELINE_MEGATRON_3D] = numbers[0];
+    if (may_price_pipelines(self) && !is_large(self) && !stop_wanted(&self->budget.stop))
+        TRY(search_add_pipeline_baselines(&found, self, false, only, self->options, error));
+    else leave_out_pipelines(&found);
+    search_result_merge(self->result, &found);
+    return AM_OK;
+}
+
+/* Returns whether a round has priced the floor: with the best number of micro-batches of its plan, too. */
+static bool round_has_floor(const Round *self) {
+    const SearchOptions *options = &self->options;
+    return self->result.plan && !options->no_seeds && options->searcher != SEARCHER_RANDOM &&
+           !stop_wanted(&self->search->budget.stop);
 }
 
 /* ---- phases: rounds and restarts ---- */
@@ -282,8 +332,11 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
         TRY(add_pipelines(&round, error));
         TRY(add_micro_batched_stage(&round, error));
     }
-    TRY(add_stage_baselines(&round, error));
-    TRY(add_pipeline_baselines(&round, error));
+    if (phase->number >= 0 && !search_is_over(search)) {
+        TRY(add_stage_baselines(&round, error));
+        TRY(add_pipeline_baselines(&round, error));
+        search->has_floor |= round_has_floor(&round);
+    }
     if (!result->plan) self->refusal = round.refusal;
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
     if (is_new && phase->number >= 0) {
@@ -384,6 +437,7 @@ static AmStatus search_stages(SearchContext *self, AmError *error) {
     TRY(pipeline_check_options(self->options, error));
     TRY(share_baselines(self, error));
     TRY(run_phases(&phases, error));
+    if (!self->has_floor && !self->options->nested.is_trial) TRY(add_floor(self, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(add_late_baselines(self, error));
     result->evaluations = self->budget.used;
     result->is_cut |= search_is_over(self);

@@ -149,18 +149,17 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     static const Baseline recipes[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
     numbers.count = micro_batches_numbers(numbers.numbers, self->whole, self->settings->micro_batches);
-    for (int32_t k = 0; k < numbers.count; k++)
+    for (int32_t k = 0; k < numbers.count && result->plan; k++)
         if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
     if (is_large && numbers.from == 0)
         numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
-    /* The number of a search that was cut short is not one that a larger budget comes to. */
-    bool climbs = self->settings->micro_batches == 0 && !self->budget.is_cut;
+    bool climbs = self->settings->micro_batches == 0;
     for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++) {
         SearchOptions recipe = *options;
         double seconds;
         recipe.searcher = SEARCHER_BASELINE;
         recipe.baseline = recipes[r];
-        recipe.nested.rival_seconds = result->plan->predicted_step_seconds;
+        recipe.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
         result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
             if (only[recipes[r]] > 0)

@@ -26,8 +26,8 @@ typedef struct SearchContext {
     const MicroBatching *settings; /* those of the call, or `chosen` */
     MicroBatching chosen;
     EvaluationBudget budget;
-    bool has_baselines; /* one-stage baselines were added with all numbers of micro-batches */
-    PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
+    bool has_floor;  /* the plans that every budget has are among the candidates */
+    PlanClimb climb; /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
 /* Empties the result and starts the clock. The caller closes the climb. */

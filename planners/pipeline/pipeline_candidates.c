@@ -48,9 +48,8 @@ int64_t pipeline_cap_left(const PipelineCandidates *self) {
 }
 
 bool pipeline_is_capped(PipelineCandidates *self, int64_t more) {
-    bool is_capped = pipeline_cap_left(self) < more;
-    self->is_cut |= is_capped;
-    return is_capped;
+    self->is_cut |= pipeline_cap_left(self) < more;
+    return self->is_cut;
 }
 
 /* The part of the search that made a try. */

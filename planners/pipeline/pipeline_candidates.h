@@ -38,7 +38,8 @@ void pipeline_allow_candidates(PipelineCandidates *self);
 bool pipeline_must_stop(const PipelineCandidates *self);
 /* Evaluations that the cap leaves: INT64_MAX without one. */
 int64_t pipeline_cap_left(const PipelineCandidates *self);
-/* Returns whether the cap leaves fewer than `more` evaluations; if so, the search is marked as cut. */
+/* Returns whether the search is cut. It is from the first time on that the cap leaves fewer than `more`
+ * evaluations. */
 bool pipeline_is_capped(PipelineCandidates *self, int64_t more);
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
 

@@ -105,8 +105,8 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
-    if (!is_wanted || !may_be_one || (self->is_cut && is_large(self))) return AM_OK;
-    if (self->best && !self->is_cut && pipeline_must_stop(self)) return AM_OK;
+    if (!is_wanted || !may_be_one || self->is_cut) return AM_OK;
+    if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
     options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
@@ -121,11 +121,9 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     else options.evaluations = search_evaluations_for(options.searcher, instructions);
     if (self->plans.options->evaluations == 0 && !options.nested.is_trial)
         options.evaluations -= plan_climb_reserve(self->plans.options, options.evaluations);
-    if (options.evaluations < 1 && options.nested.cap == 0) return AM_OK;
-    bool is_cut = self->is_cut || options.evaluations < 1 || pipeline_is_capped(self, 1);
-    if (options.nested.is_small && !is_cut && !stop_wanted(&self->stop)) return AM_OK;
-    if (options.nested.cap > 0)
-        options.nested.cap = is_cut ? -1 : pipeline_cap_left(self); /* -1: the baselines alone */
+    if (options.nested.is_small && !stop_wanted(&self->stop)) return AM_OK;
+    if (options.evaluations < 1 || pipeline_is_capped(self, 1)) return AM_OK;
+    if (options.nested.cap > 0) options.nested.cap = pipeline_cap_left(self);
     if (self->best) options.nested.rival_seconds = self->best->seconds;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,

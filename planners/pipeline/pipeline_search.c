@@ -167,9 +167,8 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     self->evaluations += stage_model_evaluations(self->model);
     search_watch_count(options->watch, stage_model_evaluations(self->model), NAN);
     /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
-     * Searches of one device type go on with the tables that they have. */
-    bool are_missing = is_reduced && self->model->table_count == settings.most_tables;
-    self->is_cut |= are_missing && cluster_is_mixed(self->plans.cluster);
+     */
+    self->is_cut |= is_reduced && self->model->table_count == settings.most_tables;
     if (self->is_cut || pipeline_is_capped(self, 1)) return AM_OK;
     pipeline_allow_candidates(self);
     search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
@@ -278,15 +277,16 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
 /* Adds the same plan with unequal shares where a stage mixes device types and that is better. */
 static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *candidate, AmError *error) {
     const SearchOptions *options = self->plans.options;
+    int64_t wanted = pipeline_evaluations_left(self), left = pipeline_cap_left(self);
     const ShareSearch search = {.cluster = self->plans.cluster,
                                 .memory_fraction = options->memory_fraction,
-                                .most = pipeline_evaluations_left(self),
+                                .most = wanted < left ? wanted : left,
                                 .stop = &self->stop};
     Plan *shared;
     MemoryFit fit;
     if (options->is_even || pipeline_must_stop(self)) return AM_OK;
     if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
-    if (pipeline_is_capped(self, UNEVEN_SHARES_TRIED + 1)) return AM_OK;
+    if (pipeline_is_capped(self, 1)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &self->evaluations, self->plans.arena, candidate->plan, &search,
                            error));
     if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);

@@ -477,9 +477,8 @@ static int32_t most_priced(const Problem *self) {
 
 bool problem_is_capped(Problem *problem, int64_t more) {
     SearchBudget *budget = &problem->budget;
-    bool is_capped = budget->cap > 0 && budget->evaluations + more > budget->cap;
-    budget->is_cut |= is_capped;
-    return is_capped;
+    budget->is_cut |= budget->cap > 0 && budget->evaluations + more > budget->cap;
+    return budget->is_cut;
 }
 
 AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {

@@ -156,7 +156,8 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */
 bool problem_must_stop(const Problem *problem);
-/* Returns whether the cap leaves fewer than `more` evaluations; if so, the budget is marked as cut. */
+/* Returns whether the budget is cut. It is from the first time on that the cap leaves fewer than `more`
+ * evaluations. */
 bool problem_is_capped(Problem *problem, int64_t more);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);

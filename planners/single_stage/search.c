@@ -142,9 +142,9 @@ int64_t single_stage_left(const SingleStageSearch *self) {
 
 bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
     int64_t left = single_stage_left(self);
-    if (left <= 0) self->is_cut = true;
+    self->is_cut |= left <= 0;
     problem->budget.cap = self->cap > 0 ? problem->budget.evaluations + left : 0;
-    return left > 0;
+    return !self->is_cut;
 }
 
 void single_stage_sort(SingleStageSearch *self) {
@@ -536,7 +536,8 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         if (options->nested.cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
-        result->has_baselines = method_takes_baselines && !single_stage_must_end(&self);
+        result->has_baselines =
+            method_takes_baselines && !options->nested.is_beginning && !single_stage_must_end(&self);
         status = make_plan(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.is_cut;

@@ -248,8 +248,10 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *prob
     MemoryFit fit;
     Plan *plan;
     for (int32_t k = 0; k < self->share_count; k++) best = fmin(best, self->shares[k].seconds);
-    if (most < 2 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
+    if (most < 1 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
         return AM_OK;
+    self->is_cut |= single_stage_left(self) < 2; /* the plan and one share */
+    if (most < 2 || self->is_cut) return AM_OK;
     *shared = problem->best_price.seconds;
     TRY(single_stage_plan(self, problem, &problem->best, &plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));

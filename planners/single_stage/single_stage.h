@@ -67,8 +67,8 @@ bool single_stage_must_end(const SingleStageSearch *self);
 int64_t single_stage_evaluations(const SingleStageSearch *self);
 /* Evaluations that the cap leaves. */
 int64_t single_stage_left(const SingleStageSearch *self);
-/* Sets the problem's cap to its evaluations so far and what is left of the search's; false: nothing is left,
- * and the search is cut. */
+/* Sets the problem's cap to its evaluations so far and what is left of the search's; false: the search is
+ * cut, perhaps now, as nothing is left. */
 bool single_stage_cap(SingleStageSearch *self, Problem *problem);
 /* Problems by their best plan so far, best first. */
 void single_stage_sort(SingleStageSearch *self);

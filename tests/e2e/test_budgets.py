@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import write_cluster
 from program import FULL, automap, module
 
 MOST_GAIN = 0.005
@@ -31,6 +32,16 @@ SEARCHES = (
     ("vgg_tiny", "whale-pp", ["--micro-batches", "2"]),
 )
 SEARCHES += (("gpt2_tiny", "C", []), ("moe_tiny", "whale-dp", ["--space", "hybrid"])) if FULL else ()
+MIXED = (("V100", 2), ("T4", 2))
+SMALL = (1, 2, 3, 5, 9, 13, 15, 26)  # budgets that end in the first rounds
+IN_FIRST_ROUNDS = (
+    ("mlp_tiny", "whale-dp", ["--stages", "2"]),
+    ("mlp_tiny", MIXED, ["--stages", "2", "--for", "torch"]),
+    ("mlp_tiny", MIXED, ["--no-seeds"]),
+    ("mlp_tiny", MIXED, ["--space", "hybrid", "--searcher", "random"]),
+    ("flax_tiny", MIXED, ["--stages", "2"]),
+    ("mlp_tiny", MIXED, []),
+)
 EXPLAINED = (("gpt2_tiny", "h100:4"), ("vgg_tiny", "h100:4"), ("adafactor_tiny", "nominal:4"))
 EXPLAINED += (("t5_tiny", "h100:4"), ("moe_tiny", "A")) if FULL else ()
 
@@ -47,16 +58,27 @@ def step(name, cluster, options, most):
     return found["step_seconds"], found["evaluations"]
 
 
+def check_growing(name, cluster, options, budgets):
+    """No budget gives a slower plan than a smaller one, nor leaves more than a third of its evaluations."""
+    before = float("inf")
+    for most in budgets:
+        seconds, spent = step(name, cluster, options, most)
+        assert seconds <= before, f"{name} {cluster} {options}: {most} of {budgets} give {seconds}, fewer {before}"
+        assert most > max(SMALL) or spent >= most * 2 // 3 - 1, f"{name} {cluster} {options}: {spent} of {most}"
+        before = seconds
+
+
 def check_monotone(name, cluster, options, draw):
     least = 8 if "agent" in options else 1
     budgets = {least, draw.randint(2, 40), draw.randint(10, 200), draw.randint(200, 1200)}
     budgets |= {draw.randint(least, 1500) for _ in range(12 if FULL else 2)}
-    budgets = sorted(max(most, least) for most in budgets)
-    before = float("inf")
-    for most in budgets:
-        seconds = step(name, cluster, options, most)[0]
-        assert seconds <= before, f"{name} {cluster} {options}: {most} of {budgets} give {seconds}, fewer {before}"
-        before = seconds
+    check_growing(name, cluster, options, sorted(max(most, least) for most in budgets))
+
+
+def check_first_rounds(work):
+    mixed = write_cluster(work / "mixed.json", MIXED)
+    for name, cluster, options in IN_FIRST_ROUNDS:
+        check_growing(name, mixed if cluster is MIXED else cluster, options, range(1, 60) if FULL else SMALL)
 
 
 def check_default(name, cluster):
@@ -115,6 +137,7 @@ def main():
     check_default("mlp_tiny", "whale-pp")
     check_better("vgg_tiny", "C")
     with tempfile.TemporaryDirectory() as work:
+        check_first_rounds(pathlib.Path(work))
         for name, cluster in EXPLAINED:
             check_changes(name, cluster, pathlib.Path(work))
         check_tight("gpt2_tiny", pathlib.Path(work))

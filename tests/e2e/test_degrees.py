@@ -40,7 +40,7 @@ REFUSED = [
     ("--tensor 3", 4, "no multiple of the tensor degree"),
     ("--data 3", 4, "no multiple of the data degree"),
     ("--stages 2 --devices-per-stage 4", 4, "cluster nominal:4 has 4 devices"),
-    ("--stages 2 --evaluations 1", 4, "no plan with --stages 2 was priced"),
+    ("--stages 2 --evaluations 1 --seconds 60", 4, "no plan with --stages 2 was priced"),
 ]
 
 
