@@ -229,7 +229,8 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
 /* Spends the remaining budget on the best choice, if it is larger than the default one. */
 static AmStatus go_on(DeviceSearch *self, AmError *error) {
     int64_t left = evaluations_left(self), spent = self->evaluations;
-    if (left == INT64_MAX || left < spent || !has_budget(self)) return AM_OK;
+    if (self->options->nested.ends_at_default || left == INT64_MAX || left < spent || !has_budget(self))
+        return AM_OK;
     return try_choice(self, self->best, left, error);
 }
 
@@ -286,17 +287,20 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
     if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
-    if (has_others) allow_default(&first, &self);
+    if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
+    bool is_cut = is_first_cut(&self);
     self.evaluations = result->evaluations;
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
-    has_others &= !is_first_cut(&self);
+    has_others &= !is_cut;
     if (has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
         TRY(try_choices(&self, error));
         TRY(search_near(&self, error));
         TRY(go_on(&self, error));
         if (result->plan) status = AM_OK;
     }
+    if (has_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;
+    result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && options->explores_prices) TRY(list_front(&self, error));
     if (status != AM_OK || !has_others) return status;

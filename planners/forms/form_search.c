@@ -9,17 +9,30 @@
 #include "planners/problem/attention_choice.h"
 #include "planners/sample_search.h"
 
+/* Returns the evaluations that are left before the searches after this one; INT64_MAX: there is no limit. */
+static int64_t evaluations_left(const FormSearch *self) {
+    int64_t all = search_evaluations_left(&self->options, 0);
+    if (all == INT64_MAX) return all;
+    int64_t part = all / (1 + self->searches_after);
+    return (part > 0 ? part : 1) - self->spent;
+}
+
 bool form_search_has_budget(const FormSearch *self) {
-    return search_has_budget(&self->options, self->evaluations, self->start);
+    return evaluations_left(self) > 0 && search_has_budget(&self->options, self->spent, self->start);
 }
 
 void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches) {
-    int64_t left = search_evaluations_left(&self->options, self->evaluations);
+    int64_t left = evaluations_left(self);
     double seconds = self->options.seconds;
-    options->evaluations = self->options.evaluations;
-    if (left != INT64_MAX) options->evaluations = left > searches ? left / searches : 1;
+    options->evaluations = left == INT64_MAX ? self->options.evaluations : left;
     options->seconds = seconds;
     if (seconds > 0) options->seconds = fmax((self->start + seconds - clock_seconds()) / searches, 1e-3);
+}
+
+void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found) {
+    bool is_limited = search_evaluations_left(options, 0) != INT64_MAX;
+    self->is_cut = is_limited && found->is_cut;
+    self->spent += self->is_cut ? options->evaluations : found->evaluations;
 }
 
 /* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
@@ -29,32 +42,40 @@ static bool finishes_later(const FormSearch *self) {
            !options->explores_prices;
 }
 
-/* Searches a module with a part 1/searches of the limits. */
-static AmStatus search_module(FormSearch *self, PlanContext *module, int32_t searches, AmError *error) {
+/* How far the search of a form may go. */
+typedef struct FormShare {
+    int32_t searches;     /* which share the time */
+    bool ends_at_default; /* others may follow */
+} FormShare;
+
+/* Searches a module. */
+static AmStatus search_module(FormSearch *self, PlanContext *module, const FormShare *share, AmError *error) {
     SearchOptions options = self->options;
-    form_search_share(&options, self, searches);
+    form_search_share(&options, self, share->searches);
     options.nested.finishes_later = finishes_later(self);
+    options.nested.ends_at_default = share->ends_at_default;
     *self->result = (SearchResult){0};
     AmStatus status =
         device_search(self->result, self->arena, module, self->cluster, &options, &self->batching, error);
-    self->evaluations += self->result->evaluations;
+    form_search_spend(self, &options, self->result);
     return status;
 }
 
 /* Searches a form, whose module becomes self->whole. Where nothing fits, the form with the other choice of
  * attention is searched, too. */
-static AmStatus search_form(FormSearch *self, const ModuleForm *form, int32_t searches, AmError *error) {
+static AmStatus search_form(FormSearch *self, const ModuleForm *form, const FormShare *share,
+                            AmError *error) {
     PlanContext *other = form->other;
     AmError refusal = {0};
     self->whole = form->module;
     if (form->attention == ATTENTION_AUTO) TRY(attention_choose(&self->whole, &other, self->cluster, error));
     if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->whole, self->whole, error));
-    AmStatus status = search_module(self, self->whole, searches, error);
+    AmStatus status = search_module(self, self->whole, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
     bool is_refused = self->options.nested.form_seconds > 0 && sample_is_wanted(form->module);
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
-    status = search_module(self, other, searches, &refusal);
+    status = search_module(self, other, share, &refusal);
     if (status == AM_ERROR_INFEASIBLE) *self->result = result;
     else self->whole = other;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = refusal;
@@ -75,7 +96,7 @@ static bool has_pipelines(const SearchResult *result) {
 
 /* Searches one more form and keeps the better plan. `*status` and `*refusal` are those of the forms before
  * it, then of all. */
-static void add_form(FormSearch *self, const ModuleForm *form, int32_t searches, AmStatus *status,
+static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *share, AmStatus *status,
                      AmError *refusal) {
     PlanContext *whole = self->whole;
     const SearchResult before = *self->result;
@@ -84,7 +105,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, int32_t searches,
     AmError own = {0};
     if (*status == AM_OK) nested->form_seconds = before.plan->predicted_step_seconds;
     if (*status == AM_OK) nested->form_has_pipelines = has_pipelines(&before);
-    AmStatus found = search_form(self, form, searches, &own);
+    AmStatus found = search_form(self, form, share, &own);
     nested->form_seconds = 0;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
@@ -123,19 +144,31 @@ static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan
     return needs_much_memory(self, found);
 }
 
+/* Searches the best form again with the evaluations that are left, if they are as many as all so far. */
+static void go_on(FormSearch *self, AmStatus *status, AmError *refusal) {
+    const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
+    const FormShare share = {.searches = 1 + self->searches_after};
+    int64_t left = evaluations_left(self);
+    if (*status == AM_OK && left != INT64_MAX && left >= self->spent)
+        add_form(self, &best, &share, status, refusal);
+}
+
 AmStatus form_search(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
+    FormShare share = {.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other};
     for (int32_t k = 0; k < self->forms.count; k++) {
         const ModuleForm *form = &self->forms.forms[k];
-        int32_t searches = (k + 1 < self->forms.count ? 2 : 1) + self->searches_after;
         bool is_next =
             form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
         if (k > 0 && !is_next) continue;
-        add_form(self, form, searches, &status, &refusal);
+        share.searches = (k + 1 < self->forms.count ? 2 : 1) + self->searches_after;
+        add_form(self, form, &share, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
+    bool may_go_on = share.ends_at_default && !self->is_cut && !result->interrupted;
+    if (may_go_on && form_search_has_budget(self)) go_on(self, &status, &refusal);
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
     if (!finishes_later(self)) return AM_OK;

@@ -1,8 +1,9 @@
 /* The search over the forms of a module (module_forms.h), one after another, under one budget.
  *
- * Of three forms the first may use half of the limits, the second half of the rest, the last one all. Each
- * later form knows the best step so far, and is searched only if its condition holds. The better plan is
- * kept, at a tie that of the later form.
+ * Of three forms the first may use half of the time, the second half of the rest, the last one all. Of the
+ * evaluations each form has the default number, and the best one those that are left. So a limit of them cuts
+ * the sequence of forms, and decides about none. Each later form knows the best step so far, and is searched
+ * only if its condition holds. The better plan is kept, at a tie that of the later form.
  */
 #ifndef PLANNERS_FORMS_FORM_SEARCH_H
 #define PLANNERS_FORMS_FORM_SEARCH_H
@@ -22,8 +23,9 @@ typedef struct FormSearch {
     SearchResult *result;
     PlanContext *whole; /* the module of its plan */
     /* -- used so far, from the beginning of the first search -- */
-    double start; /* clock_seconds() */
-    int64_t evaluations;
+    double start;  /* clock_seconds() */
+    int64_t spent; /* evaluations; of a search that the limit cut, all that it might use */
+    bool is_cut;   /* the limit of evaluations has cut the last search */
 } FormSearch;
 
 /* Searches the forms. AM_ERROR_INFEASIBLE: no plan of any form fits; the reason is that of the last one. */
@@ -31,7 +33,11 @@ AmStatus form_search(FormSearch *self, AmError *error);
 
 /* Returns whether the limits allow a further search. */
 bool form_search_has_budget(const FormSearch *self);
-/* Limits options to a part 1/searches of what the limits leave. */
+/* Limits options to a part 1/searches of the time that is left, and to the evaluations of a search before
+ * self->searches_after others, which have as many each. They grow with the limit, so that no search has less
+ * of a larger one. */
 void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches);
+/* Counts the evaluations of a search with such options. */
+void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found);
 
 #endif

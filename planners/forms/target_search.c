@@ -36,12 +36,13 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     options.watch = self->options.watch;
     options.interrupted = self->options.interrupted;
     options.skip_bound = true;
+    self->searches_after = 0;
     if (!search_method_explores(options.searcher) || !form_search_has_budget(self)) return AM_OK;
     if (stop_flag_is_set(options.interrupted)) return AM_OK;
     form_search_share(&options, self, 1);
     AmStatus status =
         device_search(found, self->arena, self->whole, self->cluster, &options, batching, &refusal);
-    self->evaluations += found->evaluations;
+    form_search_spend(self, &options, found);
     found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
