@@ -17,38 +17,9 @@
 #include "base/files/file_format.h"
 #include "base/suggest.h"
 #include "base/text.h"
-#include "cost/cluster/cluster.h"
 #include "propagation/sharding/mesh.h"
 
 enum { LONGEST_PLACE = 160, MOST_SERVER_EDGES = 512 };
-
-static const ImportType types[] = {
-    {"V100-32GB", "pcie-3", "roce-100", 20e9, 6},
-    {"V100-16GB", "pcie-3", "roce-100", 20e9, 6},
-    {"P100-16GB", "pcie-3", "roce-100", 18e9, 4},
-    {"T4", "pcie-3", "network-50", 20e9, 0},
-    {"A10", "pcie-4", "roce-100", 20e9, 0},
-    {"A40", "pcie-4", "roce-100", 12e9, 4},
-    {"RTX-3090", "pcie-4", "ethernet-25", 12e9, 4},
-    {"RTX-4090", "pcie-4", "ethernet-25", 20e9, 0},
-    {"L4", "pcie-4", "roce-100", 20e9, 0},
-    {"L40S", "pcie-4", "infiniband-200", 20e9, 0},
-    {"A100-PCIe-40GB", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-PCIe-80GB", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-40GB", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-80GB", "pcie-4", "infiniband-200", 20e9, 12},
-    {"H100-80GB", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H100-96GB", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H100-PCIe-80GB", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H200", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"B200", "pcie-5", "infiniband-400", 41.2e9, 18},
-    {"GB200", "pcie-5", "infiniband-400", 41.2e9, 18},
-    {"GB300", "pcie-5", "infiniband-800", 41.2e9, 18},
-    {"MI300X", "pcie-5", "infiniband-400", 20e9, 0},
-    {"MI355X", "pcie-5", "infiniband-400", 20e9, 0},
-    {"host", "memory", "roce-100", 20e9, 0},
-};
-enum { TYPE_COUNT = sizeof types / sizeof *types };
 
 static AmStatus fail_link(const char *name, AmError *error) {
     enum { MOST_LINKS = 32 };
@@ -68,14 +39,12 @@ static AmStatus fail_link(const char *name, AmError *error) {
 AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
                       AmError *error) {
     *import = (Import){.arena = arena, .between = between, .warnings.arena = arena};
-    const char *type = device_type ? cluster_builtin_device_named(device_type) : NULL;
-    for (int32_t k = 0; k < TYPE_COUNT && type; k++)
-        if (strcmp(types[k].device_type, type) == 0) import->type = &types[k];
-    if (!import->type) {
-        char list[512] = "", near[SUGGEST_HINT_BYTES];
-        for (int32_t k = 0; k < TYPE_COUNT; k++) {
+    import->device_type = device_type ? cluster_builtin_device_named(device_type) : NULL;
+    if (!import->device_type) {
+        char list[1024] = "", near[SUGGEST_HINT_BYTES];
+        for (int32_t k = 0; cluster_builtin_device_name(k); k++) {
             size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", types[k].device_type);
+            snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", cluster_builtin_device_name(k));
         }
         if (!device_type)
             return am_fail(error, AM_ERROR_USAGE, "", "--import needs --device-type, expected one of %s",
@@ -83,6 +52,7 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
         return am_fail(error, AM_ERROR_USAGE, "", "there is no device type \"%s\", expected one of %s%s",
                        device_type, list, cluster_builtin_device_hint(near, device_type));
     }
+    import->usual = cluster_builtin_device_links(import->device_type);
     json_t *link = between ? cluster_builtin_link(between) : NULL;
     bool is_known = !between || link;
     json_decref(link);
@@ -166,9 +136,9 @@ const char *import_link(Import *import, const char *kind, double bytes_per_secon
 const char *import_pcie(Import *import, double bytes_per_second) {
     static const double generation_3 = 12e9; /* 16 lanes; each generation has twice the rate */
     if (bytes_per_second <= 0)
-        bytes_per_second = strcmp(import->type->pcie, "pcie-5") == 0   ? 4 * generation_3
-                           : strcmp(import->type->pcie, "pcie-3") == 0 ? generation_3
-                                                                       : 2 * generation_3;
+        bytes_per_second = strcmp(import->usual->pcie, "pcie-5") == 0   ? 4 * generation_3
+                           : strcmp(import->usual->pcie, "pcie-3") == 0 ? generation_3
+                                                                        : 2 * generation_3;
     return import_link(import, "pcie", bytes_per_second, 3e-6);
 }
 
@@ -205,7 +175,7 @@ static const char *builtin_link(Import *import, const char *name) {
 
 static const char *inside_link(Import *import) {
     if (!import->measured_inside) {
-        const char *usual = cluster_builtin_device_link(import->type->device_type);
+        const char *usual = import->usual->inside;
         am_warn(&import->warnings, "no link inside servers in the files: %s is assumed", usual);
         return builtin_link(import, usual);
     }
@@ -215,7 +185,7 @@ static const char *inside_link(Import *import) {
 
 static const char *between_name(const Import *import) {
     if (import->between) return import->between;
-    return import->measured_between ? "measured-between" : import->type->between;
+    return import->measured_between ? "measured-between" : import->usual->between;
 }
 
 const char *import_between(Import *import, double share) {
@@ -240,7 +210,7 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
     if (is_used && !is_told)
         am_warn(&import->warnings,
                 "no rate between servers in the files: %s is assumed (--between LINK sets another)",
-                import->type->between);
+                import->usual->between);
     if (is_used || !is_told) return AM_OK;
     return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT,
                    import->between ? "" : import->between_source, "a link between servers was %s, but %s",
@@ -343,7 +313,7 @@ static void add_card(Import *import) {
     for (int32_t k = 0; k < import->edge_count; k++)
         if (is_shared(import->edges[k].to)) return;
     if (!import->top) {
-        const char *pcie = builtin_link(import, import->type->pcie);
+        const char *pcie = builtin_link(import, import->usual->pcie);
         for (int32_t d = 0; d < import->device_count; d++) {
             char device[32];
             snprintf(device, sizeof device, "device%d", d);
@@ -404,8 +374,8 @@ static json_t *describe_servers(Import *import, const char *link) {
     json_t *servers = json_array();
     for (int32_t k = 0, first = 0; k < import->host_count; k++) {
         if (k + 1 < import->host_count && import->hosts[k + 1].devices == import->hosts[k].devices) continue;
-        json_t *row = json_pack("{s:i, s:s, s:i}", "count", k + 1 - first, "device_type",
-                                import->type->device_type, "devices", import->hosts[k].devices);
+        json_t *row = json_pack("{s:i, s:s, s:i}", "count", k + 1 - first, "device_type", import->device_type,
+                                "devices", import->hosts[k].devices);
         if (link && import->hosts[k].devices > 1) json_object_set_new(row, "link", json_string(link));
         json_array_append_new(servers, row);
         first = k + 1;
@@ -439,12 +409,12 @@ AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     const char *between = !is_drawn && several ? import_between(import, 1) : NULL;
     keep_used_links(import, inside, between);
     TRY(check_use(import, inside, error));
-    json_t *type = cluster_builtin_device_type(import->type->device_type);
+    json_t *type = cluster_builtin_device_type(import->device_type);
     if (import->memory_bytes > 0)
         json_object_set_new(type, "memory_bytes", json_integer(import->memory_bytes));
     json_t *root = json_pack("{s:s, s:s, s:{s:o}, s:O, s:o}", "format", "automap-cluster-1", "name",
-                             "imported", "device_types", import->type->device_type, type, "links",
-                             import->links, "servers", describe_servers(import, inside));
+                             "imported", "device_types", import->device_type, type, "links", import->links,
+                             "servers", describe_servers(import, inside));
     if (between) json_object_set_new(root, "between_servers", json_string(between));
     if (is_drawn) json_object_set_new(root, "topology", describe_edges(import));
     if (!root || import->arena->failed) {

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/files/file.h"
 #include "base/status.h"
+#include "cost/cluster/builtin_devices.h"
 
 /* A link of one server. Vertices have their names in the server ("device3", "cpu0"); a vertex whose
  * name starts with '/' is shared by all servers ("/rail0"). */
@@ -28,19 +29,12 @@ typedef struct ImportHost {
     int64_t place;   /* offset in the file that names it */
 } ImportHost;
 
-/* The usual links of a built-in device type. */
-typedef struct ImportType {
-    const char *device_type;
-    const char *pcie, *between;     /* built-in links, besides that of cluster_builtin_device_link() */
-    double nvlink_bytes_per_second; /* of one NVLink, one way */
-    int32_t nvlinks;                /* that a device has */
-} ImportType;
-
 typedef struct Import {
     Arena *arena;
-    const ImportType *type;
-    const char *between; /* a requested built-in link between servers, or NULL */
-    json_t *links;       /* name -> description of a link */
+    const char *device_type;
+    const ClusterDeviceLinks *usual; /* links of the device type */
+    const char *between;             /* a requested built-in link between servers, or NULL */
+    json_t *links;                   /* name -> description of a link */
 
     ImportHost *hosts;
     int32_t host_count, host_capacity;

@@ -113,7 +113,7 @@ AmStatus import_hwloc(Import *import, const XmlElement *root, const char *source
     TRY(import_claim_server(import, source, error));
     count_parts(&self, root);
     import->top = "machine";
-    if (strcmp(import->type->device_type, "host") != 0) {
+    if (strcmp(import->device_type, "host") != 0) {
         add_below(&self, root, "machine");
         if (self.gpus == 0)
             return am_fail(error, AM_ERROR_INPUT, source,

@@ -44,7 +44,7 @@ static double nvlink_rate(const NcclReader *self, const XmlElement *gpu) {
     long capability = sm ? strtol(sm, NULL, 10) : 0;
     for (size_t k = 0; k < sizeof nvlinks / sizeof *nvlinks; k++)
         if (capability >= nvlinks[k].least_sm) return nvlinks[k].bytes_per_second;
-    return self->import->type->nvlink_bytes_per_second;
+    return self->import->usual->nvlink_bytes_per_second;
 }
 
 static double number(const XmlElement *element, const char *name) {

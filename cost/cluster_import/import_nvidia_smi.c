@@ -130,15 +130,15 @@ static int32_t links_between(const MatrixReader *self, int32_t a, int32_t b) {
 }
 
 static void add_nvlinks(MatrixReader *self) {
-    const ImportType *type = self->import->type;
-    double rate = type->nvlink_bytes_per_second;
+    const ClusterDeviceLinks *usual = self->import->usual;
+    double rate = usual->nvlink_bytes_per_second;
     for (int32_t a = 0; a < self->count; a++) {
         int32_t sum = 0, most = 0;
         for (int32_t b = 0; b < self->count; b++) {
             sum += links_between(self, a, b);
             if (links_between(self, a, b) > most) most = links_between(self, a, b);
         }
-        if (sum > type->nvlinks && sum > most) {
+        if (sum > usual->nvlinks && sum > most) {
             import_add_edge(
                 self->import, self->places[a], "nvswitch",
                 import_link(self->import, "nvswitch", most * rate, IMPORT_NVLINK_LATENCY_SECONDS / 2), 1);

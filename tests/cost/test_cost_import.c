@@ -586,6 +586,22 @@ static void parts_must_fit_together(void **state) {
     end(&self);
 }
 
+static void every_device_type_is_imported(void **state) {
+    (void)state;
+    Imported self;
+    for (int32_t k = 0; cluster_builtin_device_name(k); k++) {
+        const char *name = cluster_builtin_device_name(k);
+        const ClusterDeviceLinks *links = cluster_builtin_device_links(name);
+        json_t *pcie = cluster_builtin_link(links->pcie);
+        if (IMPORT(&self, name, NULL, SAMPLE("hostfile")) != AM_OK) fail_msg("%s: %s", name, self.error.text);
+        assert_int_equal(self.cluster->device_count, 8);
+        assert_string_equal(cluster_device_type(self.cluster, 0)->name, name);
+        assert_non_null(pcie);
+        json_decref(pcie);
+        end(&self);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_give_servers),
@@ -602,6 +618,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(places_are_lines),
         cmocka_unit_test(parts_must_fit_together),
+        cmocka_unit_test(every_device_type_is_imported),
     };
     int file = mkstemp(path);
     if (file < 0) return 1;
