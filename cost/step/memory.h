@@ -16,9 +16,9 @@ typedef struct MemoryUse {
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
 } MemoryUse;
 
-/* Bytes of a device at the peak: the allocation, and the temporaries inside the
- * loop or conditional that holds most of them, as if it ran when the allocation
- * is fullest (an upper bound). */
+/* Returns the bytes of a device at the peak: those of its allocation, as lowering/passes/buffers.c
+ * plans it. The allocation holds the temporaries of loops and conditionals, too. A run needs no more
+ * (tests/executor/run/test_memory_plan.c). */
 int64_t memory_peak(const Program *program);
 
 /* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the

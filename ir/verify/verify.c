@@ -86,6 +86,9 @@ static bool touches_unbounded(const Verifier *verifier, const IrInstruction *ins
 
 static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction *instruction) {
     const VerifyRow *row = &verify_rows[instruction->opcode];
+    if (!row->function)
+        return am_fail(verifier->error, AM_ERROR_INTERNAL, "", "opcode %s: no row in ir/verify/verify_rows.c",
+                       ir_opcode_name(instruction->opcode));
     TRY(verify_count(verifier, instruction, row->fewest));
     for (int32_t k = 0; k < instruction->operand_count && row->operands != VERIFY_ANYTHING; k++) {
         Dtype type = verify_operand(verifier, instruction, k)->type;

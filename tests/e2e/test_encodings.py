@@ -31,7 +31,7 @@ NAMES_ONLY = {"path", "op_name", "source"}  # what metadata alone tells
 
 sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
 try:
-    from hlo_messages import Library
+    from hlo_messages import library_or_skip
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 except ImportError:
     print("skipped: Python has no protobuf")
@@ -150,7 +150,7 @@ def check_chain(binary, folder, library):
 
 
 def check_chains(folder):
-    library, count = Library(os.environ["AUTOMAP_LIBRARY"]), 0
+    library, count = library_or_skip(), 0
     for binary in sorted(MODELS.glob("*/model.hlo.pb")):
         if binary.parent.name in LARGE and not FULL:
             continue

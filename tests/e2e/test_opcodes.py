@@ -32,7 +32,7 @@ from hlo_messages import AUTOMAP, SOURCE, check_same, convert
 if not AUTOMAP or not os.path.exists(AUTOMAP) or not shutil.which("protoc"):
     print("skipped: no automap program or no protoc")
     sys.exit(77)
-LIBRARY = hlo_messages.Library(os.environ["AUTOMAP_LIBRARY"])
+LIBRARY = hlo_messages.library_or_skip()
 
 
 def print_options(short=False):

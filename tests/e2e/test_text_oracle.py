@@ -28,7 +28,7 @@ try:
     import jax.numpy as jnp
     import numpy as np
     from jaxlib import _hlo
-    from hlo_messages import AUTOMAP, SOURCE, Library, check_same, convert, load_messages
+    from hlo_messages import AUTOMAP, SOURCE, check_same, convert, library_or_skip, load_messages
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -231,7 +231,7 @@ with tempfile.TemporaryDirectory() as folder:
         for name, binary, texts in modules:
             check(name, binary, texts, module_class, folder)
             count += 1
-    library = Library(os.environ["AUTOMAP_LIBRARY"])
+    library = library_or_skip()
     compiled = [(name, step.compile().runtime_executable().hlo_modules()[0]) for name, step in lowered()]
     if os.environ.get("AUTOMAP_FULL"):
         compiled += compiled_models()

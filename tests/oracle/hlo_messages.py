@@ -5,6 +5,7 @@ import ctypes
 import os
 import pathlib
 import subprocess
+import sys
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
@@ -30,6 +31,15 @@ def convert(source, target, warnings=None):
     if warnings is not None:
         warnings += done.stderr.splitlines()
     return target.read_bytes()
+
+
+def library_or_skip():
+    """The shared library that $AUTOMAP_LIBRARY names; ends the test as skipped (77) where it is not built."""
+    path = os.environ.get("AUTOMAP_LIBRARY", "")
+    if not os.path.exists(path):
+        print("skipped: no libautomap.so")
+        sys.exit(77)
+    return Library(path)
 
 
 class Library:

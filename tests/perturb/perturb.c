@@ -77,33 +77,9 @@ static bool is_product(IrOpcode opcode) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_RAGGED_DOT;
 }
 
-/* Returns whether another library of mathematics rounds an operator differently. */
+/* Returns whether another library of mathematics rounds an operator differently; all round sqrt alike. */
 static bool is_transcendental(IrOpcode opcode) {
-    static const IrOpcode list[] = {IR_ACOS,
-                                    IR_ACOSH,
-                                    IR_ASIN,
-                                    IR_ASINH,
-                                    IR_ATAN,
-                                    IR_ATAN2,
-                                    IR_ATANH,
-                                    IR_CBRT,
-                                    IR_COSINE,
-                                    IR_COSH,
-                                    IR_ERF,
-                                    IR_EXPONENTIAL,
-                                    IR_EXPONENTIAL_MINUS_ONE,
-                                    IR_LOG,
-                                    IR_LOG_PLUS_ONE,
-                                    IR_LOGISTIC,
-                                    IR_POWER,
-                                    IR_RSQRT,
-                                    IR_SINE,
-                                    IR_SINH,
-                                    IR_TAN,
-                                    IR_TANH};
-    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-        if (list[k] == opcode) return true;
-    return false;
+    return ir_opcode_has(opcode, FACT_TRANSCENDENTAL) && opcode != IR_SQRT;
 }
 
 /* Returns the units in the last place by which the results of a call may move. */

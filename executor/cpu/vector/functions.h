@@ -126,7 +126,7 @@ static inline float vector_log1p(float x) {
     return x < INFINITY ? y : x;
 }
 
-/* x + x^3 p(x^2), error 2^-28, or 1 - 2/(e^2x + 1). */
+/* x + x^3 p(x^2), error 2^-28, or 1 - 2/(e^2x + 1); NaN passes through vector_exp(). */
 static inline float vector_tanh(float x) {
     float magnitude = fabsf(x), square = x * x;
     float p = -0x1.75e1cap-8f;

@@ -2,7 +2,7 @@
  *
  * Sums and products wrap; x/0 is all ones, x%0 is x, MIN/-1 is MIN, MIN%-1 is
  * 0; a shift by the width or more gives 0 (arithmetic: the sign); pred adds as
- * or and multiplies as and (facts of HLO, section 2). Each operator is written
+ * or and multiplies as and. Each operator is written
  * once for a signed or unsigned 64-bit x and y of `bits` significant bits.
  */
 #include <limits.h>
