@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/status.h"
+#include "base/out_of_memory.h"
 
 enum { ALIGNMENT = 16 };
 #ifndef ARENA_FIRST_BLOCK /* tests: 0 gives every request a block of its own */
@@ -73,7 +73,7 @@ static void *fail(Arena *arena) {
 
 /* As fail(), where the system has no memory, and not where the arena's own limit is reached. */
 static void *fail_without_memory(Arena *arena, size_t bytes) {
-    if (am_without_memory) am_without_memory((int64_t)bytes);
+    out_of_memory((int64_t)bytes);
     return fail(arena);
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
+#include "base/out_of_memory.h"
 
 /* Makes room for `more` bytes and the NUL; false once memory has run out. */
 static bool reserve(Text *text, size_t more) {
@@ -21,7 +21,7 @@ static bool reserve(Text *text, size_t more) {
     if (capacity < needed) capacity = needed;
     char *data = needed > more ? realloc(text->data, capacity) : NULL;
     if (!data) {
-        if (am_without_memory) am_without_memory((int64_t)capacity);
+        out_of_memory((int64_t)capacity);
         text->failed = true;
         return false;
     }

@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/out_of_memory.h"
 #include "cli/common.h"
 
 static bool errors_are_json;
 
-void am_without_memory(int64_t bytes) {
+static void end_program(int64_t bytes) {
     AmError error = {0};
     am_fail_memory(&error, bytes);
     cli_print_error(&error, errors_are_json);
@@ -24,11 +25,12 @@ void am_without_memory(int64_t bytes) {
 /* jansson leaves members out of a document when it has no memory. */
 static void *allocate_json(size_t bytes) {
     void *memory = malloc(bytes);
-    if (!memory) am_without_memory((int64_t)bytes);
+    if (!memory) end_program((int64_t)bytes);
     return memory;
 }
 
 void cli_end_without_memory(bool as_json) {
     errors_are_json = as_json;
+    out_of_memory_set(end_program);
     json_set_alloc_funcs(allocate_json, free);
 }

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* Lets a failing allocation of JSON end the program, too; errors are printed as JSON if `as_json`. */
+/* Lets a failing allocation end the program, also of JSON; errors are printed as JSON if `as_json`. */
 void cli_end_without_memory(bool as_json);
 
 #endif
