@@ -88,7 +88,7 @@ static AmStatus run(const Case *c, double *seconds, AmError *error) {
 }
 
 int main(void) {
-    printf("%-38s %12s %14s\n", "", "ns per turn", "messages/s");
+    printf("%-38s %12s %14s\n", "", "ns per iteration", "messages/s");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const Case *c = &cases[k];
         double best = 0;

@@ -2,10 +2,10 @@
  *
  *   bench_comm [RANKS]
  *
- * What a meeting costs, and an all_reduce of f32 in place by its size, beside a copy of as many bytes by
- * one thread: of all bytes each rank reads its part of every operand and writes it to every result, so with
- * two ranks an all_reduce moves twice what the copy does, divided by two threads. Every rank
- * is kept to one processor, where there are as many. Best of several runs of many calls.
+ * The seconds of a barrier, and of an all_reduce of f32 in place by its size, beside a copy of as many bytes
+ * by one thread: of all bytes each rank reads its part of every operand and writes it to every result, so
+ * with two ranks an all_reduce moves twice what the copy does, divided by two threads. Every rank is kept to
+ * one processor, where there are as many. Best of several runs of many calls.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s\n", error.text);
             return 1;
         }
-        if (bytes == 0) printf("%-14s%12.2f\n", "a meeting", 1e6 * its.seconds);
+        if (bytes == 0) printf("%-14s%12.2f\n", "a barrier", 1e6 * its.seconds);
         else
             printf("%-14lld%12.2f%12.2f%12.2f\n", (long long)bytes, 1e6 * its.seconds,
                    1e6 * copy_seconds(bytes, its.calls), (double)bytes / its.seconds / 1e9);

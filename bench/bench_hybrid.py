@@ -1,7 +1,7 @@
-"""Hybrid plans beside the best expert plan, model by model and cluster by cluster.
+"""Hybrid plans beside the best baseline, model by model and cluster by cluster.
 
 Run as `AUTOMAP=build/automap python3 bench/bench_hybrid.py [--model NAME] [--cluster NAME]`. A line for each, separated by tabs: name,
-ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all expert plans, those
+ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all baselines, those
 of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
 included.
 """
@@ -37,15 +37,15 @@ def search(path, cluster, *options):
     return json.loads(done.stdout), seconds
 
 
-def best_expert(path, cluster):
-    """Name and step seconds of the best expert plan; (None, inf) where none fits."""
+def best_baseline(path, cluster):
+    """Name and step seconds of the best baseline; (None, inf) where none fits."""
     plans = {}
     for name in SINGLE:
-        found, _ = search(path, cluster, "--expert", name)
+        found, _ = search(path, cluster, "--baseline", name)
         if found:
             plans[name] = found["step_seconds"]
     for name in PIPELINES:
-        found, _ = search(path, cluster, "--space", "pipeline", "--expert", name, "--micro-batches", "auto")
+        found, _ = search(path, cluster, "--space", "pipeline", "--baseline", name, "--micro-batches", "auto")
         if found:
             plans[name] = found["step_seconds"]
     name = min(plans, key=plans.get, default=None)
@@ -60,13 +60,13 @@ def compare(model, cluster):
     folder = SOURCE / "datasets" / "models" / model
     path = next(p for p in sorted(folder.glob("model.hlo.pb*")))
     found, seconds = search(path, cluster, "--space", "hybrid")
-    expert, limit = best_expert(path, cluster)
+    baseline, limit = best_baseline(path, cluster)
     name = f"hybrid {model} {cluster}"
     if not found:
-        print(f"{name}\tout of memory\t{limit:.4g} s\t{'ok' if expert is None else 'no'}\t{expert}", flush=True)
+        print(f"{name}\tout of memory\t{limit:.4g} s\t{'ok' if baseline is None else 'no'}\t{baseline}", flush=True)
         return
     ours = found["step_seconds"]
-    remark = "no expert plan fits" if expert is None else f"{expert}, {limit / ours:.2f}x; found in {seconds:.2f} s"
+    remark = "no baseline fits" if baseline is None else f"{baseline}, {limit / ours:.2f}x; found in {seconds:.2f} s"
     row(name, ours, limit, "s", ours <= limit, remark)
     allowed = LIMIT_SECONDS.get((model, cluster))
     if allowed:

@@ -3,7 +3,7 @@
  * For every model of datasets/models on built-in clusters, with the defaults of
  * `automap search`: seconds by the clock and of all processors together (reading
  * the module is apart, under import), priced plans and what one costs, the plan's
- * step time, and its ratio to the best expert plan's (below 1: faster than data
+ * step time, and its ratio to the best baseline's (below 1: faster than data
  * parallel and Megatron-like).
  *
  * The column "paper s" is what Auto-MAP reports for operator partitioning of the
@@ -45,7 +45,7 @@ static double paper_seconds(const char *model, const char *cluster) {
     return NAN;
 }
 
-/* The fastest expert that fits; NULL where none does. */
+/* The fastest baseline that fits; NULL where none does. */
 static const BaselineResult *best_baseline(const SearchResult *result, const char **name) {
     const BaselineResult *best = NULL;
     for (Baseline baseline = 0; baseline < BASELINE_COUNT; baseline++) {
@@ -118,7 +118,7 @@ int main(int count, char **arguments) {
         return AM_ERROR_USAGE;
     }
     printf("%-16s %-7s %9s %9s %7s %8s %9s %10s %10s %-14s %8s\n", "model", "cluster", "import s", "search s",
-           "cpu s", "plans", "ms/plan", "step ms", "to expert", "best expert", "paper s");
+           "cpu s", "plans", "ms/plan", "step ms", "to baseline", "best baseline", "paper s");
     AmStatus status = AM_OK;
     for (int i = 0; i < model_count && status == AM_OK; i++) {
         const char *model = models[i]->d_name;

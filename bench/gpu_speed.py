@@ -91,7 +91,7 @@ def predicted(visit):
             continue
         at = gpu_beside_jax.find_module(name)
         module, plan = at / "model.hlo.pb", f"predicted.{name}.json"
-        searched = visit.run(["bin/automap", "search", module, "--cluster", cluster, "--searcher", "expert", "--expert",
+        searched = visit.run(["bin/automap", "search", module, "--cluster", cluster, "--searcher", "baseline", "--baseline",
                               "data_parallel", "-o", plan, "--quiet"], 60)
         told = searched.status == 0 and visit.run(["bin/automap", "simulate", plan, module, "--cluster", cluster, "--json",
                                                    "--quiet"], 60)

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 PREPARED = pathlib.Path("prepared")
 STEPS = 20
 RANKS = (2, 4)
-PLANS = {"data parallel": ["--searcher", "expert", "--expert", "data_parallel"], "searched": []}
-FUSED = {"fused attention": ["--searcher", "expert", "--expert", "megatron", "--attention", "fused"]}
+PLANS = {"data parallel": ["--searcher", "baseline", "--baseline", "data_parallel"], "searched": []}
+FUSED = {"fused attention": ["--searcher", "baseline", "--baseline", "megatron", "--attention", "fused"]}
 FUSED_MODELS = ("gpt2_tiny", "llama_tiny")
 
 TABLE = pathlib.Path(__file__).with_name("gpu_tolerances.json")

@@ -58,10 +58,10 @@ def whale_classes(models):
     for servers in (1, 2, 4):
         devices = 8 * servers
         model = models.zoo("classes.resnet_with", 100000, 32 * devices)
-        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "expert")
-        data, whole = plan(models, model, cluster, *mesh, "--expert", "data_parallel")
-        columns, split = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=-,data")
-        rows, _ = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=data,-")
+        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "baseline")
+        data, whole = plan(models, model, cluster, *mesh, "--baseline", "data_parallel")
+        columns, split = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=-,data")
+        rows, _ = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=data,-")
         gain, patterns = paper[devices]
         row("Whale, figure 13", f"split head over data parallelism, {devices} V100", f"{gain}x", f"{data / columns:.2f}x",
             percent(data / columns, gain))  # fmt: skip
@@ -85,14 +85,14 @@ def whale_million(models):
     for servers in (1, 4):
         devices = 8 * servers
         model = models.zoo("classes.resnet_with", 1000000, 32 * devices)
-        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "expert")
+        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "baseline")
         try:
-            _, simulation = plan(models, model, cluster, *mesh, "--expert", "data_parallel")
+            _, simulation = plan(models, model, cluster, *mesh, "--baseline", "data_parallel")
             fits = f"fits, {simulation['peak_bytes'] / GIGABYTE:.1f} GB"
         except DoesNotFit:
             fits = "out of memory"
         row("Whale, figure 14", f"data parallelism with a million classes, {devices} V100", "out of memory", fits, "")
-        steps[devices], _ = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=-,data")
+        steps[devices], _ = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=-,data")
     scaling = 100 * steps[8] / steps[32]
     row("Whale, figure 14", "throughput of 32 V100 over four times that of 8", "95 %", f"{scaling:.0f} %",
         percent(scaling, 95))  # fmt: skip
@@ -108,7 +108,7 @@ def whale_pipelines(models):
         cluster = v100_servers(models, 1)
         seconds = {}
         for schedule in "gpipe", "1f1b":
-            seconds[schedule], _ = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+            seconds[schedule], _ = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline", "--baseline",
                                         "even_pipeline", "--mesh", f"data={8 // stages}", "--micro-batches", 16,
                                         "--schedule", schedule)  # fmt: skip
         ratio = seconds["gpipe"] / seconds["1f1b"]
@@ -119,7 +119,7 @@ def whale_pipelines(models):
         model, cluster = models.bert(24, 16 * devices, 128), v100_servers(models, servers)
         rates = {}
         for stages in (2, 4, 8):
-            rates[stages] = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+            rates[stages] = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline", "--baseline",
                                  "even_pipeline", "--mesh", f"data={devices // stages}", "--micro-batches", 8,
                                  "--schedule", "1f1b")[0]  # fmt: skip
         ours = " : ".join(f"{rates[2] / rates[stages]:.2f}" for stages in rates)
@@ -135,7 +135,7 @@ def whale_m6(models):
     for servers in (8, 32):
         model = models.zoo("m6.m6_10b", 35 * servers)
         cluster = v100_servers(models, servers)
-        steps[servers], simulation = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+        steps[servers], simulation = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline", "--baseline",
                                           "even_pipeline", "--mesh", f"data={servers}", "--micro-batches", 35,
                                           "--schedule", "1f1b")  # fmt: skip
     ours = 100 * steps[8] / steps[32]
@@ -146,7 +146,7 @@ def whale_m6_moe(models):
     """100 million samples on 128 V100 in 1.5 days are 772 samples/s; 512 sequences of 128 tokens, f32."""
     batch = 512
     model, cluster = models.zoo("m6.m6_moe_100b", batch), v100_servers(models, 16)
-    step, simulation = plan(models, model, cluster, "--mesh", "data=128", "--searcher", "expert", "--expert",
+    step, simulation = plan(models, model, cluster, "--mesh", "data=128", "--searcher", "baseline", "--baseline",
                             "data_parallel", "--pin", "layers/in/kernel=-,data,-,-", "--pin",
                             "layers/out/kernel=-,data,-,-")  # fmt: skip
     row("Whale, section 5.3.2", "M6-MoE-100B on 128 V100, experts split: samples/s", 772, f"{batch / step:.0f}",
@@ -163,7 +163,7 @@ def oneflow_wide_deep(models):
         cluster, told = v100_servers(models, 1, "oneflow"), []
         for pins in ("data,-", "-,data"):
             try:
-                step, simulation = plan(models, model, cluster, "--mesh", "data=8", "--searcher", "expert", "--expert",
+                step, simulation = plan(models, model, cluster, "--mesh", "data=8", "--searcher", "baseline", "--baseline",
                                         "data_parallel", "--pin", f"deep_table={pins}", "--pin",
                                         "wide_table=data,-")  # fmt: skip
                 told.append(f"{1e3 * step:.1f} ms, {simulation['peak_bytes'] / GIGABYTE:.2f} GB")
@@ -177,7 +177,7 @@ def oneflow_faces(models):
     for servers in (1, 4):
         devices = 8 * servers
         model, cluster = models.zoo("classes.faces", 16 * devices), v100_servers(models, servers, "oneflow")
-        mesh = ("--mesh", f"data={devices}", "--searcher", "expert", "--expert", "data_parallel")
+        mesh = ("--mesh", f"data={devices}", "--searcher", "baseline", "--baseline", "data_parallel")
         try:
             whole = f"{16 * devices / plan(models, model, cluster, *mesh)[0]:.0f}"
         except DoesNotFit:

@@ -27,7 +27,7 @@ def model_of(name):
 
 
 def even_pipeline(plan, name, cluster, mesh, micro_batches, schedule):
-    automap("search", model_of(name), "--cluster", cluster, "--expert", "even_pipeline", "--mesh", mesh, "--micro-batches",
+    automap("search", model_of(name), "--cluster", cluster, "--baseline", "even_pipeline", "--mesh", mesh, "--micro-batches",
             micro_batches, "--schedule", schedule, "-o", plan, "--quiet")  # fmt: skip
     return json.loads(plan.read_text())
 

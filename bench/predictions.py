@@ -115,7 +115,7 @@ class Case:
         options = ["--mesh", self.mesh] if self.mesh else []
         options += ["--micro-batches", self.parts] if self.parts > 1 else []
         options += ["--space", "pipeline"] if self.recipe == "even_pipeline" else []
-        call("search", self.module, "--cluster", self.cluster, "--searcher", "expert", "--expert", self.recipe,
+        call("search", self.module, "--cluster", self.cluster, "--searcher", "baseline", "--baseline", self.recipe,
              *options, "-o", self.plan, "--quiet")
 
     def simulate(self, *options):

@@ -87,10 +87,10 @@ class Models:
         return path
 
 
-def expert_plan(models, model, cluster, expert, mesh, *more):
-    """The file of an expert plan, and its predicted step time."""
-    path = models.folder / "expert.plan.json"
-    found = automap("search", model, "--cluster", cluster, "--searcher", "expert", "--expert", expert, "--mesh",
+def baseline_plan(models, model, cluster, baseline, mesh, *more):
+    """The file of a baseline, and its predicted step time."""
+    path = models.folder / "baseline.plan.json"
+    found = automap("search", model, "--cluster", cluster, "--searcher", "baseline", "--baseline", baseline, "--mesh",
                     mesh, "-o", path, *more)  # fmt: skip
     return path, found["step_seconds"]
 
@@ -152,7 +152,7 @@ def even_data_parallel(models, make):
     for batch in (2**power for power in range(10, -1, -1)):
         model = make(16 * batch)
         try:
-            return batch, model, *expert_plan(models, model, "whale-dp", "data_parallel", "data=16")
+            return batch, model, *baseline_plan(models, model, "whale-dp", "data_parallel", "data=16")
         except DoesNotFit:
             pass
     sys.exit("no batch fits whale-dp")
@@ -180,14 +180,14 @@ def fine_cuts(models, model, count):
     """Where `count` stages of equal FLOPs begin, and the end."""
     cluster = automap("cluster", f"nominal:{count}")
     cluster["device_types"]["host"]["memory_bytes"] = 10**12
-    path, _ = expert_plan(models, model, models.file("fine.json", cluster), "even_pipeline", "data=1")
+    path, _ = baseline_plan(models, model, models.file("fine.json", cluster), "even_pipeline", "data=1")
     ranges = [stage["ranges"][0] for stage in json.loads(path.read_text())["stages"]]
     return [first for first, _ in ranges] + [ranges[-1][1]]
 
 
 def whale_pipeline(models, name, model, slices):
     more = ("--micro-batches", 8, "--schedule", "1f1b")
-    path, even = expert_plan(models, model, "whale-pp", "even_pipeline", "data=2", *more)
+    path, even = baseline_plan(models, model, "whale-pp", "even_pipeline", "data=2", *more)
     plan = read_plan(path)
     cuts = fine_cuts(models, model, slices)
     fast = V100 / (2 * (V100 + P100))
@@ -226,8 +226,8 @@ def megatron_v100(models):
         (42, 4096, 32, 8, 1508, 79.6),
     ):
         model = models.gpt(layers, width, heads, 8, 1024, "float16")
-        expert = ("megatron", f"data=1,model={devices}") if devices > 1 else ("data_parallel", "data=1")
-        _, seconds = expert_plan(models, model, server_of_v100(models, devices), *expert)
+        baseline = ("megatron", f"data=1,model={devices}") if devices > 1 else ("data_parallel", "data=1")
+        _, seconds = baseline_plan(models, model, server_of_v100(models, devices), *baseline)
         parameters = 12 * layers * width**2 + WORDS * width
         alone = alone or seconds / parameters
         ours = 100 * alone * parameters / devices / seconds
@@ -245,9 +245,9 @@ def megatron_a100(models):
     ):
         batch, length, devices = 512, 2048, 8 * servers
         model = models.gpt(layers, width, heads, batch, length, "bfloat16")
-        expert = ("megatron", f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
+        baseline = ("megatron", f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
         options = "--micro-batches", "auto", "--keep-remat", "--attention", "unfused"
-        _, seconds = expert_plan(models, model, f"a100:{servers}", *expert, *options)
+        _, seconds = baseline_plan(models, model, f"a100:{servers}", *baseline, *options)
         flops = 96 * batch * length * layers * width**2 * (1 + length / (6 * width) + WORDS / (16 * layers * width))
         ours = flops / seconds / devices / 1e12
         row("Megatron-LM, table 1", f"GPT {12e-9 * layers * width**2 + 1e-9 * WORDS * width:.1f} B, {devices} A100, tensor {tensor}: TFLOP/s a device",

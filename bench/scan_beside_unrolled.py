@@ -1,7 +1,7 @@
 """Planning a scan over layers beside the same layers written out.
 
 One transformer's training step twice: its layers by lax.scan over stacked weights, and in a Python
-loop. Both are searched on a cluster; printed are, for each of the expert plans and for the plan that
+loop. Both are searched on a cluster; printed are, for each of the baselines and for the plan that
 is found,
 
     the predicted step of both, and the ratio scan / unrolled (what the loop costs: slices of the stacks,
@@ -34,7 +34,7 @@ import automap_jax
 
 SIZES = {"layers": 12, "width": 512, "hidden": 2048, "heads": 8, "batch": 32, "length": 128, "vocabulary": 1000}
 QUICK = {"layers": 3, "width": 64, "hidden": 128, "heads": 2, "batch": 8, "length": 16, "vocabulary": 100}
-PLANS = {"data_parallel": ["--expert", "data_parallel"], "megatron": ["--expert", "megatron"], "searched": []}
+PLANS = {"data_parallel": ["--baseline", "data_parallel"], "megatron": ["--baseline", "megatron"], "searched": []}
 
 
 def norm(x, gain):
@@ -94,7 +94,7 @@ def search(model, cluster, options):
     """(predicted seconds, classes split by axis, seconds of the search)"""
     plan = model.parent / "plan.json"
     begin = time.perf_counter()
-    automap("search", model, "--cluster", cluster, "-o", plan, *(["--searcher", "expert", *options] if options else []))
+    automap("search", model, "--cluster", cluster, "-o", plan, *(["--searcher", "baseline", *options] if options else []))
     seconds = time.perf_counter() - begin
     document = json.loads(plan.read_text())
     mesh = document["stages"][0]["mesh"]

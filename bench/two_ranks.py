@@ -1,6 +1,6 @@
 """Two ranks on two processors beside two independent copies on one processor each.
 
-    together     `run` of an expert's plan for nominal:2: two ranks, one thread each
+    together     `run` of a baseline for nominal:2: two ranks, one thread each
     copies       two processes at the same time, `run --plan none --threads 1`, each kept to one processor
 
 Both work through batches of the same size. Two copies do two batches in a step, the two ranks one, so
@@ -16,8 +16,8 @@ A figure is the median over the steps after the warm-up; ranks and copies are ta
 and the least of each is kept, so that a passing load meets both alike. As many steps are done as
 take --seconds, 4 to 60. Models without a state of their own take random values.
 
-Run as `AUTOMAP=build/automap python bench/two_ranks.py [--large] [MODEL[:EXPERT] ...]`; a model is a folder of
-datasets/models or bench/models, EXPERT a recipe of `search --expert` (data_parallel). On an idle
+Run as `AUTOMAP=build/automap python bench/two_ranks.py [--large] [MODEL[:BASELINE] ...]`; a model is a folder of
+datasets/models or bench/models, BASELINE one of `search --baseline` (data_parallel). On an idle
 machine of two processors the default takes three minutes, --large (GPT-2 124M) three more.
 """
 
@@ -113,7 +113,7 @@ def price(table, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL[:EXPERT]", help=f"default {' '.join(NAMES)}")
+    parser.add_argument("models", nargs="*", metavar="MODEL[:BASELINE]", help=f"default {' '.join(NAMES)}")
     parser.add_argument("--large", action="store_true", help=f"also {' '.join(LARGE)}")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--seconds", type=float, default=3, help="of one run, more or less (default 3)")
@@ -124,11 +124,11 @@ def main():
     print("ms per step, the least of the rounds' medians; collectives of a step")
     print(f"{'model':28}{'two ranks':>11}{'a copy':>10}{'efficiency':>12}{'collectives':>13}{'MB':>8}{'ms':>9}{'limit':>7}")
     for name in (options.models or NAMES) + (LARGE if options.large else []):
-        model, _, expert = name.partition(":")
+        model, _, baseline = name.partition(":")
         with tempfile.TemporaryDirectory() as folder:
             plan = str(pathlib.Path(folder) / "plan.json")
-            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "nominal:2", "--searcher", "expert",
-                            "--expert", expert or "data_parallel", "-o", plan, "--quiet"], check=True,
+            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "nominal:2", "--searcher", "baseline",
+                            "--baseline", baseline or "data_parallel", "-o", plan, "--quiet"], check=True,
                            stdout=subprocess.DEVNULL)
             sizes = collectives_of(model, plan)
             ranks, copy = measure(model, plan, options.rounds, options.seconds)
