@@ -1,0 +1,47 @@
+/* Numbers of kept layers: in the run, in the sample, and of the operands that take the place of omitted ones.
+ */
+#include "ir/layers/kept_layers.h"
+
+bool kept_layers_omit(const LayerRun *self, int32_t layer) {
+    return layer >= self->low + LAYERS_KEPT - LAYER_REACH && layer <= self->high - LAYER_REACH;
+}
+
+/* The place of a kept layer among those kept of the run. */
+static int32_t kept_place(const LayerRun *self, int32_t layer) {
+    return layer <= self->high - LAYER_REACH ? layer - self->low : LAYERS_KEPT - 1 - (self->high - layer);
+}
+
+int32_t kept_layers_count(const LayerRun *self, int32_t layer) {
+    int32_t all = self->high - self->low + 1, at = kept_place(self, layer);
+    bool is_in_run = layer >= self->low && layer <= self->high;
+    return is_in_run ? all * (at + 1) / LAYERS_KEPT - all * at / LAYERS_KEPT : 1;
+}
+
+int32_t kept_layers_standing(const LayerRun *self, int32_t layer) {
+    if (layer < self->low || layer > self->high) return layer;
+    int32_t kept = self->low, end = self->low + kept_layers_count(self, self->low);
+    while (layer >= end) {
+        kept = kept == self->low + LAYERS_KEPT - LAYER_REACH - 1 ? self->high - LAYER_REACH + 1 : kept + 1;
+        end += kept_layers_count(self, kept);
+    }
+    return kept;
+}
+
+int32_t kept_layers_move(const LayerRun *self, int32_t i, int32_t layer) {
+    return self->members[self->first[layer] + self->place[i]];
+}
+
+int32_t kept_layers_operand(const LayerRun *self, int32_t operand, int32_t layer) {
+    int32_t of = self->layer[operand], last = self->low + LAYERS_KEPT - LAYER_REACH - 1;
+    if (of < 0 || !kept_layers_omit(self, of)) return operand;
+    if (layer < 0) return kept_layers_move(self, operand, last);
+    int32_t wanted =
+        layer <= last ? of - last - 1 + self->high - LAYER_REACH + 1 : of - (self->high - LAYER_REACH) + last;
+    bool is_in_run = wanted >= self->low && wanted <= self->high;
+    return kept_layers_move(self, operand, is_in_run ? wanted : last);
+}
+
+int32_t kept_layers_number(const LayerRun *self, int32_t layer) {
+    int32_t left_out = self->high - self->low + 1 - LAYERS_KEPT;
+    return layer > self->high - LAYER_REACH ? layer - left_out : layer;
+}
