@@ -8,65 +8,68 @@
 #include "ir/analysis/flops.h"
 #include "ir/dataflow.h"
 
+/* Weights to whose update a value leads; a place behind all others. */
 enum { NO_WEIGHT = -1, SEVERAL_WEIGHTS = -2, NEVER = INT32_MAX };
 
-/* An item that waits for more of the spine than this, or is waited for later, lies nowhere. */
+/* An item between products of the spine that are further apart gets no place. */
 enum { LONGEST_SPAN = 8 };
 
-typedef struct Finder {
+typedef struct WorkFinder {
     BoundWork *work;
     Arena *arena;
     const PlanContext *context;
     const IrModule *module;
     const SplitOptions *split_options;
     const IrRoles *roles;
-    bool *is_batch;  /* [class] */
-    int32_t *weight; /* [instruction]: the only weight whose update it leads to, NO_ or SEVERAL_WEIGHTS */
+    /* -- of the whole step -- */
+    bool *is_batch;        /* [class]: the examples */
     int32_t *parameter_of; /* [instruction], or -1 */
-    int32_t *group_of;     /* [parameter], or -1 */
-    /* By instruction, for one pass: place on the spine or -1, FLOPs of the longest path to it, the
-     * operand on that path, and the places of BoundItem. */
-    int32_t *place;
-    double *longest;
-    int32_t *best, *after, *until;
-    bool *follows;    /* something of the backward pass's iterations */
-    int32_t *ordered; /* the last place at or before it in the module's order, or -1 */
-    int32_t *item;    /* of the backward pass, or -1 */
-    int32_t *least;   /* place whose stage is not behind any on which it may be had; -1 not known */
-} Finder;
+    int32_t *weight;     /* [instruction]: the only weight to whose update it leads, NO_ or SEVERAL_WEIGHTS */
+    int32_t *group_of;   /* [parameter], or -1 */
+    bool *has_gradients; /* [instruction]: it depends on the iterations of the backward pass */
+    int32_t *item_of;    /* [instruction], or -1 */
+    /* -- of one pass, by instruction -- */
+    double *path_flops;     /* of the longest path of products that ends in it */
+    int32_t *path_operand;  /* its operand on that path, or -1 */
+    int32_t *place;         /* on the spine, or -1 */
+    int32_t *after, *until; /* as in BoundItem */
+    /* -- of the forward pass, by instruction -- */
+    int32_t *last_place;  /* the last place at or before it in the module's order, or -1 */
+    int32_t *first_place; /* its stage is not before that of this place; -1: not known, NEVER: any stage */
+} WorkFinder;
 
-static const IrInstruction *instruction_at(const Finder *self, int32_t i) {
+static const IrInstruction *instruction_at(const WorkFinder *self, int32_t i) {
     return &self->module->instructions[i];
 }
 
-static bool is_product(const Finder *self, int32_t i) {
+static bool is_product(const WorkFinder *self, int32_t i) {
     IrOpcode opcode = instruction_at(self, i)->opcode;
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
-static bool is_backward(const Finder *self, int32_t i) {
+static bool is_backward(const WorkFinder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_BACKWARD;
 }
 
-/* As propagation/stages/stages.h takes it. */
-static bool is_forward(const Finder *self, int32_t i) {
+/* Returns whether propagation/stages/stages.h places the instruction with the forward pass. */
+static bool is_forward(const WorkFinder *self, int32_t i) {
     IrPhase phase = self->roles->phases[i];
     return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
 }
 
-/* Returns whether the module itself recomputes it: in iterations of the backward pass, without a
- * dependency on them. */
-static bool is_recomputed(const Finder *self, int32_t i) {
+/* Returns whether the module itself recomputes the value: in iterations of the backward pass, without a
+ * dependency on gradients. */
+static bool is_recomputed(const WorkFinder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_RECOMPUTED;
 }
 
-static bool is_in_iterations(const Finder *self, int32_t i) {
+static bool is_in_iterations(const WorkFinder *self, int32_t i) {
     bool is_first = self->roles->phases[i] == IR_PHASE_FORWARD;
     return self->split_options->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
 }
 
-/* Returns whether it is split over the examples. */
-static bool has_batch(const Finder *self, int32_t i) {
+/* Returns whether an operator has a dimension of the examples. */
+static bool has_batch(const WorkFinder *self, int32_t i) {
     const SplitOptions *split_options = self->split_options;
     for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++)
         if (split_options->factors[k].class_index >= 0 &&
@@ -75,7 +78,8 @@ static bool has_batch(const Finder *self, int32_t i) {
     return false;
 }
 
-static void find_batch(Finder *self) {
+/* Finds the classes of the first dimensions of data. */
+static void find_batch(WorkFinder *self) {
     const PlanContext *context = self->context;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         const IrParameter *parameter = &self->roles->parameters[p];
@@ -87,21 +91,22 @@ static void find_batch(Finder *self) {
 
 /* ---- groups ---- */
 
+/* Adds a weight to those of a value. */
 static void join(int32_t *weight, int32_t other) {
     if (other == NO_WEIGHT || *weight == other) return;
     *weight = *weight == NO_WEIGHT ? other : SEVERAL_WEIGHTS;
 }
 
-static int32_t operand_of(const Finder *self, int32_t i, int32_t k) {
+static int32_t operand_of(const WorkFinder *self, int32_t i, int32_t k) {
     return self->split_options->operands[self->split_options->first_operand[i] + k];
 }
 
-static int32_t operand_count(const Finder *self, int32_t i) {
+static int32_t operand_count(const WorkFinder *self, int32_t i) {
     return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
 }
 
-/* Which weight's update the values of the backward pass lead to. */
-static void find_weights(Finder *self) {
+/* Finds the weight to whose update each value of the backward pass leads, from users to operands. */
+static void find_weights(WorkFinder *self) {
     int32_t count = self->context->rules->entry_count;
     for (int32_t i = 0; i < count; i++) self->weight[i] = NO_WEIGHT;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) {
@@ -119,7 +124,7 @@ static void find_weights(Finder *self) {
 }
 
 /* The weight that operand k of a product is, or NO_WEIGHT. */
-static int32_t weight_read(const Finder *self, int32_t i, int32_t k) {
+static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
     int32_t value = operand_of(self, i, k);
     while (operand_count(self, value) == 1 && ir_opcode_has(instruction_at(self, value)->opcode, FACT_MOVES))
         value = operand_of(self, value, 0);
@@ -128,8 +133,8 @@ static int32_t weight_read(const Finder *self, int32_t i, int32_t k) {
     return NO_WEIGHT;
 }
 
-/* Weights that one forward product reads, and no other: their stage is that product's. */
-static AmStatus find_groups(Finder *self, AmError *error) {
+/* Makes a group of each weight that exactly one forward product reads: it is on the stage of that product. */
+static AmStatus find_groups(WorkFinder *self, AmError *error) {
     BoundWork *work = self->work;
     int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
     int32_t *readers = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
@@ -147,8 +152,9 @@ static AmStatus find_groups(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-/* The group of a product; `*is_sum`: it is the gradient of the group's weight, a sum over the batch. */
-static int32_t find_group(const Finder *self, int32_t i, bool *is_sum) {
+/* Returns the group of a product, or -1. Sets `*is_sum` if the product is the gradient of the group's weight,
+ * a sum over the batch. */
+static int32_t find_group(const WorkFinder *self, int32_t i, bool *is_sum) {
     int32_t led = is_backward(self, i) ? self->weight[i] : NO_WEIGHT;
     for (int32_t k = 0; k < operand_count(self, i); k++) {
         int32_t weight = weight_read(self, i, k);
@@ -162,14 +168,15 @@ static int32_t find_group(const Finder *self, int32_t i, bool *is_sum) {
 
 /* ---- items ---- */
 
-static double product_flops(const Finder *self, int32_t i) {
+static double product_flops(const WorkFinder *self, int32_t i) {
     const IrInstruction *product = instruction_at(self, i);
     IrShape operands[2];
     for (int32_t k = 0; k < 2; k++) operands[k] = instruction_at(self, product->operands[k])->shape;
     return ir_flops(self->module, product, operands, &product->shape);
 }
 
-static double slot_bytes(const Finder *self, int32_t i) {
+/* The bytes that an operator must move: of a product all, of others the first operand and the result. */
+static double slot_bytes(const WorkFinder *self, int32_t i) {
     const FactorRule *rule = &self->context->rules->rules[i];
     double bytes = 0;
     for (int32_t slot = 0; slot <= rule->operand_count; slot++)
@@ -178,14 +185,15 @@ static double slot_bytes(const Finder *self, int32_t i) {
     return bytes;
 }
 
+/* The least time of an operator over all of its splits. */
 static double least_label(const ShardingGraphNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
     return least;
 }
 
-/* Between which products of the spine, or behind which, it is computed. */
-static void place_item(const Finder *self, BoundItem *item, int32_t i) {
+/* Sets the products of the spine between which, or behind which, an item is computed. */
+static void place_item(const WorkFinder *self, BoundItem *item, int32_t i) {
     item->after = self->after[i];
     item->until = self->until[i];
     if (item->after < 0) return;
@@ -198,19 +206,21 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
 }
 
 /* Returns whether the instruction updates weights and depends on gradients. */
-static bool is_update(const Finder *self, int32_t i) {
-    return self->split_options->live[i] && self->follows[i] && self->roles->phases[i] == IR_PHASE_OPTIMIZER;
+static bool is_update(const WorkFinder *self, int32_t i) {
+    return self->split_options->live[i] && self->has_gradients[i] &&
+           self->roles->phases[i] == IR_PHASE_OPTIMIZER;
 }
 
-static void find_following(Finder *self) {
+/* Finds the values that depend on the iterations of the backward pass. */
+static void find_values_with_gradients(WorkFinder *self) {
     for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
-        self->follows[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
-        for (int32_t k = 0; k < operand_count(self, i) && !self->follows[i]; k++)
-            self->follows[i] = self->follows[operand_of(self, i, k)];
+        self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
+        for (int32_t k = 0; k < operand_count(self, i) && !self->has_gradients[i]; k++)
+            self->has_gradients[i] = self->has_gradients[operand_of(self, i, k)];
     }
 }
 
-static void add_item(Finder *self, const ShardingGraphNode *node) {
+static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     BoundWork *work = self->work;
     int32_t i = node->instruction;
     bool is_sum = false;
@@ -232,10 +242,10 @@ static void add_item(Finder *self, const ShardingGraphNode *node) {
         return;
     }
     if (!is_recomputed(self, i)) place_item(self, item, i);
-    self->item[i] = work->item_count - 1;
+    self->item_of[i] = work->item_count - 1;
     if (!is_product(self, i) && opcode != IR_REDUCE) return;
-    if (!item->is_backward && self->ordered[i] >= 0) {
-        item->first = self->ordered[i];
+    if (!item->is_backward && self->last_place[i] >= 0) {
+        item->first = self->last_place[i];
         item->end = item->first + (self->place[i] < 0);
     }
     item->work = (OperatorWork){.bytes = slot_bytes(self, i), .unit = OPERATOR_VECTOR, .is_run = true};
@@ -249,35 +259,36 @@ static void add_item(Finder *self, const ShardingGraphNode *node) {
 
 /* ---- spines ---- */
 
-static bool is_on_path(const Finder *self, int32_t i, bool backward) {
+/* Returns whether an instruction is one of the products of which the spine of a pass consists. */
+static bool is_on_path(const WorkFinder *self, int32_t i, bool backward) {
     return is_product(self, i) && is_in_iterations(self, i) && !is_recomputed(self, i) &&
            is_backward(self, i) == backward && has_batch(self, i);
 }
 
-/* The places of the products of the longest path of a pass; returns their number. */
-static int32_t find_spine(Finder *self, bool backward) {
+/* Finds the spine of a pass, and the places of its products; returns their number. */
+static int32_t find_spine(WorkFinder *self, bool backward) {
     int32_t count = self->context->rules->entry_count, end = -1, length = 0;
     for (int32_t i = 0; i < count; i++) {
-        self->longest[i] = 0;
-        self->best[i] = self->place[i] = -1;
+        self->path_flops[i] = 0;
+        self->path_operand[i] = self->place[i] = -1;
         for (int32_t k = 0; k < operand_count(self, i); k++) {
             int32_t operand = operand_of(self, i, k);
-            if (self->longest[operand] <= self->longest[i]) continue;
-            self->longest[i] = self->longest[operand];
-            self->best[i] = operand;
+            if (self->path_flops[operand] <= self->path_flops[i]) continue;
+            self->path_flops[i] = self->path_flops[operand];
+            self->path_operand[i] = operand;
         }
         if (!is_on_path(self, i, backward)) continue;
-        self->longest[i] += product_flops(self, i);
-        if (end < 0 || self->longest[i] > self->longest[end]) end = i;
+        self->path_flops[i] += product_flops(self, i);
+        if (end < 0 || self->path_flops[i] > self->path_flops[end]) end = i;
     }
-    for (int32_t i = end; i >= 0; i = self->best[i]) length += is_on_path(self, i, backward);
-    for (int32_t i = end, place = length; i >= 0; i = self->best[i])
+    for (int32_t i = end; i >= 0; i = self->path_operand[i]) length += is_on_path(self, i, backward);
+    for (int32_t i = end, place = length; i >= 0; i = self->path_operand[i])
         if (is_on_path(self, i, backward)) self->place[i] = --place;
     return length;
 }
 
-/* Which product of the spine each instruction waits for last; itself, where it is one. */
-static void find_after(Finder *self) {
+/* Finds the last product of the spine for which each instruction waits; one of the spine waits for itself. */
+static void find_after(WorkFinder *self) {
     for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
         self->after[i] = self->place[i];
         for (int32_t k = 0; k < operand_count(self, i) && self->place[i] < 0; k++)
@@ -286,8 +297,8 @@ static void find_after(Finder *self) {
     }
 }
 
-/* Which waits for each first. */
-static void find_until(Finder *self) {
+/* Finds the first product of the spine that waits for each instruction. */
+static void find_until(WorkFinder *self) {
     int32_t count = self->context->rules->entry_count;
     for (int32_t i = 0; i < count; i++) self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
     for (int32_t i = count - 1; i >= 0; i--)
@@ -298,7 +309,8 @@ static void find_until(Finder *self) {
         }
 }
 
-static void find_pass(Finder *self, const ShardingGraph *model, bool backward) {
+/* Adds the items of a pass, from the operators of the sharding graph. */
+static void add_items(WorkFinder *self, const ShardingGraph *model, bool backward) {
     for (int32_t n = 0; n < model->node_count; n++) {
         int32_t i = model->nodes[n].instruction;
         bool is_behind = is_backward(self, i) || is_recomputed(self, i) || is_update(self, i);
@@ -306,27 +318,27 @@ static void find_pass(Finder *self, const ShardingGraph *model, bool backward) {
     }
 }
 
-/* ---- what nothing waits for ---- */
+/* ---- items for which nothing waits ---- */
 
-/* The first possible place. By the rules of propagation/stages/stages.h a backward operator is not after
- * its gradient operands, and not before the first of these, of other operands and of the only
- * weight to which it leads. */
-static int32_t least_place(const Finder *self, const int32_t *first_use, int32_t i) {
+/* Returns the first possible place of a value. By the rules of propagation/stages/stages.h a backward
+ * operator is not after its gradient operands, and not before the first of these, of other operands and of
+ * the only weight to which it leads. */
+static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, int32_t i) {
     int32_t parameter = self->parameter_of[i], least = NEVER;
     if (self->context->rules->is_free[i]) return NEVER;
     if (parameter >= 0) return first_use[parameter];
-    if (is_forward(self, i)) return self->ordered[i];
+    if (is_forward(self, i)) return self->last_place[i];
     if (is_recomputed(self, i)) return -1;
     if (self->weight[i] >= 0) least = first_use[self->weight[i]];
     for (int32_t k = 0; k < operand_count(self, i); k++) {
-        int32_t of_operand = self->least[operand_of(self, i, k)];
+        int32_t of_operand = self->first_place[operand_of(self, i, k)];
         if (of_operand < least) least = of_operand;
     }
     return least;
 }
 
-/* Sums for gradients that no group has, as of a bias, have a first place by it. */
-static AmStatus place_sums(Finder *self, AmError *error) {
+/* Gives gradients that are in no group, such as that of a bias, their first possible place. */
+static AmStatus place_sums(WorkFinder *self, AmError *error) {
     int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     if (!first_use) return am_fail_memory(error, parameters);
@@ -335,29 +347,29 @@ static AmStatus place_sums(Finder *self, AmError *error) {
         for (int32_t k = 0; k < operand_count(self, i) && self->split_options->live[i] && is_forward(self, i);
              k++) {
             int32_t parameter = self->parameter_of[operand_of(self, i, k)];
-            if (parameter >= 0 && self->ordered[i] < first_use[parameter])
-                first_use[parameter] = self->ordered[i];
+            if (parameter >= 0 && self->last_place[i] < first_use[parameter])
+                first_use[parameter] = self->last_place[i];
         }
     for (int32_t i = 0; i < count; i++) {
-        self->least[i] = least_place(self, first_use, i);
-        BoundItem *item = self->item[i] < 0 ? NULL : &self->work->items[self->item[i]];
+        self->first_place[i] = first_place_of(self, first_use, i);
+        BoundItem *item = self->item_of[i] < 0 ? NULL : &self->work->items[self->item_of[i]];
         bool is_sum = item && item->work.is_run && item->is_backward && item->order == BOUND_BEHIND;
-        if (is_sum && item->group < 0 && self->least[i] < NEVER) item->first = self->least[i];
+        if (is_sum && item->group < 0 && self->first_place[i] < NEVER) item->first = self->first_place[i];
     }
     return AM_OK;
 }
 
 /* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
  * first product. */
-static void find_items(Finder *self, const ShardingGraph *model) {
+static void find_items(WorkFinder *self, const ShardingGraph *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
-    find_following(self);
+    find_values_with_gradients(self);
     spine_count[1] = find_spine(self, true);
     for (int32_t i = 0; i < self->context->rules->entry_count; i++)
         if (self->place[i] == 0) first = i;
     find_after(self);
     find_until(self);
-    find_pass(self, model, true);
+    add_items(self, model, true);
     spine_count[0] = find_spine(self, false);
     find_after(self);
     if (first >= 0) spine_count[0] = self->after[first] + 1;
@@ -366,70 +378,8 @@ static void find_items(Finder *self, const ShardingGraph *model) {
     find_after(self);
     find_until(self);
     for (int32_t i = 0, last = -1; i < self->context->rules->entry_count; i++)
-        self->ordered[i] = last = self->place[i] >= 0 ? self->place[i] : last;
-    find_pass(self, model, false);
-}
-
-/* ---- stages ---- */
-
-/* Places of the forward spine between which a group's forward product is: [2 g], [2 g + 1]; -1 not known. */
-static void find_group_places(const BoundWork *work, int32_t *places) {
-    for (int32_t g = 0; g < 2 * work->group_count; g++) places[g] = -1;
-    for (int32_t k = 0; k < work->item_count; k++) {
-        const BoundItem *item = &work->items[k];
-        if (item->group < 0 || item->is_backward || item->first < 0) continue;
-        places[2 * item->group] = item->first;
-        places[2 * item->group + 1] = item->end;
-    }
-}
-
-/* The least and the greatest place whose stage each product of the backward spine can have: [2 t], [2 t + 1];
- * and behind the last one. */
-static void find_backward_places(const BoundWork *work, const int32_t *of_groups, int32_t *places) {
-    int32_t count = work->spine_count[1], last = work->spine_count[0];
-    for (int32_t t = 0; t <= count; t++) {
-        places[2 * t] = 0;
-        places[2 * t + 1] = last;
-    }
-    for (int32_t k = 0; k < work->item_count; k++) {
-        const BoundItem *item = &work->items[k];
-        bool is_there = item->is_backward && item->order == BOUND_SPINE;
-        if (!is_there || item->group < 0 || of_groups[2 * item->group] < 0) continue;
-        places[2 * item->after] = of_groups[2 * item->group];
-        places[2 * item->after + 1] = of_groups[2 * item->group + 1];
-    }
-    for (int32_t t = 1; t <= count; t++)
-        if (places[2 * t - 1] < places[2 * t + 1]) places[2 * t + 1] = places[2 * t - 1];
-    for (int32_t t = count - 1; t >= 0; t--)
-        if (places[2 * t + 2] > places[2 * t]) places[2 * t] = places[2 * t + 2];
-}
-
-static void find_item_borders(BoundItem *item, const int32_t *of_groups, const int32_t *of_backward) {
-    /* Other items may be on any stage before that of their operands. */
-    bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
-    bool is_sum = item->is_backward && item->first >= 0; /* without users it has no first place */
-    if (item->order == BOUND_BEHIND && !is_located && !is_sum) item->order = BOUND_ANYWHERE;
-    if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) return;
-    int32_t first = is_sum ? item->first : item->is_backward ? of_backward[2 * item->until] : item->after;
-    int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
-    if (item->first < 0 || first < item->first) item->first = first;
-    if (end > item->end) item->end = end;
-    if (item->end < item->first) item->end = item->first;
-}
-
-AmStatus bound_work_find_borders(BoundWork *work, AmError *error) {
-    Arena arena = {0};
-    int32_t *of_groups = ARENA_ARRAY(&arena, int32_t, 2 * work->group_count + 1);
-    int32_t *of_backward = ARENA_ARRAY(&arena, int32_t, 2 * work->spine_count[1] + 2);
-    AmStatus status = arena.failed ? am_fail_memory(error, work->group_count) : AM_OK;
-    if (status == AM_OK) {
-        find_group_places(work, of_groups);
-        find_backward_places(work, of_groups, of_backward);
-        for (int32_t k = 0; k < work->item_count; k++)
-            find_item_borders(&work->items[k], of_groups, of_backward);
-    }
-    arena_free(&arena);
-    return status;
+        self->last_place[i] = last = self->place[i] >= 0 ? self->place[i] : last;
+    add_items(self, model, false);
 }
 
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
@@ -441,26 +391,26 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
     *known = model != NULL;
     if (!model) return AM_OK;
-    Finder self = {.work = work,
-                   .arena = arena,
-                   .context = whole,
-                   .module = whole->canonical,
-                   .split_options = whole->split_options,
-                   .roles = whole->roles,
-                   .is_batch = ARENA_ARRAY(arena, bool, whole->classes->count + 1),
-                   .weight = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .parameter_of = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .place = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .longest = ARENA_ARRAY(arena, double, count + 1),
-                   .best = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .after = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .until = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .follows = ARENA_ARRAY(arena, bool, count + 1),
-                   .ordered = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .item = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .least = ARENA_ARRAY(arena, int32_t, count + 1)};
+    WorkFinder self = {.work = work,
+                       .arena = arena,
+                       .context = whole,
+                       .module = whole->canonical,
+                       .split_options = whole->split_options,
+                       .roles = whole->roles,
+                       .is_batch = ARENA_ARRAY(arena, bool, whole->classes->count + 1),
+                       .weight = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .parameter_of = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .place = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .path_flops = ARENA_ARRAY(arena, double, count + 1),
+                       .path_operand = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .after = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .until = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .has_gradients = ARENA_ARRAY(arena, bool, count + 1),
+                       .last_place = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .item_of = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .first_place = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item[i] = -1;
+    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item_of[i] = -1;
     for (int32_t p = 0; p < whole->roles->parameter_count; p++)
         self.parameter_of[whole->roles->parameters[p].instruction] = p;
     find_batch(&self);
