@@ -89,14 +89,15 @@ static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *
     return AM_OK;
 }
 
-/* The parts of a strategy: cuts[p] is the first instruction of part p; and what each recomputes. */
+/* The parts of a strategy, a stage or a chunk each, and their recomputation. */
 typedef struct StrategyParts {
     int32_t count;
-    int32_t cuts[STAGES_MOST + 1];
-    PlanRecomputation recompute; /* of all parts, in order */
-    int32_t first_range[STAGES_MOST + 1];
+    int32_t cuts[STAGES_MOST + 1];        /* cuts[p] is the first instruction of part p */
+    PlanRecomputation recompute;          /* of all parts, in order */
+    int32_t first_range[STAGES_MOST + 1]; /* of each part in `recompute` */
 } StrategyParts;
 
+/* Finds the cuts, and the ranges that are recomputed. */
 static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext *whole,
                            const Strategy *strategy, AmError *error) {
     LayerSpans spans;
@@ -138,6 +139,7 @@ static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const Strateg
 
 /* ---- the plan ---- */
 
+/* Returns whether a shape has a last dimension of this size, behind two others. */
 static bool has_last(const IrShape *shape, int64_t size) {
     return shape->type != DTYPE_TUPLE && shape->rank > 2 && shape->dimensions[shape->rank - 1] == size;
 }
@@ -151,9 +153,9 @@ static bool touches(const IrModule *module, const IrInstruction *instruction, in
     return found;
 }
 
-/* Adds overrides that keep such instructions from splitting anything over the axis. */
-static AmStatus keep_whole(PlanStage *stage, Arena *arena, const PlanContext *context, int64_t size,
-                           int32_t axis, AmError *error) {
+/* Adds overrides that replicate the values with a last dimension of this size on an axis. */
+static AmStatus replicate_values(PlanStage *stage, Arena *arena, const PlanContext *context, int64_t size,
+                                 int32_t axis, AmError *error) {
     const IrModule *module = context->canonical;
     int32_t capacity = stage->override_count;
     for (int32_t i = 0; i < module->instruction_count; i++) {
@@ -170,7 +172,7 @@ static AmStatus keep_whole(PlanStage *stage, Arena *arena, const PlanContext *co
     return AM_OK;
 }
 
-/* The lists of a mesh data x context x tensor of devices 0, 1, ... */
+/* Makes a stage on a mesh data x context x tensor of devices 0, 1, ..., by the rules of the baselines. */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            const Strategy *strategy, double memory_fraction, AmError *error) {
     const ProblemSettings settings = {
@@ -217,7 +219,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     stage->reduces_whole = strategy->reduces_whole;
     stage->reduces_wide = strategy->reduces_wide;
     if (strategy->gathered_size > 0 && strategy->tensor > 1)
-        TRY_OR_FAIL(keep_whole(stage, arena, context, strategy->gathered_size, model, error));
+        TRY_OR_FAIL(replicate_values(stage, arena, context, strategy->gathered_size, model, error));
     if (arena->failed) status = am_fail_memory(error, count);
 fail:
     problem_free(problem);
@@ -244,6 +246,7 @@ fail:
     return status;
 }
 
+/* Makes the plan: a stage, its copies on the devices behind it, cuts and recomputation. */
 static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
     const SearchOptions described = {.searcher = SEARCHER_BASELINE};

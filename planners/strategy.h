@@ -15,25 +15,28 @@
 #include "planners/single_stage/search.h"
 
 typedef struct Strategy {
+    /* -- degrees -- */
     int32_t data, tensor, stages;
-    int32_t
-        context; /* devices that share a sequence in every operator, with keys and values gathered; 0 as 1 */
-    int32_t chunks; /* of each stage; 1 but for interleaved_1f1b */
+    int32_t context; /* devices that share a sequence in every operator, whose keys and values are gathered; 0
+                        as 1 */
+    int32_t chunks;  /* of each stage; 1 but for interleaved_1f1b */
     int32_t micro_batches;
     ScheduleKind schedule; /* of several stages */
     int32_t zero;          /* 0 to 3 */
-    bool splits_sequence;
-    bool rounds_parts; /* sums over devices are in the type of products */
-    bool rounds_sums;  /* and those over micro-batches */
-    bool
-        reduces_whole; /* gradients, by an all_reduce, also where the optimizer's state is stored in shards */
-    bool reduces_wide; /* and in f32 */
-    int64_t gathered_size;     /* > 0: values with a last dimension of this size, the logits, are whole on the
-                                  tensor axis behind their product */
-    int64_t kept_bytes;        /* that the training system holds on each device outside of the step */
-    int64_t kept_outputs;      /* and on devices of the last stage */
+    bool splits_sequence;  /* over the tensor axis, between the split operators */
+    /* -- cuts and recomputation -- */
     bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
     int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
+    /* -- sums -- */
+    bool rounds_parts;  /* sums over devices are in the type of products */
+    bool rounds_sums;   /* and those over micro-batches */
+    bool reduces_whole; /* gradients are all-reduced, also where the optimizer's state is stored in shards */
+    bool reduces_wide;  /* and in f32 */
+    /* -- memory -- */
+    int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are replicated on
+                              the tensor axis behind their product */
+    int64_t kept_bytes;    /* that the training system holds on each device outside of the step */
+    int64_t kept_outputs;  /* and on devices of the last stage */
 } Strategy;
 
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };

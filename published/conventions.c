@@ -1,71 +1,62 @@
 /* Options of the training system of a run.
  *
- * Defaults follow from the type, ZeRO's level and the attention. Then lists of sayings change them: of
- * sources, then of phrases in notes, such as "RMS kernel". Columns of the row have the last word.
+ * Defaults follow from the type, ZeRO's level and the attention. Rules by the source of the run replace them,
+ * then rules by phrases of its note, such as "RMS kernel". Columns of the row replace all of these.
  */
 #include "published/conventions.h"
 
+#include <stddef.h>
 #include <string.h>
 
-typedef enum Option {
-    NORMS,
-    SOFTMAX,
-    EAGER,
-    FLASH,
-    FIRST_FLASH,
-    DROPOUT,
-    WIDE_GRADIENTS,
-    WIDE_REDUCTIONS,
-    REDUCES_WHOLE,
-    COUNTS_TABLES,
-    KEEPS_OUTPUTS,
-    GATHERS_LOGITS,
-    JOINS_LOSS,
-    JOINS_PRODUCTS,
-    OVERLAP,
-    OPTIONS
-} Option;
+/* An option, as its place in PublishedConventions. */
+#define OPTION(member) offsetof(PublishedConventions, member)
 
-/* What a phrase of a note, or a source, says about an option. */
-typedef struct Saying {
-    const char *text;
-    Option option;
+/* The value of an option that follows from the source of a run, or from a phrase of its note. */
+typedef struct ConventionRule {
+    const char *text; /* the source or the phrase */
+    size_t option;
     bool value;
-} Saying;
+} ConventionRule;
 
-/* Later ones win. */
-static const Saying phrases[] = {
-    {"kernel torch", SOFTMAX, false},
-    {"kernel torch", NORMS, false},
-    {"kernel fused", NORMS, false},
-    {"kernel flash_attention", NORMS, false},
-    {"kernel flash_attention", FIRST_FLASH, true},
-    {"kernel flash_attention2", FIRST_FLASH, false},
-    {"RMS kernel", NORMS, true},
-    {"precision PURE", WIDE_GRADIENTS, false},
-    {"precision DEFAULT", WIDE_GRADIENTS, true},
-    {"gradients in f32", WIDE_GRADIENTS, true},
-    {"no overlap of gradient", OVERLAP, false},
+/* Rules by phrases. Later ones replace earlier ones. */
+static const ConventionRule phrase_rules[] = {
+    {"kernel torch", OPTION(fuses_softmax), false},
+    {"kernel torch", OPTION(fuses_norms), false},
+    {"kernel fused", OPTION(fuses_norms), false},
+    {"kernel flash_attention", OPTION(fuses_norms), false},
+    {"kernel flash_attention", OPTION(is_first_flash), true},
+    {"kernel flash_attention2", OPTION(is_first_flash), false},
+    {"RMS kernel", OPTION(fuses_norms), true},
+    {"precision PURE", OPTION(has_wide_gradients), false},
+    {"precision DEFAULT", OPTION(has_wide_gradients), true},
+    {"gradients in f32", OPTION(has_wide_gradients), true},
+    {"no overlap of gradient", OPTION(overlaps), false},
 };
 
-/* The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. Its gradients are added in 16
- * bits. Behind the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
+/* Rules by sources. The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. Its gradients
+ * are added in 16 bits. Behind the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
  * (github.com/Aleph-Alpha/scaling, core/optimizer/allreduce.py). Its stages have equal numbers of modules,
  * tables and the last norm among them (core/nn/parallel_module/pipeline_partitioning.py), and each device has
  * all logits (transformer/model/layers/lm_head.py). llm-foundry's published runs used the Triton kernels of
  * the first FlashAttention, and its kernels of the cross-entropy. */
-static const Saying sources[] = {
-    {"AlephAlpha", EAGER, true},           {"AlephAlpha", OVERLAP, false},
-    {"AlephAlpha", WIDE_GRADIENTS, false}, {"AlephAlpha", WIDE_REDUCTIONS, true},
-    {"AlephAlpha", REDUCES_WHOLE, true},   {"AlephAlpha", COUNTS_TABLES, true},
-    {"AlephAlpha", GATHERS_LOGITS, true},  {"AlephAlpha", KEEPS_OUTPUTS, true},
-    {"llm-foundry", JOINS_LOSS, true},     {"llm-foundry", FIRST_FLASH, true},
+static const ConventionRule source_rules[] = {
+    {"AlephAlpha", OPTION(is_eager), true},
+    {"AlephAlpha", OPTION(overlaps), false},
+    {"AlephAlpha", OPTION(has_wide_gradients), false},
+    {"AlephAlpha", OPTION(has_wide_reductions), true},
+    {"AlephAlpha", OPTION(reduces_whole), true},
+    {"AlephAlpha", OPTION(counts_tables), true},
+    {"AlephAlpha", OPTION(gathers_logits), true},
+    {"AlephAlpha", OPTION(keeps_outputs), true},
+    {"llm-foundry", OPTION(joins_loss), true},
+    {"llm-foundry", OPTION(is_first_flash), true},
 };
 
+/* A column that states an option. */
 typedef struct Column {
     const char *name, *text;
-    Option option;
-    const char *yes, *no; /* the values of the column */
+    size_t option;
+    const char *yes, *no; /* its values; empty: not stated */
 } Column;
 
 /* Megatron-LM's fused softmax takes numbers of matrices that are multiples of four (is_kernel_available() in
@@ -77,72 +68,63 @@ static bool suits_fused_softmax(const PublishedRun *run) {
 
 /* Megatron-LM adds gradients of f16 in f16 and of bf16 in f32. Fused attention came into use together with
  * overlapped reductions and without dropout. */
-static void take_defaults(bool *values, const PublishedRun *run) {
+static void set_defaults(PublishedConventions *options, const PublishedRun *run) {
     bool is_flash = strcmp(run->attention, "flash") == 0, is_llama = strcmp(run->model, "llama") == 0;
-    values[NORMS] = true;
-    values[SOFTMAX] = suits_fused_softmax(run);
-    values[EAGER] = values[FIRST_FLASH] = false;
-    values[FLASH] = is_flash;
-    values[DROPOUT] = !is_flash && !is_llama;
-    values[WIDE_GRADIENTS] = strcmp(run->type, "f16") != 0;
-    values[WIDE_REDUCTIONS] = values[REDUCES_WHOLE] = values[COUNTS_TABLES] = false;
-    values[GATHERS_LOGITS] = values[JOINS_LOSS] = values[KEEPS_OUTPUTS] = false;
-    values[JOINS_PRODUCTS] = true;
-    values[OVERLAP] = is_flash || run->zero >= 2;
+    *options = (PublishedConventions){.fuses_norms = true,
+                                      .fuses_softmax = suits_fused_softmax(run),
+                                      .is_flash = is_flash,
+                                      .has_dropout = !is_flash && !is_llama,
+                                      .has_wide_gradients = strcmp(run->type, "f16") != 0,
+                                      .joins_products = true,
+                                      .overlaps = is_flash || run->zero >= 2};
 }
 
-static AmStatus read_column(bool *values, const Column *column, AmError *error) {
+static void set_option(PublishedConventions *options, size_t option, bool value) {
+    *(bool *)((char *)options + option) = value;
+}
+
+static AmStatus read_column(PublishedConventions *options, const Column *column, AmError *error) {
     if (!column->text[0]) return AM_OK;
     bool is_yes = strcmp(column->text, column->yes) == 0;
     if (!is_yes && strcmp(column->text, column->no) != 0)
         return am_fail(error, AM_ERROR_INPUT, "", "unknown %s %.60s (expected %s or %s)", column->name,
                        column->text, column->yes, column->no);
-    values[column->option] = is_yes;
+    set_option(options, column->option, is_yes);
     return AM_OK;
 }
 
 AmStatus published_conventions(PublishedConventions *conventions, const PublishedRun *run, AmError *error) {
     const char *narrow = strcmp(run->type, "f16") == 0 ? "f16" : "bf16";
     const Column columns[] = {
-        {"attention", strcmp(run->attention, "flash1") == 0 ? "" : run->attention, FLASH, "flash", "unfused"},
-        {"kernels", run->kernels, SOFTMAX, "fused", "unfused"},
-        {"kernels", run->kernels, NORMS, "fused", "unfused"},
-        {"norms", run->norms, NORMS, "fused", "unfused"},
-        {"eager", run->eager, EAGER, "yes", "no"},
-        {"dropout", run->dropout, DROPOUT, "yes", "no"},
-        {"gradients", run->gradients, WIDE_GRADIENTS, "f32", narrow},
-        {"reductions", run->reductions, WIDE_REDUCTIONS, "f32", narrow},
-        {"gradient_sum", run->gradient_sum, REDUCES_WHOLE, "all_reduce", "reduce_scatter"},
-        {"cuts", run->cuts, COUNTS_TABLES, "modules", "layers"},
-        {"outputs", run->outputs, KEEPS_OUTPUTS, "kept", "freed"},
-        {"logits", run->logits, GATHERS_LOGITS, "gathered", "split"},
-        {"loss", run->loss, JOINS_LOSS, "fused", "unfused"},
-        {"qkv", run->qkv, JOINS_PRODUCTS, "joined", "separate"},
-        {"overlap", run->overlap, OVERLAP, "yes", "no"},
+        {"attention", strcmp(run->attention, "flash1") == 0 ? "" : run->attention, OPTION(is_flash), "flash",
+         "unfused"},
+        {"kernels", run->kernels, OPTION(fuses_softmax), "fused", "unfused"},
+        {"kernels", run->kernels, OPTION(fuses_norms), "fused", "unfused"},
+        {"norms", run->norms, OPTION(fuses_norms), "fused", "unfused"},
+        {"eager", run->eager, OPTION(is_eager), "yes", "no"},
+        {"dropout", run->dropout, OPTION(has_dropout), "yes", "no"},
+        {"gradients", run->gradients, OPTION(has_wide_gradients), "f32", narrow},
+        {"reductions", run->reductions, OPTION(has_wide_reductions), "f32", narrow},
+        {"gradient_sum", run->gradient_sum, OPTION(reduces_whole), "all_reduce", "reduce_scatter"},
+        {"cuts", run->cuts, OPTION(counts_tables), "modules", "layers"},
+        {"outputs", run->outputs, OPTION(keeps_outputs), "kept", "freed"},
+        {"logits", run->logits, OPTION(gathers_logits), "gathered", "split"},
+        {"loss", run->loss, OPTION(joins_loss), "fused", "unfused"},
+        {"qkv", run->qkv, OPTION(joins_products), "joined", "separate"},
+        {"overlap", run->overlap, OPTION(overlaps), "yes", "no"},
     };
-    bool values[OPTIONS];
-    take_defaults(values, run);
-    for (size_t k = 0; k < sizeof sources / sizeof *sources; k++)
-        if (strcmp(run->source, sources[k].text) == 0) values[sources[k].option] = sources[k].value;
-    for (size_t k = 0; k < sizeof phrases / sizeof *phrases; k++)
-        if (strstr(run->note, phrases[k].text)) values[phrases[k].option] = phrases[k].value;
+    PublishedConventions options;
+    set_defaults(&options, run);
+    for (size_t k = 0; k < sizeof source_rules / sizeof *source_rules; k++)
+        if (strcmp(run->source, source_rules[k].text) == 0)
+            set_option(&options, source_rules[k].option, source_rules[k].value);
+    for (size_t k = 0; k < sizeof phrase_rules / sizeof *phrase_rules; k++)
+        if (strstr(run->note, phrase_rules[k].text))
+            set_option(&options, phrase_rules[k].option, phrase_rules[k].value);
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
-        TRY(read_column(values, &columns[k], error));
-    if (strcmp(run->attention, "flash1") == 0) values[FLASH] = values[FIRST_FLASH] = true;
-    *conventions = (PublishedConventions){.fuses_norms = values[NORMS],
-                                          .fuses_softmax = values[SOFTMAX],
-                                          .is_eager = values[EAGER],
-                                          .is_flash = values[FLASH],
-                                          .is_first_flash = values[FLASH] && values[FIRST_FLASH],
-                                          .has_dropout = values[DROPOUT],
-                                          .has_wide_gradients = values[WIDE_GRADIENTS],
-                                          .has_wide_reductions = values[WIDE_REDUCTIONS],
-                                          .reduces_whole = values[REDUCES_WHOLE],
-                                          .counts_tables = values[COUNTS_TABLES],
-                                          .keeps_outputs = values[KEEPS_OUTPUTS],
-                                          .gathers_logits = values[GATHERS_LOGITS],
-                                          .joins_loss = values[JOINS_LOSS],
-                                          .joins_products = values[JOINS_PRODUCTS],
-                                          .overlaps = values[OVERLAP]};
+        TRY(read_column(&options, &columns[k], error));
+    if (strcmp(run->attention, "flash1") == 0) options.is_flash = options.is_first_flash = true;
+    options.is_first_flash = options.is_first_flash && options.is_flash;
+    *conventions = options;
     return AM_OK;
 }
