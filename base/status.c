@@ -110,6 +110,11 @@ void am_error_prefix(AmError *error, const char *format, ...) {
     if (is_cut) trim_partial_character(error->text);
 }
 
+AmStatus am_pass_error(AmStatus status, const AmError *from, AmError *error) {
+    if (status != AM_OK && error) *error = *from;
+    return status;
+}
+
 AmStatus am_fail_memory(AmError *error, int64_t bytes) {
     return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: cannot allocate %lld bytes",
                    (long long)bytes);

@@ -27,6 +27,10 @@
  * ("" for none). */
 AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Hands an error on: copies `from` to `error` (may be NULL) unless `status` is AM_OK. Returns `status`. For
+ * calls whose failure is not that of the caller in all cases, such as AM_ERROR_INFEASIBLE, and for errors of
+ * threads. */
+AmStatus am_pass_error(AmStatus status, const AmError *from, AmError *error);
 
 /* The same for a place in a text: finds line and column of byte `at` of
  * text[0..length) and copies that line as the excerpt. */

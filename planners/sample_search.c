@@ -170,8 +170,7 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
         AmStatus status = move_plan(self, moved, sample, &list[k], &refusal);
         if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
             continue; /* overrides may exclude others */
-        if (status != AM_OK && error) *error = refusal;
-        TRY(status);
+        TRY(am_pass_error(status, &refusal, error));
     }
     return AM_OK;
 }
@@ -194,8 +193,7 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
         plan_search(&again, self->arena, sample->context, self->cluster, options, self->settings, &refusal);
     search_spend(self, &again);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     return move_plans(self, &moved, sample, &again, error);
 }
 
@@ -316,8 +314,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);
     if (status == AM_ERROR_INFEASIBLE && !is_far) return AM_OK;
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     search_result_choose(result);
     if (!is_slow) TRY(climb_stages(self, error));
     if (!is_slow) TRY(improve(self, error));

@@ -50,8 +50,7 @@ static AmStatus report_progress(void *user, const CutAgentProgress *progress, Am
     AmStatus status = cut_agent_grade(&grade, progress->agent, CUT_AGENT_WIDTH, REPORT_SEED, REPORT_SETS,
                                       call->stop, &refusal);
     if (status == AM_INTERRUPTED) return AM_OK; /* the training ends, and its agent is written */
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     call->grading += clock_seconds() - now;
     text_append(&line,
                 "{\"format\":\"automap-cut-training-1\",\"episodes\":%lld,\"seconds\":%.6g,\"loss\":%.6g,"

@@ -138,10 +138,7 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
     TRY(am_options_new(&options, AM_COMMAND_SEARCH, error));
     AmStatus status = am_options_set(options, "for", name, &refusal);
     am_options_free(options);
-    if (status != AM_ERROR_USAGE) {
-        if (status != AM_OK && error) *error = refusal;
-        return status;
-    }
+    if (status != AM_ERROR_USAGE) return am_pass_error(status, &refusal, error);
     const char *expected = strstr(refusal.text, "expected ");
     return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: %s is no target (%s)", text, name,
                    expected ? expected : refusal.text);
@@ -249,10 +246,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     AmError lack = {0};
     AmStatus also = write_also(cli, self, &lack);
     if (also == AM_OK || also == AM_ERROR_INFEASIBLE) TRY(report(cli, self, error));
-    if (also != AM_OK && status == AM_OK) {
-        if (error) *error = lack;
-        return also;
-    }
+    if (also != AM_OK && status == AM_OK) return am_pass_error(also, &lack, error);
     if (status == AM_INTERRUPTED)
         cli_note(cli, "interrupted; the best plan so far is in %s%s", self->plan_file,
                  also == AM_OK ? "" : ", plans of --also are missing");

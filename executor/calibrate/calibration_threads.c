@@ -427,8 +427,7 @@ static AmStatus run_members(Meeting *meeting, AmError *error) {
     for (int32_t r = 0; r < meeting->ranks->count; r++) {
         AmStatus status = open_member(&meeting->members[r]);
         if (status == AM_OK) continue;
-        if (error) *error = meeting->members[r].error;
-        return status;
+        return am_pass_error(status, &meeting->members[r].error, error);
     }
     pthread_mutex_init(&meeting->gate, NULL);
     pthread_barrier_init(&meeting->together, NULL, (unsigned)meeting->ranks->count);
@@ -437,8 +436,7 @@ static AmStatus run_members(Meeting *meeting, AmError *error) {
     pthread_mutex_destroy(&meeting->gate);
     if (status != AM_OK || !any_failed(meeting)) return status;
     const Member *failed = &meeting->members[atomic_load(&meeting->failed)];
-    if (error) *error = failed->error;
-    return failed->status;
+    return am_pass_error(failed->status, &failed->error, error);
 }
 
 static AmStatus open_ranks(Meeting *meeting, AmError *error) {

@@ -170,10 +170,7 @@ static AmStatus check_module(const Checkpoint *self, const CheckpointReader *rea
 /* Returns whether all processes find that all is well; the failure of one is everybody's. */
 static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
     World *world = self->owner.world;
-    if (!world) {
-        if (status != AM_OK && error) *error = *own;
-        return status;
-    }
+    if (!world) return am_pass_error(status, own, error);
     WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
     if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
     AmError all = {0};
@@ -187,8 +184,7 @@ static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmErro
     free(parts);
     TRY(sent);
     TRY(world_broadcast(world, &all, sizeof all, error));
-    if (all.code != AM_OK && error) *error = all;
-    return all.code;
+    return am_pass_error(all.code, &all, error);
 }
 
 /* Opens and verifies the checkpoint of one step; `*damaged`: the failure is the checkpoint's own. */
@@ -272,10 +268,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
             return AM_OK;
         }
         if (first.code == AM_OK) first = own;
-        if (!damaged || k + 1 == count) {
-            if (error) *error = first;
-            return first.code;
-        }
+        if (!damaged || k + 1 == count) return am_pass_error(first.code, &first, error);
         note_error(self, "warning: a checkpoint is skipped", &own);
     }
     if (self->owner.options->resume) note(self, "no checkpoint to resume from: starting anew");

@@ -152,9 +152,7 @@ AmStatus separate_run(double *seconds, int32_t *count, const SeparateRun *settin
     close(ends[0]);
     while (waitpid(self.child, &state, 0) < 0 && errno == EINTR) continue;
     *count = self.count;
-    if (status == AM_INTERRUPTED || (status != AM_OK && self.count == 0)) {
-        if (error) *error = own;
-        return status;
-    }
+    if (status == AM_INTERRUPTED || (status != AM_OK && self.count == 0))
+        return am_pass_error(status, &own, error);
     return self.count > 0 ? AM_OK : fail_child(&self, state, error);
 }

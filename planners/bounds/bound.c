@@ -153,8 +153,7 @@ static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *boun
     for (int32_t k = 0; k < mesh_count; k++) {
         const MeshBound *found = &self->found[k];
         if (k == self->own) continue;
-        if (found->status != AM_OK && error) *error = found->error;
-        TRY(found->status);
+        TRY(am_pass_error(found->status, &found->error, error));
         if (found->is_known) bound->seconds = fmin(bound->seconds, found->seconds);
         else bound->seconds = 0;
     }

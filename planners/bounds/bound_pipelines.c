@@ -133,8 +133,7 @@ static AmStatus bound_iterations(double *seconds, BoundPipelines *self, BoundIte
     int32_t case_count = 0;
     if (!cases) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) {
-        if (iterations[k].status != AM_OK && error) *error = iterations[k].error;
-        TRY(iterations[k].status);
+        TRY(am_pass_error(iterations[k].status, &iterations[k].error, error));
         of_one_stage = fmin(of_one_stage, iterations[k].of_one_stage);
         for (int32_t stages = 2; stages <= self->most_stages; stages++)
             cases[case_count++] = (BoundCase){.iteration = &iterations[k],

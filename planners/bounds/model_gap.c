@@ -93,8 +93,7 @@ static AmStatus find_gap(double *gap, Gaps *self, AmError *error) {
     parallel_for(parts, 0, find_task, self);
     for (int32_t p = 0; p < parts; p++) {
         const StageGap *stage = &self->stages[p];
-        if (stage->status != AM_OK && error) *error = stage->error;
-        TRY(stage->status);
+        TRY(am_pass_error(stage->status, &stage->error, error));
         cost += stage->cost.compute_seconds + stage->cost.communication_seconds;
         least += stage->least;
     }

@@ -159,8 +159,7 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     if (status == AM_OK) take(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
-    if (error) *error = refusal;
-    return status;
+    return am_pass_error(status, &refusal, error);
 }
 
 static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {

@@ -169,8 +169,7 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     }
     bool may_go_on = share.ends_at_default && !self->is_cut && !result->interrupted;
     if (may_go_on && form_search_has_budget(self)) go_on(self, &status, &refusal);
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;
     return plan_search_finish(self->result, self->arena, self->whole, self->cluster, &self->options,
                               &self->batching, error);

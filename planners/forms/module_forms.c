@@ -33,8 +33,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
         *form = self->module;
         return AM_OK;
     }
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     if (!is_free || !sample_is_wanted(*form)) return AM_OK;
     bool is_sampled = sample_is_allowed(options) && self->cluster->device_count <= MOST_DEVICES;
     if (is_sampled) TRY(sample_is_possible(&is_sampled, *form, error));
@@ -58,8 +57,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     rewriting.undoes_recomputation = true;
     AmStatus status = plan_context_rewrite(&undone, self->module, rewriting, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     *recomputing = *form;
     *form = undone;
     return AM_OK;

@@ -45,8 +45,7 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     form_search_spend(self, &options, found);
     found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
-    if (status != AM_OK && error) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     plans->free_seconds = found->plan->predicted_step_seconds;
     if (export_check(target, self->whole, found->plan, &lack) == AM_OK) return AM_OK;
     char *remedy = strstr(lack.text, "; search --for"); /* this is the search that it names */

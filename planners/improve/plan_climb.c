@@ -190,10 +190,7 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
             self->is_cut = true;
             continue;
         }
-        if (step->status == AM_ERROR_INTERNAL) {
-            if (error) *error = step->error;
-            return step->status;
-        }
+        if (step->status == AM_ERROR_INTERNAL) return am_pass_error(step->status, &step->error, error);
         bool fits = step->status == AM_OK && step->simulation->fit.fits;
         step->seconds = fits ? step->simulation->step_seconds : NAN;
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
@@ -313,8 +310,7 @@ static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t 
         path->place.is_end = true;
         return AM_OK;
     }
-    if (status != AM_OK && error) *error = failure;
-    return status;
+    return am_pass_error(status, &failure, error);
 }
 
 AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {

@@ -319,10 +319,7 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
     PipelineContext *context;
     if (try->given) return take_plan(self, try, error);
     TRY(find_context(self, try, &context, error));
-    if (context->status != AM_OK) {
-        if (error) *error = context->error;
-        return context->status;
-    }
+    if (context->status != AM_OK) return am_pass_error(context->status, &context->error, error);
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
     AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);

@@ -317,9 +317,8 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     AmStatus status = search_pipelines(self, settings, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
-    } else if (status != AM_OK) {
-        if (error) *error = refusal;
-        return status;
+    } else {
+        TRY(am_pass_error(status, &refusal, error));
     }
     self->stop.deadline = end;
     TRY(pipeline_one_stage_search(result, self, settings, error));
@@ -338,10 +337,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster, self->plans.options->memory_fraction,
                            error);
-    if (self->refusal.code != AM_OK) {
-        if (error) *error = self->refusal;
-        return self->refusal.code;
-    }
+    TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
     if (!degrees_are_free(&self->plans.options->degrees)) return fail_degrees(self, error);

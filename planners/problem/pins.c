@@ -85,10 +85,7 @@ static AmStatus list_pins(PinnedParameter *pinned, PlanStage *stage, Arena *aren
         AmStatus status = propagation_pin_parameter(stage, arena, context, of->pin,
                                                     &context->roles->parameters[p], of->state, &refusal);
         if (status == AM_OK) continue;
-        if (status != AM_ERROR_INFEASIBLE) {
-            if (error) *error = refusal;
-            return status;
-        }
+        if (status != AM_ERROR_INFEASIBLE) return am_pass_error(status, &refusal, error);
         of->refusal = arena_copy_string(arena, refusal.text);
         if (!of->refusal) return am_fail_memory(error, (int64_t)sizeof refusal.text);
     }
@@ -129,8 +126,7 @@ static AmStatus pin_values(MeshPins *result, const PinnedValue *values, int32_t 
             set->value_fails[value.instruction] = status != AM_OK;
             continue;
         }
-        if (status != AM_OK && error) *error = refusal;
-        TRY(status);
+        TRY(am_pass_error(status, &refusal, error));
         int32_t at = 0;
         while (at < result->override_count && overrides[at].instruction != value.instruction) at++;
         if (at == result->override_count) result->override_count++;

@@ -226,10 +226,7 @@ static AmStatus train_round(Trainer *self, AmError *error) {
         if (self->plays[k].status == AM_INTERRUPTED) return AM_OK;
     for (int32_t k = 0; k < count; k++) {
         Play *play = &self->plays[k];
-        if (play->status != AM_OK) {
-            if (error) *error = play->error;
-            return play->status;
-        }
+        if (play->status != AM_OK) return am_pass_error(play->status, &play->error, error);
         for (int32_t e = 0; e < EPISODES + DEMONSTRATIONS; e++)
             TRY(assignment_observe(&play->episodes[e], self->agent, play->agent, play->gains[e], error));
         agent_learn(self->agent, UPDATES);

@@ -182,8 +182,7 @@ static bool is_better(const Refining *self, const Trial *trial) {
 /* Records the result of a trial. */
 static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
     Problem *problem = self->problem;
-    if (trial->status != AM_OK && error) *error = trial->error;
-    TRY(trial->status);
+    TRY(am_pass_error(trial->status, &trial->error, error));
     if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
     problem->budget.evaluations++;
     search_watch_count(problem->budget.watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);

@@ -83,8 +83,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
             shown_model = model;
         }
         if (status == AM_OK || status == AM_ERROR_INFEASIBLE) continue;
-        if (error) *error = refusal;
-        return status;
+        return am_pass_error(status, &refusal, error);
     }
     if (self->problem_count > 0) return AM_OK;
     if (shown_model == 0) return fail_degrees(self, error);
@@ -342,10 +341,7 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
     bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&self->options->degrees);
-    if (!result->pool.best.plan && is_pinned) {
-        if (error) *error = self->refusal;
-        return self->refusal.code;
-    }
+    if (!result->pool.best.plan && is_pinned) return am_pass_error(self->refusal.code, &self->refusal, error);
     if (!result->pool.best.plan) return fail_degrees(self, error);
     search_result_choose(result);
     if (!result->plan)
