@@ -74,9 +74,9 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 /* ---- baselines of several stages ---- */
 
 /* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
-static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
+static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *request,
                              int32_t micro_batches, double *seconds, AmError *error) {
-    BaselineResult *baseline = &result->baselines[recipe->baseline];
+    BaselineResult *baseline = &result->baselines[request->baseline];
     const PlanContext *context;
     Plan *plan = NULL;
     AmError refusal = {0};
@@ -90,8 +90,8 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (stop_flag_is_set(self->budget.stop.interrupted)) return AM_OK;
     AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
     if (status == AM_OK)
-        status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster, recipe,
-                                    &refusal);
+        status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster,
+                                    request, &refusal);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED) {
         if (error && error->code == AM_OK) *error = refusal;
         return status;
@@ -99,7 +99,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
     if (!plan) return AM_OK;
-    if (search_check_plan(recipe, plan, NULL) != AM_OK) {
+    if (search_check_plan(request, plan, NULL) != AM_OK) {
         if (isnan(baseline->seconds)) baseline->reason = "the pins exclude it";
         return AM_OK;
     }
@@ -107,7 +107,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (baseline->seconds <= *seconds) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
     plan->searcher = searcher_name(self->options->searcher);
-    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(recipe->baseline));
+    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(request->baseline));
     return AM_OK;
 }
 
@@ -119,13 +119,13 @@ typedef struct Numbers {
 
 /* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster, of a baseline that may get as
  * fast as the best plan. A step with one micro-batch takes at most as often as long as there are stages. */
-static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
+static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *request,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
-    double best = result->baselines[recipe->baseline].seconds, seconds;
+    double best = result->baselines[request->baseline].seconds, seconds;
     for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
         if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
-        TRY(add_pipeline(result, self, recipe, numbers->numbers[k], &seconds, error));
+        TRY(add_pipeline(result, self, request, numbers->numbers[k], &seconds, error));
         if (!(seconds < best)) return AM_OK;
         best = seconds;
     }
@@ -133,20 +133,20 @@ static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const S
 }
 
 /* The same for a baseline that does not fit with the first number: the largest needs the least memory. */
-static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
+static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *request,
                                    const Numbers *numbers, AmError *error) {
     Numbers from_largest = *numbers;
     double seconds;
     from_largest.from = numbers->count - 1;
     if (from_largest.from <= numbers->from) return AM_OK;
-    TRY(add_pipeline(result, self, recipe, numbers->numbers[from_largest.from], &seconds, error));
-    return climb_numbers(result, self, recipe, &from_largest, -1, error);
+    TRY(add_pipeline(result, self, request, numbers->numbers[from_largest.from], &seconds, error));
+    return climb_numbers(result, self, request, &from_largest, -1, error);
 }
 
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const int32_t *only, const SearchOptions *options, AmError *error) {
     enum { LARGE_FROM = 3 /* eight micro-batches */ };
-    static const Baseline recipes[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
+    static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
     numbers.count = micro_batches_numbers(numbers.numbers, self->whole, self->settings->micro_batches);
     for (int32_t k = 0; k < numbers.count && result->plan; k++)
@@ -154,29 +154,29 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     if (is_large && numbers.from == 0)
         numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
     bool climbs = self->settings->micro_batches == 0;
-    for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++) {
-        SearchOptions recipe = *options;
+    for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
+        SearchOptions request = *options;
         double seconds;
-        recipe.searcher = SEARCHER_BASELINE;
-        recipe.baseline = recipes[r];
-        recipe.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
-        result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
+        request.searcher = SEARCHER_BASELINE;
+        request.baseline = pipelines[r];
+        request.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
+        result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
-            if (only[recipes[r]] > 0)
-                TRY(add_pipeline(result, self, &recipe, only[recipes[r]], &seconds, error));
+            if (only[pipelines[r]] > 0)
+                TRY(add_pipeline(result, self, &request, only[pipelines[r]], &seconds, error));
             continue;
         }
         if (!is_large || !climbs)
-            TRY(add_pipeline(result, self, &recipe, numbers.numbers[0], &seconds, error));
+            TRY(add_pipeline(result, self, &request, numbers.numbers[0], &seconds, error));
         if (!climbs) continue;
         if (is_large || numbers.from > 0)
-            TRY(add_pipeline(result, self, &recipe, numbers.numbers[numbers.from], &seconds, error));
-        if (isnan(result->baselines[recipes[r]].seconds)) {
-            TRY(climb_from_largest(result, self, &recipe, &numbers, error));
+            TRY(add_pipeline(result, self, &request, numbers.numbers[numbers.from], &seconds, error));
+        if (isnan(result->baselines[pipelines[r]].seconds)) {
+            TRY(climb_from_largest(result, self, &request, &numbers, error));
             continue;
         }
-        TRY(climb_numbers(result, self, &recipe, &numbers, 1, error));
-        TRY(climb_numbers(result, self, &recipe, &numbers, -1, error));
+        TRY(climb_numbers(result, self, &request, &numbers, 1, error));
+        TRY(climb_numbers(result, self, &request, &numbers, -1, error));
     }
     return AM_OK;
 }

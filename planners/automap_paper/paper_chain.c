@@ -8,7 +8,7 @@
 #include "planners/baselines/baseline.h"
 #include "propagation/stages/stages.h"
 
-typedef struct Builder {
+typedef struct PaperChainBuilder {
     Arena *arena;
     const PlanContext *context;
     const Cluster *cluster;
@@ -18,15 +18,15 @@ typedef struct Builder {
     int32_t *place;        /* [entry instruction]: the forward operator that it belongs to; -1: none */
     int32_t *weight_place; /* [parameter]: the first forward operator that takes it; -1: none */
     double *seconds[PAPER_PASSES], *crossing, *kept; /* [entry instruction + 1] */
-} Builder;
+} PaperChainBuilder;
 
-static bool is_forward(const Builder *self, int32_t i) {
+static bool is_forward(const PaperChainBuilder *self, int32_t i) {
     return self->context->split_options->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
 /* ---- where everything belongs ---- */
 
-static void find_outer(Builder *self) {
+static void find_outer(PaperChainBuilder *self) {
     const Rules *rules = self->context->rules;
     const IrModule *module = self->context->canonical;
     for (int32_t i = 0; i < module->instruction_count; i++) self->outer[i] = i < self->count ? i : -1;
@@ -38,7 +38,7 @@ static void find_outer(Builder *self) {
     }
 }
 
-static void find_weights(Builder *self) {
+static void find_weights(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t p = 0; p < roles->parameter_count; p++) self->weight_place[p] = -1;
@@ -55,7 +55,7 @@ static void find_weights(Builder *self) {
 
 /* A forward operator is at itself, another one at the last forward value or weight that it takes, else where
  * the first of its operands is. */
-static void find_places(Builder *self) {
+static void find_places(PaperChainBuilder *self) {
     const SplitOptions *split_options = self->context->split_options;
     const IrRoles *roles = self->context->roles;
     const Rules *rules = self->context->rules;
@@ -90,7 +90,7 @@ static int32_t origin_of(const ExecutedStep *executed) {
     return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
 }
 
-static void add_step(Builder *self, const ExecutedStep *executed) {
+static void add_step(PaperChainBuilder *self, const ExecutedStep *executed) {
     if (executed_collective(executed)) return;
     int32_t origin = origin_of(executed), outer = origin < 0 ? -1 : self->outer[origin];
     if (outer < 0) return;
@@ -105,7 +105,7 @@ static void add_step(Builder *self, const ExecutedStep *executed) {
 }
 
 /* Lowers the module for one device of a mesh that cuts the batch into `parts`. */
-static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
+static AmStatus add_seconds(PaperChainBuilder *self, Arena *scratch, AmError *error) {
     int32_t parts = self->chain->parts, count;
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, parts); /* all the first: nothing is sent */
     const Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = parts}}, .device_count = parts};
@@ -135,7 +135,7 @@ static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
 
 /* Every iteration adds a weight's gradient to the sum so far; the module as read has one iteration.
  * The product that computes the gradient accumulates, and reads the sum in addition. */
-static void add_accumulation(Builder *self) {
+static void add_accumulation(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrShape *shape =
@@ -152,7 +152,7 @@ static void add_accumulation(Builder *self) {
 }
 
 /* Bytes of forward values that forward operators behind a cut read, and that the backward pass reads. */
-static void add_bytes(Builder *self, int32_t *last_use) {
+static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         if (!split_options->live[i]) continue;
@@ -175,13 +175,14 @@ static void add_bytes(Builder *self, int32_t *last_use) {
 
 /* ---- pivots ---- */
 
-static bool is_product(const Builder *self, int32_t i) {
+static bool is_product(const PaperChainBuilder *self, int32_t i) {
     IrOpcode opcode = self->context->canonical->instructions[i].opcode;
     return is_forward(self, i) && (opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_WHILE);
 }
 
 /* Adds the memory of weights and the optimizer at the first operators that use the weights. */
-static void add_weights(const Builder *self, double *bytes, int32_t *weights, double *state_per_byte) {
+static void add_weights(const PaperChainBuilder *self, double *bytes, int32_t *weights,
+                        double *state_per_byte) {
     const IrRoles *roles = self->context->roles;
     double all = 0, state = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -198,7 +199,7 @@ static void add_weights(const Builder *self, double *bytes, int32_t *weights, do
 
 /* Finds the cut with the fewest crossing bytes in every gap between products, with the sums before
  * it. */
-static AmStatus find_pivots(Builder *self, Arena *scratch, AmError *error) {
+static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *error) {
     PaperChain *chain = self->chain;
     double *bytes = ARENA_ARRAY(scratch, double, self->count + 1), state_per_byte;
     int32_t *weights = ARENA_ARRAY(scratch, int32_t, self->count + 1), products = 0;
@@ -234,16 +235,17 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
     int32_t count = context->rules->entry_count, all = context->canonical->instruction_count;
     int64_t batch = micro_batches_limit(context);
     Arena scratch = {0};
-    Builder self = {.arena = arena,
-                    .context = context,
-                    .cluster = cluster,
-                    .chain = ARENA_ARRAY(arena, PaperChain, 1),
-                    .count = count,
-                    .outer = ARENA_ARRAY(&scratch, int32_t, all + 1),
-                    .place = ARENA_ARRAY(&scratch, int32_t, count + 1),
-                    .weight_place = ARENA_ARRAY(&scratch, int32_t, context->roles->parameter_count + 1),
-                    .crossing = ARENA_ARRAY(&scratch, double, count + 2),
-                    .kept = ARENA_ARRAY(&scratch, double, count + 1)};
+    PaperChainBuilder self = {.arena = arena,
+                              .context = context,
+                              .cluster = cluster,
+                              .chain = ARENA_ARRAY(arena, PaperChain, 1),
+                              .count = count,
+                              .outer = ARENA_ARRAY(&scratch, int32_t, all + 1),
+                              .place = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                              .weight_place =
+                                  ARENA_ARRAY(&scratch, int32_t, context->roles->parameter_count + 1),
+                              .crossing = ARENA_ARRAY(&scratch, double, count + 2),
+                              .kept = ARENA_ARRAY(&scratch, double, count + 1)};
     for (int32_t pass = 0; pass < PAPER_PASSES; pass++)
         self.seconds[pass] = ARENA_ARRAY(&scratch, double, count + 1);
     int32_t *last_use = ARENA_ARRAY(&scratch, int32_t, count + 1);

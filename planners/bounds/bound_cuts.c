@@ -170,7 +170,7 @@ typedef struct LeastWeights {
     double weights[COUNTS], across[COUNTS];
 } LeastWeights;
 
-typedef struct Search {
+typedef struct CutSearch {
     const CutTables *tables;
     int32_t stages;
     Step *steps; /* by stages */
@@ -187,7 +187,7 @@ typedef struct Search {
     double *balance;                    /* [state] */
     LeastWeights *least_weights;        /* [width] */
     Arena arena;
-} Search;
+} CutSearch;
 
 /* Marks the numbers of devices that `stages` stages can have together. */
 static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
@@ -200,7 +200,7 @@ static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
 }
 
 /* All steps on the way from no stage to all of them. */
-static void find_steps(Search *self) {
+static void find_steps(CutSearch *self) {
     const CutWork *work = self->tables->work;
     int32_t stages = self->stages, devices = work->devices, row = devices + 1;
     bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
@@ -233,7 +233,8 @@ typedef struct StageCounts {
     double once, above, more;
 } StageCounts;
 
-static StageCounts count_all(const Search *self, const CutMix *mix, int32_t stage, const ClassSeconds *all) {
+static StageCounts count_all(const CutSearch *self, const CutMix *mix, int32_t stage,
+                             const ClassSeconds *all) {
     StageCounts sum = {0};
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         const PathCounts *counts = &self->counts[kind][stage];
@@ -252,7 +253,7 @@ static StageCounts count_all(const Search *self, const CutMix *mix, int32_t stag
 }
 
 /* The greatest potential of the last state if all work together is to count `each` on any stage. */
-static double balance_for(Search *self, const StageCounts *counts, double each) {
+static double balance_for(CutSearch *self, const StageCounts *counts, double each) {
     for (int32_t k = 0; k < self->state_count; k++) self->balance[k] = 0;
     for (int32_t k = 0; k < self->step_count; k++) {
         const Step *step = &self->steps[k];
@@ -264,7 +265,7 @@ static double balance_for(Search *self, const StageCounts *counts, double each) 
     return self->balance[self->state_count - 1];
 }
 
-static void set_balanced_potentials(Search *self, const CutMix *mix) {
+static void set_balanced_potentials(CutSearch *self, const CutMix *mix) {
     const CutWork *work = self->tables->work;
     ArenaMark mark = arena_mark(&self->arena);
     StageCounts *counts = ARENA_ARRAY(&self->arena, StageCounts, self->stages * work->width_count);
@@ -292,7 +293,7 @@ static void set_balanced_potentials(Search *self, const CutMix *mix) {
 /* ---- weights ---- */
 
 /* Sets what counts above each state: the least over the ways there. */
-static void set_above(Search *self) {
+static void set_above(CutSearch *self) {
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
             double *above = self->above[kind][pass];
@@ -306,7 +307,7 @@ static void set_above(Search *self) {
         }
 }
 
-static void weigh_step(const Search *self, Step *step) {
+static void weigh_step(const CutSearch *self, Step *step) {
     memset(step->weights, 0, sizeof step->weights);
     memset(step->across, 0, sizeof step->across);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
@@ -332,7 +333,7 @@ static double weighed(const double *counts, const ClassSeconds *seconds) {
     return sum;
 }
 
-static void find_least_weights(const Search *self, LeastWeights *least) {
+static void find_least_weights(const CutSearch *self, LeastWeights *least) {
     for (int32_t w = 0; w < self->tables->work->width_count; w++)
         for (int32_t k = 0; k < COUNTS; k++) least[w].weights[k] = least[w].across[k] = INFINITY;
     for (int32_t s = 0; s < self->step_count; s++)
@@ -357,7 +358,7 @@ static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
 }
 
 /* The least cost of a class on any stage, and across a border. */
-static void find_least_of_class(const Search *self, const LeastWeights *least, int32_t class,
+static void find_least_of_class(const CutSearch *self, const LeastWeights *least, int32_t class,
                                 double *anywhere, double *across) {
     const CutWork *work = self->tables->work;
     const ClassSeconds *seconds = &work->seconds[class * work->width_count];
@@ -381,7 +382,7 @@ static void find_least_of_class(const Search *self, const LeastWeights *least, i
 
 /* Finds the items with the least cost anywhere: across borders, and those of any stage, which
  * are returned. */
-static double find_least(Search *self) {
+static double find_least(CutSearch *self) {
     const CutTables *tables = self->tables;
     double sum = 0;
     find_least_weights(self, self->least_weights);
@@ -404,7 +405,7 @@ static double find_least(Search *self) {
 
 /* Sums the costs of all items before each place on a stage, and the reductions by a border after
  * it. */
-static void find_sums(Search *self, const Step *step) {
+static void find_sums(CutSearch *self, const Step *step) {
     const CutTables *tables = self->tables;
     for (int32_t b = 0; b < tables->set_count; b++)
         self->of_sets[b] =
@@ -415,7 +416,7 @@ static void find_sums(Search *self, const Step *step) {
 }
 
 /* Extends the least costs before a stage by those of the stage. */
-static void take_step(Search *self, const Step *step) {
+static void take_step(CutSearch *self, const Step *step) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
@@ -437,7 +438,7 @@ static void take_step(Search *self, const Step *step) {
 }
 
 /* The least cost of any pipeline. */
-static double search_cuts(Search *self) {
+static double search_cuts(CutSearch *self) {
     int32_t places = self->tables->work->places;
     set_above(self);
     for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
@@ -457,7 +458,7 @@ typedef struct PathStage {
 } PathStage;
 
 /* The first place of a stage that ends with place `end` - 1, for the least cost. */
-static double find_first(Search *self, const Step *step, int32_t end, int32_t *first) {
+static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t *first) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
@@ -476,7 +477,7 @@ static double find_first(Search *self, const Step *step, int32_t end, int32_t *f
 
 /* Computes the stage's seconds; items that its border may divide count by the fraction of their cost there.
  */
-static void fill_stage(const Search *self, PathStage *stage) {
+static void fill_stage(const CutSearch *self, PathStage *stage) {
     const CutTables *tables = self->tables;
     int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;
     double *sum = &stage->seconds.of[0][0];
@@ -492,7 +493,7 @@ static void fill_stage(const Search *self, PathStage *stage) {
 }
 
 /* The stages of the pipeline of least cost, from the last one on. */
-static void find_path(Search *self, PathStage *path) {
+static void find_path(CutSearch *self, PathStage *path) {
     int32_t state = self->state_count - 1, end = self->tables->work->places;
     for (int32_t s = self->stages - 1; s >= 0; s--) {
         double least = INFINITY;
@@ -511,7 +512,7 @@ static void find_path(Search *self, PathStage *path) {
 }
 
 /* Seconds of the path of a kind that stays on a stage. */
-static double path_seconds(const Search *self, const PathStage *path, int32_t kind, int32_t stage) {
+static double path_seconds(const CutSearch *self, const PathStage *path, int32_t kind, int32_t stage) {
     const PathCounts *on = &self->counts[kind][stage];
     double sum = weighed(&on->more[0][0], &path[stage].seconds);
     for (int32_t u = 0; u < self->stages; u++) {
@@ -525,7 +526,7 @@ static double path_seconds(const Search *self, const PathStage *path, int32_t ki
 
 /* The derivatives of a pipeline's cost by the potentials of its states; returns the sum of their
  * squares. */
-static double find_slopes(const Search *self, const PathStage *path, double *slopes[PATH_KINDS]) {
+static double find_slopes(const CutSearch *self, const PathStage *path, double *slopes[PATH_KINDS]) {
     int32_t last = self->state_count - 1, used = 0;
     double mean = 0, squares = 0;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
@@ -547,7 +548,7 @@ static double find_slopes(const Search *self, const PathStage *path, double *slo
 }
 
 /* Potentials that do not fall and end with 1 together. */
-static void move_potentials(Search *self, double *const slopes[PATH_KINDS], double size) {
+static void move_potentials(CutSearch *self, double *const slopes[PATH_KINDS], double size) {
     int32_t last = self->state_count - 1;
     double sum = 0;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
@@ -564,7 +565,7 @@ static void move_potentials(Search *self, double *const slopes[PATH_KINDS], doub
 
 /* Moves potentials so that the cheapest pipeline would cost slightly more than the best bound so far
  * (Polyak's steps); returns the best bound. */
-static double ascend(Search *self, int32_t ascent_steps, double enough) {
+static double ascend(CutSearch *self, int32_t ascent_steps, double enough) {
     PathStage *path = ARENA_ARRAY(&self->arena, PathStage, self->stages);
     double *slopes[PATH_KINDS], bound = search_cuts(self), best = bound;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
@@ -580,7 +581,7 @@ static double ascend(Search *self, int32_t ascent_steps, double enough) {
     return best;
 }
 
-static bool open_search(Search *self) {
+static bool open_search(CutSearch *self) {
     const CutTables *tables = self->tables;
     Arena *arena = &self->arena;
     int32_t row = tables->work->places + 1;
@@ -608,7 +609,7 @@ static bool open_search(Search *self) {
 
 double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t ascent_steps,
                         double enough) {
-    Search self = {.tables = tables, .stages = stages};
+    CutSearch self = {.tables = tables, .stages = stages};
     double bound = 0;
     if (open_search(&self)) {
         set_balanced_potentials(&self, mix);

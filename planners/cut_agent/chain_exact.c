@@ -9,7 +9,7 @@ typedef struct Cell {
     int32_t place, unit; /* where its first stage ends */
 } Cell;
 
-typedef struct Table {
+typedef struct ChainTable {
     const ChainProblem *problem;
     int32_t places, units;
     Cell *cells; /* [stages left][unit][place] */
@@ -17,13 +17,13 @@ typedef struct Table {
     int32_t *successors;
     int64_t *starts;
     int64_t priced;
-} Table;
+} ChainTable;
 
-static Cell *cell(const Table *table, int32_t left, int32_t unit, int32_t place) {
+static Cell *cell(const ChainTable *table, int32_t left, int32_t unit, int32_t place) {
     return &table->cells[((int64_t)left * (table->units + 1) + unit) * table->places + place];
 }
 
-static AmStatus list_successors(Table *table, Arena *arena, AmError *error) {
+static AmStatus list_successors(ChainTable *table, Arena *arena, AmError *error) {
     const Chain *chain = table->problem->chain;
     if (!chain->sets) return AM_OK;
     int64_t most = (int64_t)table->places * (table->places - 1) / 2, count = 0;
@@ -40,7 +40,7 @@ static AmStatus list_successors(Table *table, Arena *arena, AmError *error) {
 }
 
 /* The last stage takes everything that is left. */
-static void fill_last(Table *table, int32_t unit) {
+static void fill_last(ChainTable *table, int32_t unit) {
     const ChainProblem *problem = table->problem;
     int32_t end = table->places - 1;
     for (int32_t first = 0; first < end; first++) {
@@ -55,7 +55,7 @@ static void fill_last(Table *table, int32_t unit) {
 }
 
 /* Stages from `first` on units unit .. unit_end, with `left` - 1 stages behind. */
-static void try_ends(Table *table, int32_t left, int32_t unit, int32_t unit_end, int32_t first) {
+static void try_ends(ChainTable *table, int32_t left, int32_t unit, int32_t unit_end, int32_t first) {
     const ChainProblem *problem = table->problem;
     const Chain *chain = problem->chain;
     Cell *here = cell(table, left, unit, first);
@@ -76,7 +76,7 @@ static void try_ends(Table *table, int32_t left, int32_t unit, int32_t unit_end,
     }
 }
 
-static void fill(Table *table, int32_t left, int32_t unit) {
+static void fill(ChainTable *table, int32_t left, int32_t unit) {
     for (int32_t first = 0; first < table->places; first++) {
         *cell(table, left, unit, first) = (Cell){.length = INFINITY};
         for (int32_t unit_end = unit + 1; unit_end + left - 1 <= table->units; unit_end++)
@@ -84,7 +84,7 @@ static void fill(Table *table, int32_t left, int32_t unit) {
     }
 }
 
-static void follow(const Table *table, int32_t stages, ChainPlan *plan) {
+static void follow(const ChainTable *table, int32_t stages, ChainPlan *plan) {
     *plan = (ChainPlan){.stages = stages};
     for (int32_t s = 0; s < stages; s++) {
         const Cell *here = cell(table, stages - s, plan->units[s], plan->places[s]);
@@ -96,7 +96,8 @@ static void follow(const Table *table, int32_t stages, ChainPlan *plan) {
 AmStatus chain_exact(ChainExact *result, const ChainProblem *problem, bool any_stages, AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
-    Table table = {.problem = problem, .places = problem->chain->count + 1, .units = problem->unit_count};
+    ChainTable table = {
+        .problem = problem, .places = problem->chain->count + 1, .units = problem->unit_count};
     int64_t cells = (int64_t)(problem->stages + 1) * (table.units + 1) * table.places;
     *result = (ChainExact){.length = INFINITY};
     table.cells = ARENA_ARRAY(&arena, Cell, cells);

@@ -14,7 +14,7 @@ static const char *const keys[NUMBERS] = {"forward_compute_time", "backward_comp
                                           "parameter_size"};
 
 /* A graph on its way in. */
-typedef struct Reader {
+typedef struct ProfileGraphReader {
     ProfileGraph *graph;
     Arena *arena;
     const char *text;
@@ -27,9 +27,9 @@ typedef struct Reader {
     int32_t *table; /* open addressing over names: node + 1, 0 empty */
     int32_t table_size;
     AmError *error;
-} Reader;
+} ProfileGraphReader;
 
-static AmStatus fail(const Reader *reader, const char *at, const char *what) {
+static AmStatus fail(const ProfileGraphReader *reader, const char *at, const char *what) {
     return am_fail_at(reader->error, AM_ERROR_INPUT, reader->graph->source, reader->text, reader->length,
                       at - reader->text, "%s", what);
 }
@@ -47,7 +47,7 @@ static const char *find_separator(const char *text, const char *end) {
     return NULL;
 }
 
-static AmStatus read_number(Reader *reader, const char **at, const char *end, double *value) {
+static AmStatus read_number(ProfileGraphReader *reader, const char **at, const char *end, double *value) {
     char copy[64], *rest;
     size_t length = 0;
     const char *text = *at;
@@ -65,7 +65,7 @@ static AmStatus read_number(Reader *reader, const char **at, const char *end, do
 }
 
 /* A number, or the sum of a list in brackets. */
-static AmStatus read_value(Reader *reader, const char **at, const char *end, double *value) {
+static AmStatus read_value(ProfileGraphReader *reader, const char **at, const char *end, double *value) {
     if (*at == end || **at != '[') return read_number(reader, at, end, value);
     *value = 0;
     for (++*at;;) {
@@ -78,7 +78,8 @@ static AmStatus read_value(Reader *reader, const char **at, const char *end, dou
     }
 }
 
-static AmStatus read_numbers(Reader *reader, const char **at, const char *end, double values[NUMBERS]) {
+static AmStatus read_numbers(ProfileGraphReader *reader, const char **at, const char *end,
+                             double values[NUMBERS]) {
     for (int32_t k = 0; k < NUMBERS; k++) {
         size_t length = strlen(keys[k]);
         while (*at < end && (**at == ' ' || (k > 0 && **at == ','))) ++*at;
@@ -93,7 +94,7 @@ static AmStatus read_numbers(Reader *reader, const char **at, const char *end, d
     return AM_OK;
 }
 
-static AmStatus read_node(Reader *reader, const char *line, const char *end) {
+static AmStatus read_node(ProfileGraphReader *reader, const char *line, const char *end) {
     ProfileGraph *graph = reader->graph;
     double values[NUMBERS];
     const char *name_end = find_separator(line, end), *at = NULL;
@@ -125,7 +126,7 @@ static AmStatus read_node(Reader *reader, const char *line, const char *end) {
     return reader->arena->failed ? am_fail_memory(reader->error, reader->length) : AM_OK;
 }
 
-static AmStatus read_edge(Reader *reader, const char *line, const char *end) {
+static AmStatus read_edge(ProfileGraphReader *reader, const char *line, const char *end) {
     while (line < end && *line == '\t') line++;
     const char *separator = find_separator(line, end);
     if (!separator || separator == line || separator + 4 == end || find_separator(separator + 1, end))
@@ -142,7 +143,7 @@ static AmStatus read_edge(Reader *reader, const char *line, const char *end) {
     return reader->arena->failed ? am_fail_memory(reader->error, reader->length) : AM_OK;
 }
 
-static AmStatus read_lines(Reader *reader) {
+static AmStatus read_lines(ProfileGraphReader *reader) {
     const char *end = reader->text + reader->length;
     for (const char *line = reader->text; line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -162,7 +163,7 @@ static AmStatus read_lines(Reader *reader) {
 }
 
 /* The place of a name in the table: of its node, or empty. */
-static int32_t *find(const Reader *reader, const char *name) {
+static int32_t *find(const ProfileGraphReader *reader, const char *name) {
     uint64_t hash = 14695981039346656037u;
     for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
     int32_t at = (int32_t)(hash % (uint64_t)reader->table_size);
@@ -171,7 +172,7 @@ static int32_t *find(const Reader *reader, const char *name) {
     return &reader->table[at];
 }
 
-static AmStatus index_names(Reader *reader) {
+static AmStatus index_names(ProfileGraphReader *reader) {
     const ProfileGraph *graph = reader->graph;
     reader->table_size = 2 * graph->node_count + 1;
     reader->table = ARENA_ARRAY(reader->arena, int32_t, reader->table_size);
@@ -188,7 +189,7 @@ static AmStatus index_names(Reader *reader) {
     return AM_OK;
 }
 
-static AmStatus resolve_edges(Reader *reader) {
+static AmStatus resolve_edges(ProfileGraphReader *reader) {
     ProfileGraph *graph = reader->graph;
     graph->producers = ARENA_ARRAY(reader->arena, int32_t, graph->edge_count + 1);
     graph->consumers = ARENA_ARRAY(reader->arena, int32_t, graph->edge_count + 1);
@@ -240,7 +241,7 @@ static int32_t heap_take(int32_t *heap, int32_t *count) {
     return top;
 }
 
-static AmStatus sort_nodes(Reader *reader) {
+static AmStatus sort_nodes(ProfileGraphReader *reader) {
     ProfileGraph *graph = reader->graph;
     int32_t *starts, *list, heap_count = 0, done = 0;
     TRY(list_edges(graph, reader->arena, &starts, &list, reader->error));
@@ -274,7 +275,8 @@ static AmStatus sort_nodes(Reader *reader) {
 AmStatus profile_graph_parse(ProfileGraph *graph, Arena *arena, const char *source, const char *text,
                              int64_t length, AmError *error) {
     *graph = (ProfileGraph){.source = arena_copy_string(arena, source)};
-    Reader reader = {.graph = graph, .arena = arena, .text = text, .length = length, .error = error};
+    ProfileGraphReader reader = {
+        .graph = graph, .arena = arena, .text = text, .length = length, .error = error};
     TRY(read_lines(&reader));
     TRY(index_names(&reader));
     TRY(resolve_edges(&reader));

@@ -37,7 +37,7 @@ typedef struct PassBody {
     int32_t loop;
 } PassBody;
 
-typedef struct Timeline {
+typedef struct ExplainedTimeline {
     Explainer *explainer;
     Arena arena;
     Arena of_simulation; /* which releases temporary allocations */
@@ -47,11 +47,11 @@ typedef struct Timeline {
     PassBody *bodies;
     int32_t body_count, body_capacity;
     double shortest;
-} Timeline;
+} ExplainedTimeline;
 
 /* ---- passes ---- */
 
-static void add_body(Timeline *self, const Program *program, int32_t loop) {
+static void add_body(ExplainedTimeline *self, const Program *program, int32_t loop) {
     ARENA_RESERVE(&self->arena, self->bodies, self->body_count, self->body_capacity);
     if (self->arena.failed) return;
     self->bodies[self->body_count++] = (PassBody){program, loop};
@@ -60,18 +60,18 @@ static void add_body(Timeline *self, const Program *program, int32_t loop) {
             add_body(self, program->instructions[i].regions[r], loop);
 }
 
-static void add_loop(Timeline *self, ExplainedWork work, const Program *body) {
+static void add_loop(ExplainedTimeline *self, ExplainedWork work, const Program *body) {
     ARENA_RESERVE(&self->arena, self->loops, self->loop_count, self->loop_capacity);
     if (!self->arena.failed) self->loops[self->loop_count++] = (PassLoop){.work = work, .body = body};
 }
 
-static void add_regions(Timeline *self, const ProgramInstruction *loop) {
+static void add_regions(ExplainedTimeline *self, const ProgramInstruction *loop) {
     for (int32_t r = 0; r < loop->region_count; r++) add_body(self, loop->regions[r], self->loop_count - 1);
 }
 
 /* Finds loops over micro-batches that run one after another, as under GPipe. The slices of plans of one stage
  * have their micro-batch. */
-static void find_separate_loop(Timeline *self, const ProgramInstruction *loop) {
+static void find_separate_loop(ExplainedTimeline *self, const ProgramInstruction *loop) {
     const Plan *plan = self->explainer->plan;
     if (plan->stage_count == 1 || plan->micro_batches == 1) return;
     for (int32_t r = 0; r < loop->region_count; r++) {
@@ -83,7 +83,7 @@ static void find_separate_loop(Timeline *self, const ProgramInstruction *loop) {
 }
 
 /* Finds loops over micro-batches. Of joined ones those of the forward pass come first, one for each chunk. */
-static void find_loops(Timeline *self, const Program *program) {
+static void find_loops(ExplainedTimeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
         const InterleavedLoops *iterations = program->instructions[first].iterations;
         count = iterations ? program_joined(program, first) : 1;
@@ -145,14 +145,14 @@ static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed
 }
 
 /* The loop in which a step is, or NULL. */
-static PassLoop *loop_of(const Timeline *self, const ExecutedStep *executed) {
+static PassLoop *loop_of(const ExplainedTimeline *self, const ExecutedStep *executed) {
     for (int32_t k = 0; k < self->body_count; k++)
         if (self->bodies[k].program == executed->program) return &self->loops[self->bodies[k].loop];
     return NULL;
 }
 
 /* The span of a slice. */
-static ExplainedSpan span_of(const Timeline *self, int32_t stage, const SimulatedSlice *slice) {
+static ExplainedSpan span_of(const ExplainedTimeline *self, int32_t stage, const SimulatedSlice *slice) {
     ExplainedSpan span = {
         .stage = stage, .start = slice->start, .end = slice->end, .iteration = slice->micro_batch};
     PassLoop *loop = loop_of(self, slice->executed);
@@ -173,7 +173,7 @@ static ExplainedSpan span_of(const Timeline *self, int32_t stage, const Simulate
 /* ---- spans ---- */
 
 static void on_slice(void *user, const SimulatedSlice *slice) {
-    Timeline *self = user;
+    ExplainedTimeline *self = user;
     const Explainer *explainer = self->explainer;
     int32_t stage = plan_ranks_stage(&explainer->ranks, slice->rank);
     if (slice->rank != explainer->ranks.first_rank[stage] || slice->end <= slice->start) return;
@@ -194,7 +194,7 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
 
 /* Adds a lane's spans to the result: invisible ones join their predecessor, and a continuation
  * after one is the same span. */
-static void add_lane(const Timeline *self, const StageLane *lane) {
+static void add_lane(const ExplainedTimeline *self, const StageLane *lane) {
     Explanation *result = self->explainer->result;
     int32_t first = result->span_count;
     bool was_short = false;
@@ -210,7 +210,7 @@ static void add_lane(const Timeline *self, const StageLane *lane) {
     }
 }
 
-static AmStatus draw(Timeline *self) {
+static AmStatus draw(ExplainedTimeline *self) {
     Explainer *explainer = self->explainer;
     const SimulationObserver observer = {on_slice, self};
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
@@ -230,7 +230,8 @@ static AmStatus draw(Timeline *self) {
 }
 
 AmStatus explain_timeline(Explainer *explainer) {
-    Timeline self = {.explainer = explainer, .shortest = explainer->simulation->step_seconds / RESOLUTION};
+    ExplainedTimeline self = {.explainer = explainer,
+                              .shortest = explainer->simulation->step_seconds / RESOLUTION};
     AmStatus status = draw(&self);
     arena_free(&self.of_simulation);
     arena_free(&self.arena);

@@ -158,14 +158,14 @@ bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanCli
     return true;
 }
 
-typedef struct Pricing {
+typedef struct ClimbPricing {
     ClimbBatch *batch;
     PlanClimb *climb;
     const ClimbBase *base;
-} Pricing;
+} ClimbPricing;
 
 static void simulate_task(void *user, int32_t k) {
-    const Pricing *self = user;
+    const ClimbPricing *self = user;
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
     const SimulationOptions options = {.memory_fraction = climb->options->memory_fraction,
@@ -177,7 +177,7 @@ static void simulate_task(void *user, int32_t k) {
 }
 
 AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {
-    Pricing pricing = {batch, self, base};
+    ClimbPricing pricing = {batch, self, base};
     batch->best = NULL;
     if (self->cap > 0 && self->evaluations + batch->count > self->cap) {
         batch->count = (int32_t)(self->cap - self->evaluations);
@@ -217,7 +217,7 @@ typedef struct ClimbPath {
 } ClimbPath;
 
 /* A part of a climb, up to a number of evaluations. */
-typedef struct Following {
+typedef struct ClimbRun {
     PlanClimb *climb;
     ClimbPath *path;
     Arena *arena;   /* of the plans that are taken */
@@ -227,27 +227,27 @@ typedef struct Following {
     bool is_listed; /* `base` is in use */
     ClimbBase base; /* changes of the present plan */
     ClimbBatch batch;
-} Following;
+} ClimbRun;
 
-static double wanted_seconds(const Following *self) {
+static double wanted_seconds(const ClimbRun *self) {
     return self->path->plan->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
 }
 
 static bool is_over(void *user) {
-    const Following *self = user;
+    const ClimbRun *self = user;
     PlanClimb *climb = self->climb;
     if (self->is_beyond || climb->evaluations >= self->end) return true;
     climb->is_cut |= stop_wanted(&climb->stop);
     return climb->is_cut;
 }
 
-static void unlist(Following *self) {
+static void unlist(ClimbRun *self) {
     if (self->is_listed) plan_climb_unlist(&self->base);
     self->is_listed = false;
 }
 
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
-    Following *self = user;
+    ClimbRun *self = user;
     PlanClimb *climb = self->climb;
     unlist(self);
     self->is_listed = true;
@@ -258,7 +258,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
 }
 
 static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *error) {
-    Following *self = user;
+    ClimbRun *self = user;
     PlanClimb *climb = self->climb;
     const Plan *changed;
     if (self->batch.count == 0) plan_climb_clear(&self->batch, climb);
@@ -269,7 +269,7 @@ static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *
 }
 
 static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
-    Following *self = user;
+    ClimbRun *self = user;
     TRY(plan_climb_price(&self->batch, self->climb, &self->base, error));
     *is_better = self->batch.best && self->batch.best->seconds < wanted_seconds(self);
     if (!*is_better) plan_climb_clear(&self->batch, self->climb);
@@ -277,7 +277,7 @@ static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
 }
 
 static AmStatus take_best(void *user, AmError *error) {
-    Following *self = user;
+    ClimbRun *self = user;
     TRY(plan_climb_take(&self->path->plan, self->batch.best, self->climb, self->arena, error));
     plan_climb_clear(&self->batch, self->climb);
     self->is_beyond = self->climb->evaluations >= self->most;
@@ -288,11 +288,11 @@ static AmStatus take_best(void *user, AmError *error) {
  * are listed. */
 static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t end, Arena *arena,
                        AmError *error) {
-    Following following = {.climb = self,
-                           .path = path,
-                           .arena = arena,
-                           .most = limit > 0 ? self->evaluations + limit : 0,
-                           .end = end};
+    ClimbRun following = {.climb = self,
+                          .path = path,
+                          .arena = arena,
+                          .most = limit > 0 ? self->evaluations + limit : 0,
+                          .end = end};
     const Climb climb = {.order = CLIMB_ONWARD,
                          .batch = PLAN_CLIMB_BATCH,
                          .user = &following,

@@ -31,12 +31,12 @@ static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, 
                              int32_t micro_batches, int32_t stages) {
     const LayerCosts *costs = model->costs;
     const Cluster *cluster = costs->cluster;
-    const StageRecipe recipe = {.tensor = 1};
+    const StageStrategy strategy = {.tensor = 1};
     DeviceRange place;
     StagePricing pricing;
     *problem = (ChainProblem){.chain = chain, .stages = stages, .micro_batches = micro_batches};
     if (!stage_model_range(model, 0, cluster->device_count / stages, &place) ||
-        !stage_pricing_open(&pricing, model, arena, micro_batches, place.class, &recipe) ||
+        !stage_pricing_open(&pricing, model, arena, micro_batches, place.class, &strategy) ||
         chain_cluster_units(problem, cluster, CUT_AGENT_MOST_UNITS, model->settings.memory_fraction, NULL) !=
             AM_OK ||
         chain_create(chain, arena, costs->unit_count, NULL) != AM_OK)
@@ -87,21 +87,21 @@ static bool place_stages(PipelineLayout *pipeline, const StageModel *model, cons
     return true;
 }
 
-/* Gives all stages the quickest recipe with which they fit; false: none. */
-static bool choose_recipe(PipelineLayout *pipeline, const StageModel *model) {
-    StageRecipe best = {0};
+/* Gives all stages the quickest strategy with which they fit; false: none. */
+static bool choose_strategy(PipelineLayout *pipeline, const StageModel *model) {
+    StageStrategy best = {0};
     pipeline->seconds = INFINITY;
     for (int32_t t = 0; t < model->tensor_count; t++)
         for (int32_t storage = 0; storage < (model->settings.may_shard_storage ? STORAGES : 1); storage++) {
-            const StageRecipe recipe = {.tensor = model->tensors[t], .storage = (uint8_t)storage};
+            const StageStrategy strategy = {.tensor = model->tensors[t], .storage = (uint8_t)storage};
             double excess;
-            for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].recipe = recipe;
+            for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].strategy = strategy;
             double seconds = stage_model_seconds(model, pipeline, &excess);
             if (!(seconds < pipeline->seconds) || excess > 0) continue;
             pipeline->seconds = seconds;
-            best = recipe;
+            best = strategy;
         }
-    for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].recipe = best;
+    for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].strategy = best;
     return pipeline->seconds < INFINITY;
 }
 
@@ -134,7 +134,7 @@ AmStatus cut_agent_guess(PipelineLayout *pipelines, int32_t most, int32_t *count
             if (cut_agent_layers(&chain, problem, &arena, model, model->numbers[m], stages)) {
                 status = cut_agent_plan(&plan, problem, agent, WIDTH, &refusal);
                 if (status == AM_OK && place_stages(&pipeline, model, problem, &plan) &&
-                    choose_recipe(&pipeline, model))
+                    choose_strategy(&pipeline, model))
                     keep(pipelines, most, count, &pipeline);
             }
             if (status == AM_ERROR_INFEASIBLE) status = AM_OK; /* these stages do not fit; others may */

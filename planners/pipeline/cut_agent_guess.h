@@ -3,7 +3,7 @@
  * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of
  * equal width without a tensor axis; the cluster's servers, or equal parts of them, become the
  * units of devices. For each number of micro-batches and of stages the agent cuts both at once;
- * cuts of devices where no stage is allowed are skipped. Every stage then uses the fastest recipe
+ * cuts of devices where no stage is allowed are skipped. Every stage then uses the fastest strategy
  * of the model that fits all of them.
  */
 #ifndef PLANNERS_PIPELINE_CUT_AGENT_GUESS_H

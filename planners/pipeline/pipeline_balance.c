@@ -60,7 +60,7 @@ static bool open_pricings(Balance *self, Arena *arena, const PipelineLayout *pip
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         const StageLayout *stage = &pipeline->stages[s];
         if (!stage_pricing_open(&self->pricings[s], self->model, arena, pipeline->micro_batches,
-                                stage->place.class, &stage->recipe))
+                                stage->place.class, &stage->strategy))
             return false;
         price(self, pipeline, s);
     }

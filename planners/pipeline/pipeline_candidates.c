@@ -111,7 +111,7 @@ AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *
         bool recomputes = false;
         tries[k] = (PipelineCandidate){.pipeline = pipelines[k], .schedule = schedule};
         for (int32_t s = 0; s < pipelines[k].stage_count; s++)
-            recomputes |= pipelines[k].stages[s].recipe.recompute != RECOMPUTE_NONE;
+            recomputes |= pipelines[k].stages[s].strategy.recompute != RECOMPUTE_NONE;
         if (!recomputes) shared[shared_count++] = tries[k];
     }
     TRY(pipeline_plans_open(&self->plans, shared, shared_count, error));

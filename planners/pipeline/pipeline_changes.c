@@ -120,7 +120,7 @@ bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const P
     *chunks = (PipelineChunks){.count = count};
     bool found = parts <= STAGES_MOST && parts <= costs->unit_count &&
                  stage_pricing_open(&pricing, model, &scratch, pipeline->micro_batches, first->place.class,
-                                    &first->recipe);
+                                    &first->strategy);
     for (int32_t u = 0; found && u < costs->unit_count; u++)
         done[u + 1] = done[u] + pricing.units[u].forward + pricing.units[u].backward;
     for (int32_t p = 0; found && p < parts - 1; p++) {

@@ -56,8 +56,8 @@ static void keep_quickest(EvenLister *self, const PipelineEven *even, int32_t te
         double excess = 1;
         pipeline->micro_batches = self->model->numbers[n];
         for (int32_t storage = 0; storage <= (data > 1 ? 3 : 0) && excess > 0; storage++) {
-            const StageRecipe recipe = {.tensor = tensor, .storage = (uint8_t)storage};
-            for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].recipe = recipe;
+            const StageStrategy strategy = {.tensor = tensor, .storage = (uint8_t)storage};
+            for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].strategy = strategy;
             pipeline->seconds = stage_model_seconds(self->model, pipeline, &excess);
         }
         if (excess <= 0 && pipeline->seconds < best.pipeline.seconds) best = changed;

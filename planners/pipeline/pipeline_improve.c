@@ -59,11 +59,11 @@ static bool recompute_more(const PipelineCandidates *self, const PipelineCandida
     *pipeline = try->pipeline;
     pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
-        StageRecipe *recipe = &pipeline->stages[s].recipe;
+        StageStrategy *strategy = &pipeline->stages[s].strategy;
         const StageModel *model = stage_model_of(self->model, pipeline);
         double limit = model->classes[pipeline->stages[s].place.class].limit;
-        if (try->peak_bytes[s] <= limit || recipe->recompute == RECOMPUTE_FULL) continue;
-        recipe->recompute = next_recompute(self->costs, recipe->recompute);
+        if (try->peak_bytes[s] <= limit || strategy->recompute == RECOMPUTE_FULL) continue;
+        strategy->recompute = next_recompute(self->costs, strategy->recompute);
         is_changed = true;
     }
     return is_changed;

@@ -15,15 +15,15 @@
 enum { STAGE_EVALUATIONS = 8 };
 enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
-PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageRecipe *recipe) {
+PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy) {
     PipelineLayout pipeline = {.micro_batches = 1, .stage_count = 1};
     pipeline.stages[0] = (StageLayout){.end_unit = self->costs->unit_count,
                                        .place = {.width = self->plans.cluster->device_count},
-                                       .recipe = *recipe};
+                                       .strategy = *strategy};
     return pipeline;
 }
 
-/* Lists the one-stage recipes that fit by the tables, fastest first, up to `most_seconds`. */
+/* Lists the one-stage strategies that fit by the tables, fastest first, up to `most_seconds`. */
 static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *found, int32_t most,
                             double most_seconds) {
     DeviceRange place;
@@ -31,10 +31,10 @@ static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *foun
     int32_t count = 0;
     if (!stage_model_range(self->model, 0, self->plans.cluster->device_count, &place)) return 0;
     for (int32_t k = 0; k < self->model->tensor_count * 8; k++) {
-        const StageRecipe recipe = {.tensor = self->model->tensors[k / 8],
-                                    .splits_sequence = k / 4 % 2 == 1,
-                                    .storage = (uint8_t)(k % 4)};
-        PipelineLayout pipeline = pipeline_one_stage_layout(self, &recipe);
+        const StageStrategy strategy = {.tensor = self->model->tensors[k / 8],
+                                        .splits_sequence = k / 4 % 2 == 1,
+                                        .storage = (uint8_t)(k % 4)};
+        PipelineLayout pipeline = pipeline_one_stage_layout(self, &strategy);
         int32_t at = count < most ? count : most;
         pipeline.stages[0].place = place;
         pipeline.seconds = stage_model_seconds(self->model, &pipeline, &excess);
@@ -65,33 +65,34 @@ AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *s
     return pipeline_price_layouts(self, found, count, error);
 }
 
-/* The recipe that a pipeline of the tables is; BASELINE_COUNT: none. */
+/* The strategy that a pipeline of the tables is; BASELINE_COUNT: none. */
 static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandidate *try) {
     static const Baseline wide[] = {BASELINE_DATA_PARALLEL, BASELINE_ZERO1, BASELINE_ZERO2, BASELINE_ZERO3};
     static const Baseline deep[] = {BASELINE_MEGATRON, BASELINE_MEGATRON_ZERO1, BASELINE_MEGATRON_ZERO2,
                                     BASELINE_MEGATRON_ZERO3};
     const PipelineLayout *pipeline = &try->pipeline;
-    const StageRecipe *recipe = &pipeline->stages[0].recipe;
+    const StageStrategy *strategy = &pipeline->stages[0].strategy;
     int32_t server = self->plans.cluster->servers[0].device_count;
-    if (try->given || try->is_apart || recipe->recompute != RECOMPUTE_NONE) return BASELINE_COUNT;
-    if (recipe->tensor > 1 && recipe->tensor != server) return BASELINE_COUNT;
+    if (try->given || try->is_apart || strategy->recompute != RECOMPUTE_NONE) return BASELINE_COUNT;
+    if (strategy->tensor > 1 && strategy->tensor != server) return BASELINE_COUNT;
     if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
-        bool is_other = try->schedule != pipeline_wanted_schedule(self->plans.options) || recipe->storage > 0;
+        bool is_other =
+            try->schedule != pipeline_wanted_schedule(self->plans.options) || strategy->storage > 0;
         if (!try->cuts || is_other) return BASELINE_COUNT;
-        return recipe->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
+        return strategy->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
     }
-    if (pipeline->micro_batches > 1 || (recipe->splits_sequence && recipe->storage > 0))
+    if (pipeline->micro_batches > 1 || (strategy->splits_sequence && strategy->storage > 0))
         return BASELINE_COUNT;
-    if (recipe->splits_sequence) return BASELINE_MEGATRON_SEQUENCE;
-    return recipe->tensor > 1 ? deep[recipe->storage] : wide[recipe->storage];
+    if (strategy->splits_sequence) return BASELINE_MEGATRON_SEQUENCE;
+    return strategy->tensor > 1 ? deep[strategy->storage] : wide[strategy->storage];
 }
 
 static void quote_try(const PipelineCandidates *self, SearchResult *single, const PipelineCandidate *try) {
     Baseline baseline = baseline_of(self, try);
-    BaselineResult *quoted = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
-    bool is_quoted = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
-    if (is_quoted && !(quoted->seconds <= try->seconds))
-        *quoted = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
+    BaselineResult *priced = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
+    bool is_priced = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
+    if (is_priced && !(priced->seconds <= try->seconds))
+        *priced = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
 }
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,

@@ -5,9 +5,9 @@
 
 #include "planners/pipeline/pipeline_candidates.h"
 
-PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageRecipe *recipe);
+PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy);
 
-/* Tries, of a large module, the recipes that may be the best plan by the tables and were not tried. */
+/* Tries, of a large module, the strategies that may be the best plan by the tables and were not tried. */
 AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *settings, AmError *error);
 
 /* Plans by the searcher of their own space, and the baselines beside it; not of a large module that is

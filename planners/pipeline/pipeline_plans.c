@@ -29,7 +29,7 @@ static int32_t chunks_of(const PipelineCandidate *try) {
 static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, const PipelineCandidate *try,
                              int32_t stage) {
     int32_t count = 0;
-    if (try->pipeline.stages[stage].recipe.recompute == RECOMPUTE_NONE) return 0;
+    if (try->pipeline.stages[stage].strategy.recompute == RECOMPUTE_NONE) return 0;
     for (int32_t c = 0, first, end; c < chunks_of(try); c++) {
         find_units(try, stage, c, &first, &end);
         for (int32_t u = first; u < end; u++) {
@@ -54,7 +54,7 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
         int32_t(*segments)[2] = recomputed->ranges;
         int32_t saved_count = 0;
         for (int32_t s = first; s < end; s++) {
-            int32_t recompute = try->pipeline.stages[s].recipe.recompute;
+            int32_t recompute = try->pipeline.stages[s].strategy.recompute;
             if (pass == 0) counts[s] = list_segments(segments, costs, try, s);
             int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
             saved_count += recompute_levels_list(saved, &costs->levels, recompute - RECOMPUTE_LEVELS,
@@ -179,9 +179,9 @@ void pipeline_plans_close(PipelinePlans *plans) {
 /* ---- stages ---- */
 
 /* Finds the list of the tensor axis, once for each degree. */
-static AmStatus find_tensor(PipelineContext *context, const Problem *problem, const StageRecipe *recipe,
+static AmStatus find_tensor(PipelineContext *context, const Problem *problem, const StageStrategy *strategy,
                             const AxisPlan **axis_plan, AmError *error) {
-    int32_t key = recipe->tensor * 2 + recipe->splits_sequence;
+    int32_t key = strategy->tensor * 2 + strategy->splits_sequence;
     for (int32_t k = 0; k < context->tensor_count; k++)
         if (context->tensor_sizes[k] == key) {
             *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
@@ -190,7 +190,7 @@ static AmStatus find_tensor(PipelineContext *context, const Problem *problem, co
     int32_t k = context->tensor_count++;
     context->tensor_sizes[k] = key;
     TRY(baseline_megatron(problem, 1, &context->tensors[k], &context->tensor_found[k], error));
-    if (recipe->splits_sequence && context->tensor_found[k])
+    if (strategy->splits_sequence && context->tensor_found[k])
         context->tensor_found[k] = baseline_sequence(problem, 1, &context->tensors[k]);
     *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
     return AM_OK;
@@ -198,8 +198,8 @@ static AmStatus find_tensor(PipelineContext *context, const Problem *problem, co
 
 static void open_problem(Problem *problem, const PipelineContext *context, const StageLayout *stage) {
     *problem = *context->problem;
-    problem->mesh.axes[0].size = stage->place.width / stage->recipe.tensor;
-    problem->mesh.axes[1].size = stage->recipe.tensor;
+    problem->mesh.axes[0].size = stage->place.width / stage->strategy.tensor;
+    problem->mesh.axes[1].size = stage->strategy.tensor;
     problem->mesh.device_count = stage->place.width;
 }
 
@@ -212,20 +212,21 @@ AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const Pi
 }
 
 /* Megatron-LM's lists, the batch over the other axis, ZeRO's level. */
-static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem, const StageRecipe *recipe,
-                               AxisPlan *axis_plan, AmError *error) {
+static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem,
+                               const StageStrategy *strategy, AxisPlan *axis_plan, AmError *error) {
     const AxisPlan *tensor;
     int32_t data = problem->mesh.axes[0].size;
     *axis_plan = (AxisPlan){0};
-    if (recipe->tensor > 1) {
-        TRY(find_tensor(context, problem, recipe, &tensor, error));
+    if (strategy->tensor > 1) {
+        TRY(find_tensor(context, problem, strategy, &tensor, error));
         if (!tensor)
-            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways", recipe->tensor);
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways",
+                           strategy->tensor);
         *axis_plan = *tensor;
     }
     if (data > 1 && !baseline_batch(problem, 0, axis_plan))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
-    if (data > 1 && problem_storage_kinds(problem, 0) > 0) axis_plan->storage[0] = recipe->storage;
+    if (data > 1 && problem_storage_kinds(problem, 0) > 0) axis_plan->storage[0] = strategy->storage;
     return AM_OK;
 }
 
@@ -294,7 +295,7 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
     problem.devices = devices;
     if (contents) TRY(pin_stage(&problem, self, contents, error));
     if (try->axis_plans) *axis_plan = try->axis_plans[number];
-    else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
+    else TRY(find_axis_plan(context, &problem, &stage->strategy, axis_plan, error));
     problem_stage(&problem, axis_plan, self->arena, made);
     TRY(list_ranges(self, try, number, made, error));
     return list_recomputed(&made->recompute, self, try, number, number + 1, error);
@@ -434,7 +435,8 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
         const StageLayout *stage = &pipeline->stages[s];
         text_append(&text, "%s{\"units\": [%d, %d], \"data\": %d, \"model\": %d, \"zero\": %d}",
                     s ? ", " : "", stage->first_unit, stage->end_unit,
-                    stage->place.width / stage->recipe.tensor, stage->recipe.tensor, stage->recipe.storage);
+                    stage->place.width / stage->strategy.tensor, stage->strategy.tensor,
+                    stage->strategy.storage);
     }
     text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
                 try->seconds, try->fit.fits ? "true" : "false");

@@ -62,7 +62,7 @@ typedef struct PipelineCandidate {
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
                           * their units do */
     const AxisPlan
-        *axis_plans; /* [stage_count] lists of the stages; NULL: those of their recipes. Set with plan */
+        *axis_plans; /* [stage_count] lists of the stages; NULL: those of their strategies. Set with plan */
     Plan *plan;      /* NULL: infeasible, and `error` has the reason */
     double seconds;
     MemoryFit fit;

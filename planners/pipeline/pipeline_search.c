@@ -29,7 +29,7 @@ static AmStatus try_first(PipelineCandidates *self, const MicroBatching *setting
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
     const Degrees *degrees = &self->plans.options->degrees;
-    const StageRecipe recipes[] = {
+    const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
     bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
@@ -38,8 +38,8 @@ static AmStatus try_first(PipelineCandidates *self, const MicroBatching *setting
         PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
         if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
         if (!degrees_allow_stages(degrees, 1)) continue;
-        if (!degrees_allow_mesh(degrees, cluster->device_count, recipes[k].tensor)) continue;
-        *try = (PipelineCandidate){.pipeline = pipeline_one_stage_layout(self, &recipes[k]),
+        if (!degrees_allow_mesh(degrees, cluster->device_count, strategies[k].tensor)) continue;
+        *try = (PipelineCandidate){.pipeline = pipeline_one_stage_layout(self, &strategies[k]),
                                    .origin = PLAN_ORIGIN_BASELINE,
                                    .is_apart = true};
         TRY(pipeline_price_one(self, try, error));
@@ -184,14 +184,15 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
 
-/* Stages of equal numbers of units and devices with one recipe; false where a stage may not be so. */
-static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline, const StageRecipe *recipe) {
+/* Stages of equal numbers of units and devices with one strategy; false where a stage may not be so. */
+static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline,
+                        const StageStrategy *strategy) {
     int32_t stages = pipeline->stage_count, units = self->costs->unit_count;
     int32_t width = self->plans.cluster->device_count / stages;
     for (int32_t s = 0; s < stages; s++) {
         StageLayout *stage = &pipeline->stages[s];
         *stage = (StageLayout){
-            .first_unit = s * units / stages, .end_unit = (s + 1) * units / stages, .recipe = *recipe};
+            .first_unit = s * units / stages, .end_unit = (s + 1) * units / stages, .strategy = *strategy};
         if (!stage_model_range(self->model, s * width, width, &stage->place)) return false;
     }
     return true;
@@ -211,13 +212,13 @@ static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
         for (int32_t n = 0;
              n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
             for (int32_t k = 0; k < model->tensor_count * 8; k++) {
-                const StageRecipe recipe = {.tensor = model->tensors[k / 8],
-                                            .splits_sequence = k / 4 % 2 == 1,
-                                            .recompute = k / 2 % 2 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
-                                            .storage = k % 2 == 1 ? 3 : 0};
+                const StageStrategy strategy = {.tensor = model->tensors[k / 8],
+                                                .splits_sequence = k / 4 % 2 == 1,
+                                                .recompute = k / 2 % 2 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+                                                .storage = k % 2 == 1 ? 3 : 0};
                 if (stages > 1 && model->numbers[n] < stages && degrees->stages == 0) continue;
                 pipeline = (PipelineLayout){.micro_batches = model->numbers[n], .stage_count = stages};
-                if (!deal_evenly(self, &pipeline, &recipe)) continue;
+                if (!deal_evenly(self, &pipeline, &strategy)) continue;
                 pipeline.seconds = stage_model_seconds(model, &pipeline, &excess);
                 if (!isfinite(pipeline.seconds) || excess >= least) continue;
                 least = excess;

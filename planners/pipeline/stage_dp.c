@@ -15,17 +15,17 @@
 #include "planners/pipeline/stage_model.h"
 
 enum {
-    MOST_RECIPES = PIPELINE_MOST_TENSORS * 2 * 4 * (2 + RECOMPUTE_MOST_LEVELS),
+    MOST_STRATEGIES = PIPELINE_MOST_TENSORS * 2 * 4 * (2 + RECOMPUTE_MOST_LEVELS),
     MOST_LIMITS = 48,
     MOST_KEPT = 32,
     OF_A_KIND = 2
 };
 #define LIMIT_STEP 1.05
 
-/* The quickest recipe for units [u, j) of a class of places with so many iterations kept. */
+/* The quickest strategy for units [u, j) of a class of places with so many iterations kept. */
 typedef struct BestStage {
     float iteration, rest; /* rest by M */
-    int16_t recipe;        /* -1: none fits */
+    int16_t strategy;      /* -1: none fits */
 } BestStage;
 
 typedef struct DynamicChoice {
@@ -33,15 +33,15 @@ typedef struct DynamicChoice {
 } DynamicChoice;
 
 /* The work on one number of micro-batches. */
-typedef struct Finder {
+typedef struct StageDp {
     const StageModel *model;
     Arena arena;
     int32_t micro_batches, most_stages, units, devices;
     int32_t width, tensor; /* of all stages that are considered; 0: any */
     int32_t replicas;      /* of all stages with a number of devices by a pin; 0: there are none */
-    StageRecipe recipes[MOST_RECIPES];
-    int32_t recipe_count;
-    StagePricing *pricings; /* [class * MOST_RECIPES + recipe]; units NULL: none */
+    StageStrategy strategies[MOST_STRATEGIES];
+    int32_t strategy_count;
+    StagePricing *pricings; /* [class * MOST_STRATEGIES + strategy]; units NULL: none */
     BestStage *best;        /* [((class * most_stages + kept - 1) * units + u) * (units + 1) + j] */
     double *transfer;       /* [device * (units + 1) + cut]: up and down */
     double *least;          /* [(s * (devices + 1) + p) * (units + 1) + u] */
@@ -51,64 +51,64 @@ typedef struct Finder {
     double least_found;
     AmStatus status;
     AmError error;
-} Finder;
+} StageDp;
 
-static void list_recipes(Finder *self) {
+static void list_strategies(StageDp *self) {
     const StageModelSettings *settings = &self->model->settings;
     int32_t ways = settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->levels.count : 1;
     for (int32_t k = 0; k < 2 * self->model->tensor_count; k++) {
-        StageRecipe recipe = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
-        if (recipe.tensor == 1 && recipe.splits_sequence) continue;
+        StageStrategy strategy = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
+        if (strategy.tensor == 1 && strategy.splits_sequence) continue;
         for (int32_t r = 0; r < ways; r++)
             for (int32_t storage = 0; storage <= 3 * settings->may_shard_storage; storage++) {
-                recipe.recompute = (uint8_t)r;
-                recipe.storage = (uint8_t)storage;
-                self->recipes[self->recipe_count++] = recipe;
+                strategy.recompute = (uint8_t)r;
+                strategy.storage = (uint8_t)storage;
+                self->strategies[self->strategy_count++] = strategy;
             }
     }
 }
 
-static AmStatus open_pricings(Finder *self, AmError *error) {
+static AmStatus open_pricings(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
-    self->pricings = ARENA_ARRAY(&self->arena, StagePricing, model->class_count * MOST_RECIPES);
-    if (!self->pricings) return am_fail_memory(error, model->class_count * MOST_RECIPES);
+    self->pricings = ARENA_ARRAY(&self->arena, StagePricing, model->class_count * MOST_STRATEGIES);
+    if (!self->pricings) return am_fail_memory(error, model->class_count * MOST_STRATEGIES);
     for (int32_t c = 0; c < model->class_count; c++)
-        for (int32_t r = 0; r < self->recipe_count; r++) {
-            StagePricing *pricing = &self->pricings[c * MOST_RECIPES + r];
-            const StageRecipe *recipe = &self->recipes[r], *before = recipe - 1;
-            bool is_same = r > 0 && before->tensor == recipe->tensor &&
-                           before->splits_sequence == recipe->splits_sequence;
+        for (int32_t r = 0; r < self->strategy_count; r++) {
+            StagePricing *pricing = &self->pricings[c * MOST_STRATEGIES + r];
+            const StageStrategy *strategy = &self->strategies[r], *before = strategy - 1;
+            bool is_same = r > 0 && before->tensor == strategy->tensor &&
+                           before->splits_sequence == strategy->splits_sequence;
             if (is_same) { /* only storage and kept values differ */
                 *pricing = pricing[-1];
-                pricing->recipe = *recipe;
-            } else if (!stage_pricing_open(pricing, model, &self->arena, self->micro_batches, c, recipe)) {
+                pricing->strategy = *strategy;
+            } else if (!stage_pricing_open(pricing, model, &self->arena, self->micro_batches, c, strategy)) {
                 pricing->units = NULL;
             }
         }
     return self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-static bool is_open(const Finder *self, const StagePricing *pricing) {
+static bool is_open(const StageDp *self, const StagePricing *pricing) {
     const Degrees *degrees = &self->model->settings.degrees;
     return pricing->units &&
-           degrees_allow_mesh(degrees, pricing->class->place.width, pricing->recipe.tensor) &&
-           (pricing->recipe.storage == 0 || pricing->data > 1);
+           degrees_allow_mesh(degrees, pricing->class->place.width, pricing->strategy.tensor) &&
+           (pricing->strategy.storage == 0 || pricing->data > 1);
 }
 
-/* Returns whether stages may have a recipe. */
-static bool is_allowed(const Finder *self, int32_t recipe) {
-    return self->tensor == 0 || self->recipes[recipe].tensor == self->tensor;
+/* Returns whether stages may have a strategy. */
+static bool is_allowed(const StageDp *self, int32_t strategy) {
+    return self->tensor == 0 || self->strategies[strategy].tensor == self->tensor;
 }
 
-static BestStage *best_of(const Finder *self, int32_t class, int32_t kept, int32_t unit) {
+static BestStage *best_of(const StageDp *self, int32_t class, int32_t kept, int32_t unit) {
     int32_t row = (class * self->most_stages + kept - 1) * self->units + unit;
     return &self->best[(size_t)row * (size_t)(self->units + 1)];
 }
 
-/* All stages that begin at `unit`, with one recipe. */
-static void price_from(Finder *self, int32_t class, int32_t recipe, int32_t unit) {
+/* All stages that begin at `unit`, with one strategy. */
+static void price_from(StageDp *self, int32_t class, int32_t strategy, int32_t unit) {
     const StageModel *model = self->model;
-    const StagePricing *pricing = &self->pricings[class * MOST_RECIPES + recipe];
+    const StagePricing *pricing = &self->pricings[class * MOST_STRATEGIES + strategy];
     double limit = pricing->class->limit;
     StageSums sums = {0};
     for (int32_t end = unit + 1; end <= self->units; end++) {
@@ -121,22 +121,22 @@ static void price_from(Finder *self, int32_t class, int32_t recipe, int32_t unit
             int32_t iterations = kept < self->micro_batches ? kept : self->micro_batches;
             if (cost.fixed_bytes + iterations * cost.iteration_bytes > limit) break;
             BestStage *best = best_of(self, class, kept, unit) + end;
-            if (best->recipe >= 0 && best->iteration + best->rest <= iteration + rest) continue;
-            *best = (BestStage){iteration, rest, (int16_t)recipe};
+            if (best->strategy >= 0 && best->iteration + best->rest <= iteration + rest) continue;
+            *best = (BestStage){iteration, rest, (int16_t)strategy};
         }
     }
 }
 
-static AmStatus price_stages(Finder *self, AmError *error) {
+static AmStatus price_stages(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     size_t count = (size_t)(model->class_count * self->most_stages * self->units) * (size_t)(self->units + 1);
     if (!self->best) self->best = ARENA_ARRAY(&self->arena, BestStage, count);
     if (!self->best) return am_fail_memory(error, (int64_t)(count * sizeof *self->best));
-    for (size_t k = 0; k < count; k++) self->best[k].recipe = -1;
+    for (size_t k = 0; k < count; k++) self->best[k].strategy = -1;
     for (int32_t c = 0; c < model->class_count; c++)
-        for (int32_t r = 0; r < self->recipe_count; r++)
+        for (int32_t r = 0; r < self->strategy_count; r++)
             for (int32_t u = 0; u < self->units && is_allowed(self, r) &&
-                                is_open(self, &self->pricings[c * MOST_RECIPES + r]);
+                                is_open(self, &self->pricings[c * MOST_STRATEGIES + r]);
                  u++) {
                 if (stop_wanted(&model->costs->stop)) return AM_OK;
                 price_from(self, c, r, u);
@@ -144,7 +144,7 @@ static AmStatus price_stages(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus price_transfers(Finder *self, AmError *error) {
+static AmStatus price_transfers(StageDp *self, AmError *error) {
     size_t row = (size_t)self->units + 1;
     self->transfer = ARENA_ARRAY(&self->arena, double, (size_t)(self->devices + 1) * row);
     if (!self->transfer) return am_fail_memory(error, (int64_t)row * self->devices);
@@ -156,13 +156,13 @@ static AmStatus price_transfers(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-static size_t state_of(const Finder *self, int32_t stages, int32_t device, int32_t unit) {
+static size_t state_of(const StageDp *self, int32_t stages, int32_t device, int32_t unit) {
     return ((size_t)stages * (size_t)(self->devices + 1) + (size_t)device) * (size_t)(self->units + 1) +
            (size_t)unit;
 }
 
 /* Returns whether a unit may be on a place, on the stage with so many stages from it to the last. */
-static bool may_be_on(const Finder *self, int32_t stages, int32_t place, int32_t unit) {
+static bool may_be_on(const StageDp *self, int32_t stages, int32_t place, int32_t unit) {
     const LayerCosts *costs = self->model->costs;
     const DeviceRange *range = &self->model->places[place];
     const RangePlacement *placed = &costs->placed[unit];
@@ -176,7 +176,7 @@ static bool may_be_on(const Finder *self, int32_t stages, int32_t place, int32_t
 }
 
 /* Adds a stage on a place before the pipelines with one stage less that begin after it. */
-static void add_stage(Finder *self, int32_t stages, int32_t number, double limit, bool finds_limit) {
+static void add_stage(StageDp *self, int32_t stages, int32_t number, double limit, bool finds_limit) {
     const DeviceRange *place = &self->model->places[number];
     int32_t behind = place->first + place->width;
     const double *after = &self->least[state_of(self, stages - 1, behind, 0)];
@@ -191,7 +191,7 @@ static void add_stage(Finder *self, int32_t stages, int32_t number, double limit
             if (placed && !may_be_on(self, stages, number, end - 1)) break;
             if (placed && placed[end - 1].number > devices) devices = placed[end - 1].number;
             if (devices > 0 && place->width != devices * self->replicas) continue;
-            if (best[end].recipe < 0 || after[end] == INFINITY) continue;
+            if (best[end].strategy < 0 || after[end] == INFINITY) continue;
             double longest = best[end].iteration + best[end].rest;
             if (transfer[end] > longest) longest = transfer[end];
             if (longest > limit) continue;
@@ -205,7 +205,7 @@ static void add_stage(Finder *self, int32_t stages, int32_t number, double limit
 }
 
 /* Fills least[][][]: sums of iterations under a limit, or the least limit that is possible. */
-static void run(Finder *self, double limit, bool finds_limit) {
+static void run(StageDp *self, double limit, bool finds_limit) {
     size_t count = state_of(self, self->most_stages + 1, 0, 0);
     for (size_t k = 0; k < count; k++) self->least[k] = INFINITY;
     self->least[state_of(self, 0, self->devices, self->units)] = 0;
@@ -216,7 +216,7 @@ static void run(Finder *self, double limit, bool finds_limit) {
 }
 
 /* Follows the choices from the first stage on; false where there is no pipeline of so many stages. */
-static bool follow(const Finder *self, int32_t stages, PipelineLayout *pipeline, StageCost *costs) {
+static bool follow(const StageDp *self, int32_t stages, PipelineLayout *pipeline, StageCost *costs) {
     if (self->least[state_of(self, stages, 0, 0)] == INFINITY) return false;
     *pipeline = (PipelineLayout){.micro_batches = self->micro_batches,
                                  .stage_count = stages,
@@ -225,14 +225,14 @@ static bool follow(const Finder *self, int32_t stages, PipelineLayout *pipeline,
         const DynamicChoice *choice = &self->choices[state_of(self, stages - s, device, unit)];
         const DeviceRange *place = &self->model->places[choice->place];
         const BestStage *best = best_of(self, place->class, stages - s, unit) + choice->end_unit;
-        const StagePricing *pricing = &self->pricings[place->class * MOST_RECIPES + best->recipe];
+        const StagePricing *pricing = &self->pricings[place->class * MOST_STRATEGIES + best->strategy];
         StageSums sums = {0};
         for (int32_t u = unit; u < choice->end_unit; u++) stage_sums_add(&sums, &pricing->units[u]);
         stage_sums_cost(self->model, pricing, &sums, unit, &costs[s]);
         pipeline->stages[s] = (StageLayout){.first_unit = unit,
                                             .end_unit = choice->end_unit,
                                             .place = *place,
-                                            .recipe = self->recipes[best->recipe]};
+                                            .strategy = self->strategies[best->strategy]};
         device += place->width;
         unit = choice->end_unit;
     }
@@ -245,7 +245,7 @@ static bool same_shape(const PipelineLayout *a, const PipelineLayout *b) {
     for (int32_t s = 0; s < a->stage_count; s++) {
         const StageLayout *x = &a->stages[s], *y = &b->stages[s];
         if (x->place.first != y->place.first || x->place.width != y->place.width) return false;
-        if (memcmp(&x->recipe, &y->recipe, sizeof x->recipe) != 0) return false;
+        if (memcmp(&x->strategy, &y->strategy, sizeof x->strategy) != 0) return false;
     }
     return true;
 }
@@ -284,13 +284,13 @@ static void keep(PipelineLayout *kept, int32_t *count, int32_t most, const Pipel
     ++*count;
 }
 
-static bool has_stages(const Finder *self, int32_t stages) {
+static bool has_stages(const StageDp *self, int32_t stages) {
     return degrees_allow_stages(&self->model->settings.degrees, stages);
 }
 
 /* Collects the results of the program, for each number of stages; returns the minimum of its
  * objective. */
-static double collect(Finder *self, double limit) {
+static double collect(StageDp *self, double limit) {
     double least = INFINITY;
     for (int32_t s = 1; s <= self->most_stages; s++) {
         PipelineLayout pipeline;
@@ -311,7 +311,7 @@ static double collect(Finder *self, double limit) {
     return least;
 }
 
-static double least_of_all(const Finder *self) {
+static double least_of_all(const StageDp *self) {
     double least = INFINITY;
     for (int32_t s = 1; s <= self->most_stages; s++)
         if (has_stages(self, s)) least = fmin(least, self->least[state_of(self, s, 0, 0)]);
@@ -319,7 +319,7 @@ static double least_of_all(const Finder *self) {
 }
 
 /* Collects pipelines under growing limits, of the stages that are priced. */
-static void search_limits(Finder *self) {
+static void search_limits(StageDp *self) {
     run(self, INFINITY, false);
     double least_sum = least_of_all(self);
     if (least_sum == INFINITY) return;
@@ -336,7 +336,7 @@ static void search_limits(Finder *self) {
 }
 
 /* Searches one number of replicas of the stages with numbers of devices after another. */
-static void search_replicas(Finder *self) {
+static void search_replicas(StageDp *self) {
     const LayerCosts *costs = self->model->costs;
     int32_t least = 0;
     for (int32_t u = 0; costs->placed && u < self->units; u++) {
@@ -349,7 +349,7 @@ static void search_replicas(Finder *self) {
 }
 
 /* Searches stages of one width and one tensor degree after another. */
-static AmStatus search_alike(Finder *self, AmError *error) {
+static AmStatus search_alike(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     for (int32_t k = 0; k < model->tensor_count; k++) {
         self->tensor = model->tensors[k];
@@ -360,7 +360,7 @@ static AmStatus search_alike(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus find(Finder *self, AmError *error) {
+static AmStatus find(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     self->units = model->costs->unit_count;
     self->devices = model->cluster->device_count;
@@ -377,7 +377,7 @@ static AmStatus find(Finder *self, AmError *error) {
     self->choices = ARENA_ARRAY(&self->arena, DynamicChoice, states);
     self->found = ARENA_ARRAY(&self->arena, PipelineLayout, MOST_KEPT);
     if (self->arena.failed) return am_fail_memory(error, (int64_t)states * 12);
-    list_recipes(self);
+    list_strategies(self);
     TRY(open_pricings(self, error));
     TRY(price_transfers(self, error));
     if (model->settings.are_alike) return search_alike(self, error);
@@ -387,19 +387,19 @@ static AmStatus find(Finder *self, AmError *error) {
 }
 
 static void find_task(void *user, int32_t k) {
-    Finder *self = (Finder *)user + k;
+    StageDp *self = (StageDp *)user + k;
     self->status = find(self, &self->error);
 }
 
 AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32_t most, int32_t *count,
                        double *least, AmError *error) {
     Arena arena = {0};
-    Finder *finders = ARENA_ARRAY(&arena, Finder, model->number_count);
+    StageDp *finders = ARENA_ARRAY(&arena, StageDp, model->number_count);
     AmStatus status = AM_OK;
     *count = 0;
     if (!finders) return am_fail_memory(error, (int64_t)sizeof *finders * model->number_count);
     for (int32_t n = 0; n < model->number_count; n++)
-        finders[n] = (Finder){.model = model, .micro_batches = model->numbers[n], .least_found = INFINITY};
+        finders[n] = (StageDp){.model = model, .micro_batches = model->numbers[n], .least_found = INFINITY};
     parallel_for(model->number_count, model->settings.threads, find_task, finders);
     for (int32_t n = 0; n < model->number_count; n++) {
         if (status == AM_OK && finders[n].status != AM_OK) {

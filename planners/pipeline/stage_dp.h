@@ -1,13 +1,13 @@
 /* The cost of stages by the tables of layer_costs.h, and the best pipelines of them.
  *
- * A recipe defines the inside of a stage: its tensor degree (Megatron-LM's lists, with or without
+ * A strategy defines the inside of a stage: its tensor degree (Megatron-LM's lists, with or without
  * the sequence), the batch over the rest of its devices, ZeRO's level, and recomputation. A place
  * is a run of devices. For these, its units, M and the number of stages after it, a stage's seconds
  * and bytes are sums over its units, and its collectives are priced by the position of the place in
  * the cluster.
  *
  * stage_dp_find() is exact for: the stages in order of the devices, each on a place that
- * begins at a multiple of its width (or of a server), each with the fastest recipe that fits with
+ * begins at a multiple of its width (or of a server), each with the fastest strategy that fits with
  * min(M, stages from it to the last) kept iterations. It minimises sum t + transfers + (M - 1)
  * max(t + rest / M), where t is an iteration's forward and backward pass and `rest` the time after
  * all iterations, over a grid of 1.05 for the maximum. That is neither 1F1B's time nor a bound on
@@ -23,12 +23,12 @@
 #define PIPELINE_MOST_STAGES    16
 #define PIPELINE_FEW_ITERATIONS 8
 
-typedef struct StageRecipe {
+typedef struct StageStrategy {
     int32_t tensor;
     bool splits_sequence;
     uint8_t recompute; /* RECOMPUTE_NONE, RECOMPUTE_FULL or a level */
     uint8_t storage;   /* kinds of storage in shards: ZeRO's level */
-} StageRecipe;
+} StageStrategy;
 
 /* Devices [first, first + width) of the cluster, or of an order of them. */
 typedef struct DeviceRange {
@@ -39,7 +39,7 @@ typedef struct DeviceRange {
 typedef struct StageLayout {
     int32_t first_unit, end_unit;
     DeviceRange place;
-    StageRecipe recipe;
+    StageStrategy strategy;
 } StageLayout;
 
 /* By the tables. */

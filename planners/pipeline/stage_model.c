@@ -162,11 +162,11 @@ static int32_t stage_model_batch(const StageModel *self, int32_t micro_batches, 
 
 /* NULL where the module cannot be split so. */
 static const LayerTable *stage_model_table(const StageModel *self, int32_t local_batch,
-                                           const StageRecipe *recipe) {
+                                           const StageStrategy *strategy) {
     for (int32_t k = 0; k < self->table_count; k++) {
         const LayerTable *table = &self->tables[k];
-        if (table->local_batch == local_batch && table->tensor == recipe->tensor &&
-            table->splits_sequence == recipe->splits_sequence)
+        if (table->local_batch == local_batch && table->tensor == strategy->tensor &&
+            table->splits_sequence == strategy->splits_sequence)
             return table->found ? table : NULL;
     }
     return NULL;
@@ -210,13 +210,13 @@ static void list_tables(StageModel *self, bool splits_sequence) {
 /* The seconds of a table's iteration inside a server, all units together. */
 static double whole_iteration(const StageModel *self, const LayerTable *table) {
     Arena scratch = {0};
-    const StageRecipe recipe = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
+    const StageStrategy strategy = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
     StagePricing pricing;
     double seconds = INFINITY;
     for (int32_t c = 0; c < self->class_count && seconds == INFINITY; c++) {
         if (self->classes[c].place.width != table->tensor) continue;
         int32_t iterations = (int32_t)(self->costs->batch / table->local_batch);
-        if (!stage_pricing_open(&pricing, self, &scratch, iterations, c, &recipe)) continue;
+        if (!stage_pricing_open(&pricing, self, &scratch, iterations, c, &strategy)) continue;
         seconds = 0;
         for (int32_t u = 0; u < self->costs->unit_count; u++)
             seconds += pricing.units[u].forward + pricing.units[u].backward;
@@ -350,7 +350,7 @@ static double collective_of(const StageModel *self, const StagePricing *pricing,
 /* Which part of what crosses a cut one device has in an iteration: a shard of the batch. */
 static double local_share(const StageModel *self, const StagePricing *pricing) {
     double share = (double)pricing->local_batch / (double)self->costs->batch;
-    return pricing->recipe.splits_sequence ? share / pricing->recipe.tensor : share;
+    return pricing->strategy.splits_sequence ? share / pricing->strategy.tensor : share;
 }
 
 /* Sets what each level of recomputation saves of a unit and computes again. */
@@ -361,26 +361,26 @@ static void add_levels(const LayerCosts *costs, UnitCost *unit, int32_t number) 
     }
 }
 
-/* Returns whether a stage with this recipe may have a unit by the user's pins. */
+/* Returns whether a stage with this strategy may have a unit by the user's pins. */
 static bool keeps_pins(const StagePricing *pricing, const LayerCosts *costs, int32_t unit) {
     if (pricing->table->fails && pricing->table->fails[unit]) return false;
-    if (costs->is_pinned && costs->is_pinned[unit] && pricing->recipe.storage > 0) return false;
+    if (costs->is_pinned && costs->is_pinned[unit] && pricing->strategy.storage > 0) return false;
     if (!costs->placed || costs->placed[unit].number == 0) return true;
     return pricing->class->place.width % costs->placed[unit].number == 0;
 }
 
 bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *arena, int32_t micro_batches,
-                        int32_t class, const StageRecipe *recipe) {
+                        int32_t class, const StageStrategy *strategy) {
     const LayerCosts *costs = self->costs;
     *pricing =
-        (StagePricing){.class = &self->classes[class], .recipe = *recipe, .micro_batches = micro_batches};
+        (StagePricing){.class = &self->classes[class], .strategy = *strategy, .micro_batches = micro_batches};
     int32_t width = pricing->class->place.width;
-    if (width % recipe->tensor != 0) return false;
-    pricing->data = width / recipe->tensor;
+    if (width % strategy->tensor != 0) return false;
+    pricing->data = width / strategy->tensor;
     pricing->local_batch = stage_model_batch(self, micro_batches, pricing->data);
-    pricing->table = stage_model_table(self, pricing->local_batch, recipe);
-    while (self->tensors[pricing->tensor] != recipe->tensor) pricing->tensor++;
-    if (!pricing->table || (recipe->storage > 0 && pricing->data == 1)) return false;
+    pricing->table = stage_model_table(self, pricing->local_batch, strategy);
+    while (self->tensors[pricing->tensor] != strategy->tensor) pricing->tensor++;
+    if (!pricing->table || (strategy->storage > 0 && pricing->data == 1)) return false;
     pricing->units = ARENA_ARRAY(arena, UnitCost, costs->unit_count);
     if (!pricing->units) return false;
     for (int32_t u = 0; u < costs->unit_count; u++) {
@@ -406,7 +406,7 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
         UnitCost *unit = &pricing->units[collective->unit];
         uint32_t axis = collective->over_batch ? 0 : 1;
         double *passes[] = {&unit->forward, &unit->backward, &unit->update};
-        if ((axis == 0 ? pricing->data : recipe->tensor) == 1) continue;
+        if ((axis == 0 ? pricing->data : strategy->tensor) == 1) continue;
         *passes[collective->pass] +=
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
@@ -450,35 +450,35 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit) {
 
 void stage_sums_cost(const StageModel *self, const StagePricing *pricing, const StageSums *sums,
                      int32_t first_unit, StageCost *cost) {
-    const StageRecipe *recipe = &pricing->recipe;
+    const StageStrategy *strategy = &pricing->strategy;
     double data = pricing->data, iterations = pricing->micro_batches;
     double reduce =
         pricing->data > 1 ? pricing->reduce_latency + pricing->reduce_per_byte * sums->bytes.gradients : 0;
-    double shards = recipe->storage >= 1 ? data : 1;
+    double shards = strategy->storage >= 1 ? data : 1;
     LayerBytes bytes = sums->bytes;
     double entering = self->costs->crossing[first_unit] * local_share(self, pricing);
     *cost = (StageCost){.forward = sums->forward, .backward = sums->backward};
     cost->rest = sums->update / shards;
     bytes.optimizer /= shards;
-    if (recipe->storage >= 2) bytes.gradients /= data;
-    if (recipe->storage >= 3) bytes.weights /= data;
+    if (strategy->storage >= 2) bytes.gradients /= data;
+    if (strategy->storage >= 3) bytes.weights /= data;
     /* Halves of an all-reduce: gradients are scattered every iteration, weights are gathered once or every
      * iteration.
      */
-    if (recipe->storage >= 2) cost->backward += reduce / 2;
-    if (recipe->storage >= 3) {
+    if (strategy->storage >= 2) cost->backward += reduce / 2;
+    if (strategy->storage >= 3) {
         cost->forward += reduce / 2;
         cost->backward += reduce / 2;
     }
-    if (recipe->storage < 2) cost->rest += recipe->storage == 1 || iterations > 1 ? reduce : 0;
-    if (recipe->storage == 2) cost->rest += reduce / 2;
+    if (strategy->storage < 2) cost->rest += strategy->storage == 1 || iterations > 1 ? reduce : 0;
+    if (strategy->storage == 2) cost->rest += reduce / 2;
     /* With one micro-batch it overlaps with the rest of the backward pass. */
-    if (iterations == 1 && recipe->storage == 0)
+    if (iterations == 1 && strategy->storage == 0)
         cost->rest += fmax(reduce - 0.7 * sums->backward, 0.1 * reduce);
     double kept = bytes.kept + entering;
     double working = 2 * bytes.working;
-    if (recipe->recompute != RECOMPUTE_NONE) {
-        int32_t level = recipe->recompute - RECOMPUTE_LEVELS; /* below 0: full */
+    if (strategy->recompute != RECOMPUTE_NONE) {
+        int32_t level = strategy->recompute - RECOMPUTE_LEVELS; /* below 0: full */
         kept = entering + sums->checkpoint_bytes + (level >= 0 ? sums->saved_bytes[level] : 0);
         working += sums->most_segment_kept;
         cost->backward += level >= 0 ? sums->again[level] : sums->forward;
@@ -495,8 +495,8 @@ bool stage_model_cost(const StageModel *self, int32_t micro_batches, const Stage
     StagePricing pricing;
     StageSums sums = {0};
     bool found =
-        degrees_allow_mesh(&self->settings.degrees, stage->place.width, stage->recipe.tensor) &&
-        stage_pricing_open(&pricing, self, &scratch, micro_batches, stage->place.class, &stage->recipe);
+        degrees_allow_mesh(&self->settings.degrees, stage->place.width, stage->strategy.tensor) &&
+        stage_pricing_open(&pricing, self, &scratch, micro_batches, stage->place.class, &stage->strategy);
     for (int32_t u = stage->first_unit; found && u < stage->end_unit; u++)
         stage_sums_add(&sums, &pricing.units[u]);
     if (found) stage_sums_cost(self, &pricing, &sums, stage->first_unit, cost);

@@ -44,7 +44,8 @@ static inline const StageModel *stage_model_of(const StageModel *own, const Pipe
     return pipeline->order ? pipeline->order : own;
 }
 
-/* One unit of a stage with a recipe on a class of places: seconds of an iteration, collectives among them. */
+/* One unit of a stage with a strategy on a class of places: seconds of an iteration, collectives among them.
+ */
 typedef struct UnitCost {
     double forward, backward, update;
     LayerBytes bytes;
@@ -58,7 +59,7 @@ typedef struct UnitCost {
 typedef struct StagePricing {
     const PlaceClass *class;
     const LayerTable *table;
-    StageRecipe recipe;
+    StageStrategy strategy;
     int32_t micro_batches, data, local_batch, tensor /* its number in the model's */;
     double reduce_latency, reduce_per_byte; /* of gradients */
     UnitCost *units;
@@ -77,7 +78,7 @@ typedef struct StageSums {
 
 /* False where there is no such stage. Units are in the arena. */
 bool stage_pricing_open(StagePricing *pricing, const StageModel *model, Arena *arena, int32_t micro_batches,
-                        int32_t class, const StageRecipe *recipe);
+                        int32_t class, const StageStrategy *strategy);
 /* Adds one unit behind those that the sums have. */
 void stage_sums_add(StageSums *sums, const UnitCost *unit);
 void stage_sums_cost(const StageModel *model, const StagePricing *pricing, const StageSums *sums,

@@ -111,7 +111,7 @@ typedef struct Problem {
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by axis plan */
     PriceMemo plans;          /* by the resulting plan */
-    StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for recipes */
+    StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for baselines */
     AxisPlan best;            /* among those that fit; if none, the least excess */
     PlanPrice best_price;
     bool has_best;

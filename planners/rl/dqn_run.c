@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-typedef struct Run {
+typedef struct EpisodeRun {
     Agent *agent;
     Environment *environment;
     const DqnRunOptions *options;
     float *observation, *next; /* [observation_size] */
     uint8_t *mask, *next_mask; /* [action_count] */
-} Run;
+} EpisodeRun;
 
-static AmStatus take_step(Run *self, DqnEpisode *episode, bool *done, AmError *error) {
+static AmStatus take_step(EpisodeRun *self, DqnEpisode *episode, bool *done, AmError *error) {
     const EnvironmentMethods *methods = self->environment->methods;
     int32_t action = agent_act(self->agent, self->observation, self->mask, episode->is_greedy);
     double reward;
@@ -36,7 +36,7 @@ static AmStatus take_step(Run *self, DqnEpisode *episode, bool *done, AmError *e
 }
 
 /* `episode` holds the count of steps before, and whether this one is greedy. */
-static AmStatus play(Run *self, DqnEpisode *episode, AmError *error) {
+static AmStatus play(EpisodeRun *self, DqnEpisode *episode, AmError *error) {
     const EnvironmentMethods *methods = self->environment->methods;
     bool done = false;
     episode->reward = 0;
@@ -59,13 +59,13 @@ static AmStatus play(Run *self, DqnEpisode *episode, AmError *error) {
 AmStatus dqn_run_agent(Agent *agent, Environment *environment, const DqnRunOptions *options, AmError *error) {
     Arena arena = {0};
     int32_t numbers = environment->observation_size, actions = environment->action_count;
-    Run self = {.agent = agent,
-                .environment = environment,
-                .options = options,
-                .observation = ARENA_ARRAY(&arena, float, numbers),
-                .next = ARENA_ARRAY(&arena, float, numbers),
-                .mask = ARENA_ARRAY(&arena, uint8_t, actions),
-                .next_mask = ARENA_ARRAY(&arena, uint8_t, actions)};
+    EpisodeRun self = {.agent = agent,
+                       .environment = environment,
+                       .options = options,
+                       .observation = ARENA_ARRAY(&arena, float, numbers),
+                       .next = ARENA_ARRAY(&arena, float, numbers),
+                       .mask = ARENA_ARRAY(&arena, uint8_t, actions),
+                       .next_mask = ARENA_ARRAY(&arena, uint8_t, actions)};
     DqnEpisode episode = {.epsilon = agent_epsilon(agent)};
     AmStatus status = AM_OK;
     if (arena.failed) status = am_fail_memory(error, (int64_t)numbers * 8 + actions * 2);

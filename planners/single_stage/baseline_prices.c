@@ -7,7 +7,7 @@
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage.h"
 
-/* Devices of the first device's server: the model axis of the Megatron-like recipe. */
+/* Devices of the first device's server: the model axis of the Megatron-like baseline. */
 static int32_t server_size(const Cluster *cluster) {
     int32_t size = 0;
     for (int32_t d = 0; d < cluster->device_count; d++)
@@ -16,20 +16,20 @@ static int32_t server_size(const Cluster *cluster) {
 }
 
 /* The parts of a baseline besides the batch: the classes of the model axis, */
-typedef struct Recipe {
+typedef struct BaselineForm {
     bool splits_model, splits_sequence; /* without the model: context parallelism */
     uint8_t storage;                    /* kinds of storage where the batch is */
-} Recipe;
+} BaselineForm;
 
-static const Recipe recipes[BASELINE_COUNT] = {[BASELINE_MEGATRON] = {.splits_model = true},
-                                               [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
-                                               [BASELINE_ZERO1] = {.storage = 1},
-                                               [BASELINE_ZERO2] = {.storage = 2},
-                                               [BASELINE_ZERO3] = {.storage = 3},
-                                               [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
-                                               [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
-                                               [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
-                                               [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
+static const BaselineForm baseline_forms[BASELINE_COUNT] = {[BASELINE_MEGATRON] = {.splits_model = true},
+                                                            [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
+                                                            [BASELINE_ZERO1] = {.storage = 1},
+                                                            [BASELINE_ZERO2] = {.storage = 2},
+                                                            [BASELINE_ZERO3] = {.storage = 3},
+                                                            [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
+                                                            [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
+                                                            [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
+                                                            [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
 
 static const char *why_no_storage(const Problem *problem) {
     if (problem->pins.count > 0) return "the pins set the storage of the parameters";
@@ -37,30 +37,29 @@ static const char *why_no_storage(const Problem *problem) {
 }
 
 /* Sets the baseline's storage over an axis; returns the obstacle, or NULL. */
-static const char *store_over(const Problem *problem, const Recipe *recipe, int32_t axis,
+static const char *store_over(const Problem *problem, const BaselineForm *form, int32_t axis,
                               AxisPlan *axis_plan) {
     int32_t most = problem_storage_kinds(problem, axis);
     if (problem->mesh.axes[axis].size == 1) return NULL;
-    axis_plan->storage[axis] = (uint8_t)(recipe->storage < most ? recipe->storage : most);
-    return recipe->storage > most ? why_no_storage(problem) : NULL;
+    axis_plan->storage[axis] = (uint8_t)(form->storage < most ? form->storage : most);
+    return form->storage > most ? why_no_storage(problem) : NULL;
 }
 
 /* Sets the list of the last axis of a baseline with a model axis: Megatron-LM's classes followed by
  * the sequence; or the sequence alone, and then storage also uses this axis. */
-static AmStatus split_last_axis(const Problem *problem, const Recipe *recipe, AxisPlan *axis_plan,
+static AmStatus split_last_axis(const Problem *problem, const BaselineForm *form, AxisPlan *axis_plan,
                                 const char **reason, AmError *error) {
     int32_t last = problem->mesh.axis_count - 1;
     bool found = true, has_batch = last > 0 && axis_plan->count[0] > 0;
-    if (recipe->splits_model) TRY(baseline_megatron(problem, last, axis_plan, &found, error));
+    if (form->splits_model) TRY(baseline_megatron(problem, last, axis_plan, &found, error));
     if (!found)
         *reason = problem->pins.count > 0
                       ? "the pins leave no dimension to split"
                       : "no weight dimension can be split by the strict rules on the model axis";
-    else if (recipe->splits_sequence && !baseline_sequence(problem, last, axis_plan))
+    else if (form->splits_sequence && !baseline_sequence(problem, last, axis_plan))
         *reason = "no data input has a sequence that the model axis divides";
-    else if (!recipe->splits_model)
-        *reason = *reason ? *reason : store_over(problem, recipe, last, axis_plan);
-    else if (axis_plan->storage[0] < recipe->storage)
+    else if (!form->splits_model) *reason = *reason ? *reason : store_over(problem, form, last, axis_plan);
+    else if (axis_plan->storage[0] < form->storage)
         *reason = has_batch && problem->mesh.axes[0].size > 1 ? why_no_storage(problem)
                                                               : "no axis is left that splits the batch";
     return AM_OK;
@@ -75,8 +74,8 @@ AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan 
         *reason = "it has several stages: --baseline prices it";
         return AM_OK;
     }
-    const Recipe *recipe = &recipes[baseline];
-    bool is_split = false, has_last = recipe->splits_model || recipe->splits_sequence;
+    const BaselineForm *form = &baseline_forms[baseline];
+    bool is_split = false, has_last = form->splits_model || form->splits_sequence;
     if (has_last && mesh->device_count == 1) {
         *reason = "there is one device";
         return AM_OK;
@@ -84,10 +83,10 @@ AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan 
     for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
         bool is_here = baseline_batch(problem, axis, axis_plan);
         is_split = is_split || is_here;
-        const char *lack = is_here ? store_over(problem, recipe, axis, axis_plan) : NULL;
+        const char *lack = is_here ? store_over(problem, form, axis, axis_plan) : NULL;
         if (lack) *reason = lack;
     }
-    if (has_last) return split_last_axis(problem, recipe, axis_plan, reason, error);
+    if (has_last) return split_last_axis(problem, form, axis_plan, reason, error);
     if (!is_split && mesh->device_count > 1)
         *reason = problem->pins.count > 0 ? "the pins leave no dimension to split"
                                           : "no data input has a batch dimension that the devices divide";
@@ -105,44 +104,44 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
     return reason;
 }
 
-/* Returns whether a recipe may be quoted on this mesh: data_parallel with all devices
+/* Returns whether a baseline may be priced on this mesh: data_parallel with all devices
  * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
 static bool is_baseline_mesh(const SingleStageSearch *self, Baseline baseline, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
     int32_t model = mesh->axes[1].size;
-    bool has_model = recipes[baseline].splits_model || recipes[baseline].splits_sequence;
+    bool has_model = baseline_forms[baseline].splits_model || baseline_forms[baseline].splits_sequence;
     return has_model ? model > 1 && model <= server_size(self->cluster) : model == 1;
 }
 
-/* A recipe on one mesh. */
-typedef struct MeshQuotation {
+/* A baseline on one mesh. */
+typedef struct MeshPrice {
     Plan *plan;         /* NULL: none, */
-    const char *reason; /* for this reason, or because the mesh is not the recipe's */
+    const char *reason; /* for this reason, or because the mesh is not the baseline's */
     MemoryFit fit;
     bool is_priced;
-} MeshQuotation;
+} MeshPrice;
 
-/* The quotation of one recipe, for parallel_for(). */
+/* The price of one baseline, for parallel_for(). */
 typedef struct BaselinePrice {
     AmStatus status;
     AmError error;
-    MeshQuotation meshes[SEARCH_MOST_MESHES]; /* by problem */
+    MeshPrice meshes[SEARCH_MOST_MESHES]; /* by problem */
     bool is_asked;
 } BaselinePrice;
 
-typedef struct Quoting {
+typedef struct BaselinePricing {
     const SingleStageSearch *search;
-    BaselinePrice quotations[BASELINE_COUNT];
-} Quoting;
+    BaselinePrice prices[BASELINE_COUNT];
+} BaselinePricing;
 
-/* The recipe's plans on the meshes that are its own. */
-static AmStatus begin_quotation(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
-                                AmError *error) {
+/* The baseline's plans on the meshes that are its own. */
+static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
+                            AmError *error) {
     *self = (BaselinePrice){.is_asked = true};
-    search->is_quoted[baseline] = true;
+    search->is_priced[baseline] = true;
     for (int32_t k = 0; k < search->problem_count; k++) {
         const Problem *problem = search->problems[k];
-        MeshQuotation *mesh = &self->meshes[k];
+        MeshPrice *mesh = &self->meshes[k];
         AxisPlan axis_plan;
         if (!is_baseline_mesh(search, baseline, &problem->mesh)) continue;
         TRY(baseline_axis_plan(problem, baseline, &axis_plan, &mesh->reason, error));
@@ -164,20 +163,20 @@ static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
 }
 
 /* The widest model axis first; a narrower one where that does not fit. */
-static void quote_task(void *user, int32_t baseline) {
-    Quoting *quoting = user;
-    BaselinePrice *self = &quoting->quotations[baseline];
-    for (int32_t k = quoting->search->problem_count - 1; k >= 0 && self->is_asked; k--) {
-        MeshQuotation *mesh = &self->meshes[k];
-        if (!mesh->plan || !is_wanted(quoting->search, baseline)) continue;
-        self->status = single_stage_simulate(quoting->search, mesh->plan, &mesh->fit, &self->error);
+static void price_task(void *user, int32_t baseline) {
+    BaselinePricing *pricing = user;
+    BaselinePrice *self = &pricing->prices[baseline];
+    for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_asked; k--) {
+        MeshPrice *mesh = &self->meshes[k];
+        if (!mesh->plan || !is_wanted(pricing->search, baseline)) continue;
+        self->status = single_stage_simulate(pricing->search, mesh->plan, &mesh->fit, &self->error);
         mesh->is_priced = true;
         if (self->status != AM_OK || mesh->fit.fits) return;
     }
 }
 
-static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
-                              AmError *error) {
+static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
+                          AmError *error) {
     BaselineResult *result = &search->result->baselines[baseline];
     *result = (BaselineResult){.seconds = NAN};
     if (self->status != AM_OK) {
@@ -185,7 +184,7 @@ static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, cons
         return self->status;
     }
     for (int32_t k = search->problem_count - 1; k >= 0; k--) {
-        const MeshQuotation *mesh = &self->meshes[k];
+        const MeshPrice *mesh = &self->meshes[k];
         const char *reason = mesh->reason;
         if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
         else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
@@ -205,27 +204,26 @@ static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, cons
 }
 
 /* Prices the baselines in [first, end) that are not priced yet. */
-static AmStatus quote(SingleStageSearch *self, int32_t first, int32_t end, AmError *error) {
-    Quoting *quoting = calloc(1, sizeof *quoting);
-    if (!quoting) return am_fail_memory(error, (int64_t)sizeof *quoting);
-    quoting->search = self;
+static AmStatus price_baselines(SingleStageSearch *self, int32_t first, int32_t end, AmError *error) {
+    BaselinePricing *pricing = calloc(1, sizeof *pricing);
+    if (!pricing) return am_fail_memory(error, (int64_t)sizeof *pricing);
+    pricing->search = self;
     AmStatus status = AM_OK;
     for (int32_t e = first; e < end && status == AM_OK; e++)
-        if (!self->is_quoted[e]) status = begin_quotation(&quoting->quotations[e], self, (Baseline)e, error);
-    if (status == AM_OK) parallel_for(BASELINE_COUNT, 0, quote_task, quoting);
+        if (!self->is_priced[e]) status = begin_price(&pricing->prices[e], self, (Baseline)e, error);
+    if (status == AM_OK) parallel_for(BASELINE_COUNT, 0, price_task, pricing);
     for (int32_t e = first; e < end && status == AM_OK; e++)
-        if (quoting->quotations[e].is_asked)
-            status = end_quotation(self, (Baseline)e, &quoting->quotations[e], error);
-    free(quoting);
+        if (pricing->prices[e].is_asked) status = end_price(self, (Baseline)e, &pricing->prices[e], error);
+    free(pricing);
     return status;
 }
 
 AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error) {
-    return quote(self, (int32_t)baseline, (int32_t)baseline + 1, error);
+    return price_baselines(self, (int32_t)baseline, (int32_t)baseline + 1, error);
 }
 
 AmStatus baseline_price_all(SingleStageSearch *self, AmError *error) {
-    return quote(self, 0, BASELINE_COUNT, error);
+    return price_baselines(self, 0, BASELINE_COUNT, error);
 }
 
 AmStatus baseline_price_seeds(Problem *problem, AmError *error) {

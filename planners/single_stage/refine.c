@@ -24,7 +24,7 @@ enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
  * read. */
 #define LEAST_GAIN 2e-4
 
-typedef struct Trial {
+typedef struct OverrideTrial {
     const ShardingGraphChange *change; /* NULL: several */
     PlanStage stage;
     PlanPrice price;
@@ -33,9 +33,9 @@ typedef struct Trial {
     bool is_priced, is_known; /* known: without another evaluation */
     AmStatus status;
     AmError error;
-} Trial;
+} OverrideTrial;
 
-typedef struct Refining {
+typedef struct OverrideSearch {
     Arena *arena;
     Problem *problem;
     ShardingGraph *model;
@@ -48,12 +48,12 @@ typedef struct Refining {
     ShardingGraphChange *changes; /* [change_count] of this round */
     int32_t change_count;
     bool *is_done; /* [change]: need not be tried again */
-    Trial trials[PROBLEM_BATCH];
+    OverrideTrial trials[PROBLEM_BATCH];
     int32_t trial_count;
-    const Trial *best; /* of the batch */
-    Trial joint;       /* all of them that help, together */
-    bool is_changed;   /* a change was taken in this round */
-} Refining;
+    const OverrideTrial *best; /* of the batch */
+    OverrideTrial joint;       /* all of them that help, together */
+    bool is_changed;           /* a change was taken in this round */
+} OverrideSearch;
 
 /* If a smaller fraction of the communication is hidden, all of it counts. */
 #define LEAST_HIDDEN 0.1
@@ -74,7 +74,7 @@ static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
 }
 
 /* Gives a node and all equal ones another label, as overrides, if plans can express it. */
-static void relabel_stage(PlanStage *stage, const Refining *self, const ShardingGraphRelabel *relabel) {
+static void relabel_stage(PlanStage *stage, const OverrideSearch *self, const ShardingGraphRelabel *relabel) {
     const ShardingGraph *model = self->model;
     int32_t factors[MESH_MAX_AXES];
     SbpState states;
@@ -93,7 +93,8 @@ static void relabel_stage(PlanStage *stage, const Refining *self, const Sharding
 }
 
 /* How many nodes changes are of. */
-static int32_t count_nodes(const Refining *self, const ShardingGraphChange *const *changes, int32_t count) {
+static int32_t count_nodes(const OverrideSearch *self, const ShardingGraphChange *const *changes,
+                           int32_t count) {
     int32_t nodes = 0;
     for (int32_t c = 0; c < count; c++)
         for (int32_t k = 0; k < changes[c]->count; k++)
@@ -103,7 +104,7 @@ static int32_t count_nodes(const Refining *self, const ShardingGraphChange *cons
 }
 
 /* The stage with changes, as far as plans can express them. */
-static AmStatus change_stage(PlanStage *changed, const Refining *self,
+static AmStatus change_stage(PlanStage *changed, const OverrideSearch *self,
                              const ShardingGraphChange *const *changes, int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
     int32_t most = stage->override_count + count_nodes(self, changes, count);
@@ -121,7 +122,7 @@ static AmStatus change_stage(PlanStage *changed, const Refining *self,
 
 /* Keeps what operators with overrides make as their only readers take it; whether anything is kept otherwise
  * now. */
-static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *assignment) {
+static bool keep_as_read(const OverrideSearch *self, OverrideTrial *trial, const Assignment *assignment) {
     bool is_changed = false;
     for (int32_t k = 0; k < trial->stage.override_count; k++) {
         PlanOverride *override = &trial->stage.overrides[k];
@@ -135,12 +136,12 @@ static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *a
     return is_changed;
 }
 
-static double sum_of(const Refining *self, const ShardingGraphCost *cost) {
+static double sum_of(const OverrideSearch *self, const ShardingGraphCost *cost) {
     return self->weights.compute * cost->compute_seconds +
            self->weights.communication * cost->communication_seconds;
 }
 
-static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmError *error) {
+static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *scratch, AmError *error) {
     const Problem *problem = self->problem;
     Assignment *assignment;
     AmStatus status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
@@ -159,18 +160,18 @@ static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmErr
     return problem_price_assignment(&trial->price, problem, scratch, assignment, error);
 }
 
-static void try_one(const Refining *self, Trial *trial) {
+static void try_one(const OverrideSearch *self, OverrideTrial *trial) {
     Arena *scratch = scratch_take(self->problem->scratch);
     trial->status = try_in(self, trial, scratch, &trial->error);
     scratch_give(self->problem->scratch, scratch);
 }
 
 static void try_task(void *user, int32_t k) {
-    Refining *self = user;
+    OverrideSearch *self = user;
     try_one(self, &self->trials[k]);
 }
 
-static bool is_better(const Refining *self, const Trial *trial) {
+static bool is_better(const OverrideSearch *self, const OverrideTrial *trial) {
     PlanPrice wanted = *self->price;
     wanted.seconds *= 1 - LEAST_GAIN;
     if (!trial->is_priced) return false;
@@ -180,7 +181,7 @@ static bool is_better(const Refining *self, const Trial *trial) {
 }
 
 /* Records the result of a trial. */
-static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
+static AmStatus account(OverrideSearch *self, const OverrideTrial *trial, AmError *error) {
     Problem *problem = self->problem;
     TRY(am_pass_error(trial->status, &trial->error, error));
     if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
@@ -189,23 +190,23 @@ static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
     return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
 }
 
-static void adopt(Refining *self, const Trial *trial) {
+static void adopt(OverrideSearch *self, const OverrideTrial *trial) {
     *self->stage = trial->stage;
     *self->price = trial->price;
     self->sum = trial->sum;
 }
 
-static void mark_done(Refining *self, const ShardingGraphChange *change) {
+static void mark_done(OverrideSearch *self, const ShardingGraphChange *change) {
     self->is_done[change - self->changes] = true;
 }
 
 /* Tries all changes that help by themselves together, but for those that change what another does; true:
  * that is better than the best of them, and taken. */
-static AmStatus try_jointly(Refining *self, const Trial *best, bool *is_taken, AmError *error) {
+static AmStatus try_jointly(OverrideSearch *self, const OverrideTrial *best, bool *is_taken, AmError *error) {
     const ShardingGraphChange *joined[PROBLEM_BATCH] = {best->change};
     int32_t count = 1;
     for (int32_t k = 0; k < self->trial_count; k++) {
-        const Trial *trial = &self->trials[k];
+        const OverrideTrial *trial = &self->trials[k];
         bool is_apart = is_better(self, trial) && trial->key != best->key;
         for (int32_t j = 0; j < count; j++)
             is_apart &= !sharding_graph_share_a_node(joined[j], trial->change);
@@ -214,7 +215,7 @@ static AmStatus try_jointly(Refining *self, const Trial *best, bool *is_taken, A
     *is_taken = false;
     if (count == 1 || self->problem->budget.evaluations >= self->problem->budget.limit) return AM_OK;
     if (self->problem->budget.is_cut || problem_is_capped(self->problem, 1)) return AM_OK;
-    self->joint = (Trial){0};
+    self->joint = (OverrideTrial){0};
     TRY(change_stage(&self->joint.stage, self, joined, count, error));
     try_one(self, &self->joint);
     TRY(account(self, &self->joint, error));
@@ -228,38 +229,38 @@ static AmStatus try_jointly(Refining *self, const Trial *best, bool *is_taken, A
 /* ---- the climb over the changes of a round ---- */
 
 static bool is_over(void *user) {
-    const Refining *self = user;
+    const OverrideSearch *self = user;
     return problem_must_stop(self->problem);
 }
 
 /* The changes of a round stay the same: each is tried until it is taken, or is no better. */
 static AmStatus list_open(void *user, int32_t *count, AmError *error) {
-    const Refining *self = user;
+    const OverrideSearch *self = user;
     (void)error;
     *count = self->change_count;
     return AM_OK;
 }
 
 static AmStatus make_trial(void *user, int32_t move, ClimbMove *made, AmError *error) {
-    Refining *self = user;
+    OverrideSearch *self = user;
     const SearchBudget *budget = &self->problem->budget;
     const ShardingGraphChange *change = &self->changes[move];
     if (self->is_done[move]) return AM_OK;
     *made = CLIMB_FULL;
     if (budget->evaluations + self->trial_count >= budget->limit) return AM_OK;
     if (problem_is_capped(self->problem, self->trial_count + 1)) return AM_OK;
-    Trial *trial = &self->trials[self->trial_count++];
-    *trial = (Trial){.change = change};
+    OverrideTrial *trial = &self->trials[self->trial_count++];
+    *trial = (OverrideTrial){.change = change};
     *made = CLIMB_ADDED;
     return change_stage(&trial->stage, self, &change, 1, error);
 }
 
 static AmStatus price_trials(void *user, bool *is_found, AmError *error) {
-    Refining *self = user;
+    OverrideSearch *self = user;
     self->best = NULL;
     parallel_for(self->trial_count, 0, try_task, self);
     for (int32_t k = 0; k < self->trial_count; k++) {
-        const Trial *trial = &self->trials[k];
+        const OverrideTrial *trial = &self->trials[k];
         TRY(account(self, trial, error));
         if (!is_better(self, trial)) mark_done(self, trial->change);
         else if (!self->best || plan_price_better(&trial->price, &self->best->price)) self->best = trial;
@@ -272,7 +273,7 @@ static AmStatus price_trials(void *user, bool *is_found, AmError *error) {
 /* Takes all useful changes of the batch together, or the best. A change that was useful alone may be tried
  * again with others. */
 static AmStatus take_trials(void *user, AmError *error) {
-    Refining *self = user;
+    OverrideSearch *self = user;
     bool is_taken;
     TRY(try_jointly(self, self->best, &is_taken, error));
     self->trial_count = 0;
@@ -284,7 +285,7 @@ static AmStatus take_trials(void *user, AmError *error) {
 }
 
 /* Lists the changes that the messages propose: patches, then single operators. */
-static AmStatus list_changes(Refining *self, const int32_t *labels, AmError *error) {
+static AmStatus list_changes(OverrideSearch *self, const int32_t *labels, AmError *error) {
     ShardingGraphChange *patches, *singles;
     int32_t patch_count, single_count, count;
     TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
@@ -303,7 +304,7 @@ static AmStatus list_changes(Refining *self, const int32_t *labels, AmError *err
     return AM_OK;
 }
 
-static AmStatus refine_round(Refining *self, AmError *error) {
+static AmStatus refine_round(OverrideSearch *self, AmError *error) {
     const Climb climb = {.order = CLIMB_FROM_FIRST,
                          .batch = PROBLEM_BATCH,
                          .user = self,
@@ -325,7 +326,7 @@ static AmStatus refine_round(Refining *self, AmError *error) {
     return climb_run(&climb, &place, error);
 }
 
-static AmStatus open_model(Refining *self, AmError *error) {
+static AmStatus open_model(OverrideSearch *self, AmError *error) {
     const Problem *problem = self->problem;
     Assignment *assignment;
     TRY(sharding_graph_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
@@ -348,9 +349,9 @@ static double exposed_share(const PlanPrice *price) {
 }
 
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error) {
-    Refining *self = ARENA_ARRAY(arena, Refining, 1);
+    OverrideSearch *self = ARENA_ARRAY(arena, OverrideSearch, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Refining){.arena = arena, .problem = problem, .stage = stage, .price = price};
+    *self = (OverrideSearch){.arena = arena, .problem = problem, .stage = stage, .price = price};
     /* Instructions of a module that was rewritten may stand for one of the file's together. */
     if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
     TRY(open_model(self, error));

@@ -367,11 +367,11 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
     return AM_OK;
 }
 
-/* Several stages: the recipe alone, beside those of a stage on all devices. */
+/* Several stages: the baseline alone, beside those of a stage on all devices. */
 static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
-    BaselineResult *quoted = &result->baselines[options->baseline];
+    BaselineResult *priced = &result->baselines[options->baseline];
     if (!search_is_pipeline_baseline(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
@@ -383,13 +383,13 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
         TRY(baseline_price_all(self, error));
     }
     Plan *plan;
-    TRY(even_pipeline_plan(&plan, &quoted->reason, &result->evaluations, self->arena, self->context,
+    TRY(even_pipeline_plan(&plan, &priced->reason, &result->evaluations, self->arena, self->context,
                            self->cluster, options, error));
     if (!plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
-                       options->called ? options->called : baseline_name(options->baseline), quoted->reason);
+                       options->called ? options->called : baseline_name(options->baseline), priced->reason);
     const MemoryFit fits = {.fits = true};
-    quoted->seconds = plan->predicted_step_seconds;
+    priced->seconds = plan->predicted_step_seconds;
     plan->evaluations = result->evaluations;
     pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
     search_result_choose(result);
@@ -477,7 +477,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .cap = options->nested.cap,
                               .deadline = options->seconds > 0 ? clock_seconds() + options->seconds : 0};
     AmStatus status = open_search(&self, error);
-    memcpy(self.is_quoted, is_left_out, sizeof self.is_quoted);
+    memcpy(self.is_priced, is_left_out, sizeof self.is_priced);
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) add_baselines(&self);
@@ -527,7 +527,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
-        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_quoted[e] = options->nested.is_beginning;
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_priced[e] = options->nested.is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         if (options->nested.cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));

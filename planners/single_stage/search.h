@@ -15,7 +15,7 @@ int64_t search_default_evaluations(Searcher searcher);
  * limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the recipe of a
+/* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the baseline of a
  * pipeline; plan_search() is for every space.
  * AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
  * needed and the limit of the plan that came nearest; or if some pin can hold on

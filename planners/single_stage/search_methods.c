@@ -40,17 +40,17 @@ typedef AmStatus ExploreFunction(Problem *problem, const SearchOptions *options,
                                  Text *log, AmError *error);
 
 /* The exploration of one problem, for parallel_for(). */
-typedef struct Task {
+typedef struct ExplorationTask {
     AmStatus status;
     AmError error;
     Text log;
-} Task;
+} ExplorationTask;
 
 typedef struct Exploration {
     SingleStageSearch *search;
     ExploreFunction *explore;
     double reference; /* seconds of data parallelism */
-    Task tasks[SEARCH_MOST_MESHES];
+    ExplorationTask tasks[SEARCH_MOST_MESHES];
     Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
 } Exploration;
 
@@ -81,14 +81,14 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
 
 static void explore_task(void *user, int32_t k) {
     Exploration *exploration = user;
-    Task *task = &exploration->tasks[k];
+    ExplorationTask *task = &exploration->tasks[k];
     task->status = explore_problem(exploration, &exploration->screenings[k], exploration->search->problems[k],
                                    &task->log, &task->error);
 }
 
 static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
-    Task *task = &exploration->tasks[k];
+    ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
     if (!search->options->no_seeds)
         task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
@@ -97,7 +97,7 @@ static void screen_task(void *user, int32_t k) {
 
 static void polish_task(void *user, int32_t k) {
     Exploration *exploration = user;
-    Task *task = &exploration->tasks[k];
+    ExplorationTask *task = &exploration->tasks[k];
     Problem *problem = exploration->search->problems[k];
     task->status = polish_climb(problem, &task->error);
     if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
@@ -135,7 +135,7 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
     memset(exploration->tasks, 0, sizeof exploration->tasks);
     AmStatus status = run_all(exploration, count, run, run != screen_task, error);
     for (int32_t k = 0; k < count; k++) {
-        Task *task = &exploration->tasks[k];
+        ExplorationTask *task = &exploration->tasks[k];
         if (status == AM_OK && task->status != AM_OK) {
             status = task->status;
             if (error && error->code == AM_OK) *error = task->error;
@@ -492,7 +492,7 @@ static AmStatus search_agent(SingleStageSearch *self, ExploreFunction *explore, 
 typedef struct SearchMethod {
     AmStatus (*run)(SingleStageSearch *self, ExploreFunction *explore, AmError *error);
     ExploreFunction *explore;
-    bool takes_baselines; /* a recipe's plan is handed out where rounding made that the faster one */
+    bool takes_baselines; /* a baseline's plan is handed out where rounding made that the faster one */
 } SearchMethod;
 
 static const SearchMethod methods[SEARCHER_COUNT] = {

@@ -64,7 +64,7 @@ static bool has_problem(const Sharers *sharers, const Problem *problem) {
     return false;
 }
 
-/* Data parallelism as it is quoted, where that is another plan than the best one. */
+/* Data parallelism as it is priced, where that is another plan than the best one. */
 static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
     Plan *plan = self->baseline_plans[BASELINE_DATA_PARALLEL];
     const Problem *problem = self->baseline_problems[BASELINE_DATA_PARALLEL];

@@ -1,4 +1,4 @@
-/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the recipes, and
+/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the baselines, and
  * search_methods.c is the table of searchers. */
 #ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
 #define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
@@ -43,9 +43,9 @@ typedef struct SingleStageSearch {
     int32_t *devices;     /* 0, 1, ... */
     Problem *problems[SEARCH_MOST_MESHES];
     int32_t problem_count;
-    Plan *baseline_plans[BASELINE_COUNT]; /* as quoted; NULL where there is none */
+    Plan *baseline_plans[BASELINE_COUNT]; /* as priced; NULL where there is none */
     Problem *baseline_problems[BASELINE_COUNT];
-    bool is_quoted[BASELINE_COUNT];
+    bool is_priced[BASELINE_COUNT];
 } SingleStageSearch;
 
 /* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
@@ -73,10 +73,10 @@ bool single_stage_cap(SingleStageSearch *self, Problem *problem);
 /* Problems by their best plan so far, best first. */
 void single_stage_sort(SingleStageSearch *self);
 
-/* The recipe's axis plan on this mesh, beside the pins; or why there is none. */
+/* The baseline's axis plan on this mesh, beside the pins; or why there is none. */
 AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error);
-/* Prices every recipe on the problem's mesh, as starts. */
+/* Prices every baseline on the problem's mesh, as starts. */
 AmStatus baseline_price_seeds(Problem *problem, AmError *error);
 /* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
  * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
@@ -103,7 +103,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
 
 /* Lets the searcher that the options name do its work on all problems. */
 AmStatus search_method_run(SingleStageSearch *self, AmError *error);
-/* Returns whether a recipe's own plan may be handed out in place of what the searcher found. */
+/* Returns whether a baseline's own plan may be handed out in place of what the searcher found. */
 bool search_method_takes_baselines(Searcher searcher);
 /* Returns whether it looks for good plans, and knows of none that it is the best. */
 bool search_method_explores(Searcher searcher);

@@ -106,14 +106,14 @@ typedef struct PlanDevicePrediction {
 } PlanDevicePrediction;
 
 /* The parts of a search that find plans: name, description. */
-#define PLAN_ORIGIN_LIST(X)                                                             \
-    X(BASELINE, "baseline", "a standard recipe, unchanged")                             \
-    X(POLICY, "policy", "the trained policy, before annealing and polish")              \
-    X(SINGLE_STAGE, "single_stage", "the search of one-stage plans on one mesh")        \
-    X(STAGES, "stages", "the dynamic program over cuts, devices and recipes of stages") \
-    X(AGENT, "agent", "the cuts that the trained agent proposes")                       \
-    X(IMPROVEMENT, "improvement", "local changes of a plan of another part")            \
-    X(GIVEN, "given", "the initial plan, unchanged")                                    \
+#define PLAN_ORIGIN_LIST(X)                                                                \
+    X(BASELINE, "baseline", "a standard baseline, unchanged")                              \
+    X(POLICY, "policy", "the trained policy, before annealing and polish")                 \
+    X(SINGLE_STAGE, "single_stage", "the search of one-stage plans on one mesh")           \
+    X(STAGES, "stages", "the dynamic program over cuts, devices and strategies of stages") \
+    X(AGENT, "agent", "the cuts that the trained agent proposes")                          \
+    X(IMPROVEMENT, "improvement", "local changes of a plan of another part")               \
+    X(GIVEN, "given", "the initial plan, unchanged")                                       \
     X(PAPER, "paper", "the rules and rewards of Auto-MAP")
 typedef enum PlanOrigin {
     PLAN_ORIGIN_UNKNOWN,

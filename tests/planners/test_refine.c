@@ -21,7 +21,7 @@ typedef struct Case {
     PlanPrice before, after;
 } Case;
 
-/* The Megatron-like recipe of a model, refined with so many evaluations. */
+/* The Megatron-like baseline of a model, refined with so many evaluations. */
 static void open_case(Case *self, const char *model, const char *cluster, const char *mesh,
                       int64_t evaluations) {
     AmError error = {0};

@@ -38,7 +38,7 @@ static inline void close_stages(StagesCase *self) {
     arena_free(&self->arena);
 }
 
-/* The fastest recipe for a stage, by the objective of the program. */
+/* The fastest strategy for a stage, by the objective of the program. */
 static inline bool best_stage(const StagesCase *self, int32_t micro_batches, StageLayout *stage, int32_t kept,
                               StageCost *best) {
     double limit = self->model->classes[stage->place.class].limit;
@@ -48,9 +48,9 @@ static inline bool best_stage(const StagesCase *self, int32_t micro_batches, Sta
         for (int32_t sequence = 0; sequence < 2; sequence++)
             for (uint8_t storage = 0; storage <= 3; storage++) {
                 StageCost cost;
-                stage->recipe = (StageRecipe){
+                stage->strategy = (StageStrategy){
                     .tensor = self->model->tensors[k], .splits_sequence = sequence == 1, .storage = storage};
-                if (storage > 0 && stage->place.width == stage->recipe.tensor) continue;
+                if (storage > 0 && stage->place.width == stage->strategy.tensor) continue;
                 if (!stage_model_cost(self->model, micro_batches, stage, &cost)) continue;
                 if (cost.fixed_bytes + kept * cost.iteration_bytes > limit) continue;
                 double value = cost.forward + cost.backward + cost.rest / micro_batches;

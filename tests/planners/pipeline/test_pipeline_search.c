@@ -65,7 +65,7 @@ static void look_for_seconds(void *user, const char *line) {
     wanted->found |= fabs(seconds - wanted->seconds) <= 1e-8 * wanted->seconds;
 }
 
-/* The search itself, without the recipes that are quoted beside it, simulates the best even pipeline, with
+/* The search itself, without the baselines that are priced beside it, simulates the best even pipeline, with
  * its own cuts. */
 static void test_simulates_even(void **state) {
     (void)state;

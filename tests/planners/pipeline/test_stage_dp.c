@@ -105,7 +105,7 @@ static void test_equal_stages(void **state) {
 static void test_tables(void **state) {
     (void)state;
     StagesCase self;
-    StageLayout stage = {.recipe = {.tensor = 1}};
+    StageLayout stage = {.strategy = {.tensor = 1}};
     StageCost one, two;
     open_stages(&self, "gpt2_tiny", "nominal:2", 1);
     stage.end_unit = self.costs->unit_count;
@@ -113,10 +113,10 @@ static void test_tables(void **state) {
     assert_true(stage_model_cost(self.model, 1, &stage, &one));
     assert_true(one.forward > 0 && one.backward > one.forward && one.fixed_bytes > 0 &&
                 one.iteration_bytes > 0);
-    stage.recipe.storage = 1;
+    stage.strategy.storage = 1;
     assert_true(stage_model_cost(self.model, 1, &stage, &two));
     assert_true(two.fixed_bytes < one.fixed_bytes);
-    stage.recipe.recompute =
+    stage.strategy.recompute =
         RECOMPUTE_FULL; /* what crosses checkpoints is kept, and the forward pass made again */
     assert_true(stage_model_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
@@ -124,7 +124,7 @@ static void test_tables(void **state) {
     assert_true(self.costs->levels.count > 0);
     for (int32_t k = self.costs->levels.count - 1; k >= 0; k--) { /* from full recomputation to none */
         StageCost level;
-        stage.recipe.recompute = (uint8_t)(RECOMPUTE_LEVELS + k);
+        stage.strategy.recompute = (uint8_t)(RECOMPUTE_LEVELS + k);
         assert_true(stage_model_cost(self.model, 1, &stage, &level));
         assert_true(level.backward < one.backward && level.backward > two.backward);
         assert_true(level.iteration_bytes > one.iteration_bytes &&
@@ -165,7 +165,7 @@ static void test_chunks(void **state) {
     for (int32_t s = 0; s < 2; s++) {
         StageLayout *stage = &pipeline.stages[s];
         *stage = (StageLayout){.first_unit = s * units / 2, .end_unit = (s + 1) * units / 2};
-        stage->recipe.tensor = 1;
+        stage->strategy.tensor = 1;
         assert_true(stage_model_range(self.model, s, 1, &stage->place));
     }
     assert_true(pipeline_chunks_find(&chunks, self.model, &pipeline, 2));

@@ -26,7 +26,7 @@ typedef struct Paths {
     Arc arcs[MOST_ARCS];
 } Paths;
 
-/* The stage with the quickest recipe that fits, if there is one. */
+/* The stage with the quickest strategy that fits, if there is one. */
 static void add_arc(Paths *self, const StagesCase *of, StageLayout *stage, int32_t left) {
     StageCost cost;
     const StageModel *model = of->model;
