@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-typedef struct Row {
+typedef struct DtypeRow {
     const char *name;
     int32_t bits;
-} Row;
+} DtypeRow;
 
-static const Row TABLE[DTYPE_COUNT] = {
+static const DtypeRow TABLE[DTYPE_COUNT] = {
 #define DTYPE_ROW(name, text, number, bits, numpy, safetensors) [number] = {text, bits},
     DTYPE_LIST(DTYPE_ROW)
 #undef DTYPE_ROW

@@ -75,7 +75,7 @@ static const Column columns[] = {
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
-typedef struct Reader {
+typedef struct RunReader {
     Arena *arena;
     const char *source, *text;
     int64_t length, at, line;
@@ -85,14 +85,14 @@ typedef struct Reader {
     int64_t places[MOST_COLUMNS]; /* bytes at which they begin */
     int32_t column_count;
     int32_t columns[MOST_COLUMNS]; /* the field's column, or -1 */
-} Reader;
+} RunReader;
 
 #define REFUSE(self, place, ...)                                                                   \
     am_fail_at((self)->error, AM_ERROR_INPUT, (self)->source, (self)->text, (self)->length, place, \
                __VA_ARGS__)
 
 /* Reads a field from `at` to the comma or the end of the line behind it. */
-static AmStatus read_field(Reader *self, const char **field) {
+static AmStatus read_field(RunReader *self, const char **field) {
     const char *text = self->text;
     int64_t start = self->at, end = start, used = 0;
     if (start >= self->length || text[start] != '"') {
@@ -122,7 +122,7 @@ static AmStatus read_field(Reader *self, const char **field) {
 }
 
 /* Reads the fields of one line and goes to the next. */
-static AmStatus read_line(Reader *self) {
+static AmStatus read_line(RunReader *self) {
     self->field_count = 0;
     for (;;) {
         if (self->field_count == MOST_COLUMNS)
@@ -140,7 +140,7 @@ static AmStatus read_line(Reader *self) {
     return AM_OK;
 }
 
-static AmStatus read_head(Reader *self) {
+static AmStatus read_head(RunReader *self) {
     TRY(read_line(self));
     self->column_count = self->field_count;
     for (int32_t f = 0; f < self->field_count; f++) {
@@ -159,7 +159,7 @@ static AmStatus read_head(Reader *self) {
     return AM_OK;
 }
 
-static AmStatus read_number(Reader *self, PublishedRun *run, const Column *column, int32_t field) {
+static AmStatus read_number(RunReader *self, PublishedRun *run, const Column *column, int32_t field) {
     const char *text = self->fields[field];
     int64_t place = self->places[field];
     char *at = (char *)run + column->offset, *end;
@@ -180,7 +180,7 @@ static AmStatus read_number(Reader *self, PublishedRun *run, const Column *colum
     return AM_OK;
 }
 
-static AmStatus read_run(Reader *self, PublishedRun *run) {
+static AmStatus read_run(RunReader *self, PublishedRun *run) {
     for (int32_t c = 0; c < COLUMN_COUNT; c++) {
         char *at = (char *)run + columns[c].offset;
         if (columns[c].kind == COLUMN_TEXT) *(const char **)(void *)at = "";
@@ -210,12 +210,12 @@ static AmStatus read_run(Reader *self, PublishedRun *run) {
 
 AmStatus published_read(PublishedRun **runs, int32_t *count, Arena *arena, const char *source,
                         const char *text, int64_t length, AmError *error) {
-    Reader *self = ARENA_ARRAY(arena, Reader, 1);
+    RunReader *self = ARENA_ARRAY(arena, RunReader, 1);
     int32_t capacity = 0;
     *runs = NULL;
     *count = 0;
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Reader){.arena = arena, .source = source, .text = text, .length = length, .error = error};
+    *self = (RunReader){.arena = arena, .source = source, .text = text, .length = length, .error = error};
     if (memchr(text, '\0', (size_t)length))
         return am_fail(error, AM_ERROR_INPUT, source, "expected a CSV file, got bytes that are no text");
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) self->at = 3;

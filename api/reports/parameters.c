@@ -14,7 +14,7 @@
 
 #define MAX_NUMBERS 8
 
-typedef struct Row {
+typedef struct ParameterRow {
     const char *key; /* path without numbers, then the other columns */
     const char *path;
     const char *columns;
@@ -24,7 +24,7 @@ typedef struct Row {
     size_t head;             /* bytes of the path before the end that a weight has, too */
     const char *words;       /* "mu,nu" of folded rows, or NULL */
     size_t word, word_bytes; /* place of the first of them in the path */
-} Row;
+} ParameterRow;
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -46,7 +46,7 @@ static void cut_numbers(Text *key, const char *path, int64_t *numbers) {
 }
 
 /* The path of a row's first parameter with ranges for its numbers. */
-static void print_path(Text *text, const Row *row) {
+static void print_path(Text *text, const ParameterRow *row) {
     int32_t count = 0;
     for (const char *c = row->path; *c;) {
         if (row->words && c == row->path + row->word) {
@@ -70,20 +70,20 @@ static void print_path(Text *text, const Row *row) {
 }
 
 static int compare_keys(const void *left, const void *right) {
-    const Row *const *a = left, *const *b = right;
+    const ParameterRow *const *a = left, *const *b = right;
     int order = strcmp((*a)->key, (*b)->key);
     return order ? order : (*a < *b) ? -1 : (*a > *b);
 }
 
 /* Joins equal keys into the first of them, in its place; the others get count 0. */
-static void join(Row *rows, int32_t count, Arena *arena) {
-    Row **sorted = ARENA_ARRAY(arena, Row *, count + 1);
+static void join(ParameterRow *rows, int32_t count, Arena *arena) {
+    ParameterRow **sorted = ARENA_ARRAY(arena, ParameterRow *, count + 1);
     if (!sorted) return;
     for (int32_t k = 0; k < count; k++) sorted[k] = &rows[k];
     qsort(sorted, (size_t)count, sizeof *sorted, compare_keys);
-    Row *first = NULL;
+    ParameterRow *first = NULL;
     for (int32_t k = 0; k < count; k++) {
-        Row *row = sorted[k];
+        ParameterRow *row = sorted[k];
         if (!first || strcmp(first->key, row->key) != 0) {
             first = row;
             continue;
@@ -114,7 +114,7 @@ static size_t common_end(const char *a, const char *b) {
     return common;
 }
 
-static void find_head(Row *row, const IrRoles *roles) {
+static void find_head(ParameterRow *row, const IrRoles *roles) {
     size_t most = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
@@ -125,7 +125,8 @@ static void find_head(Row *row, const IrRoles *roles) {
 }
 
 /* Returns true for rows whose heads differ in one word without digits; sets its place and bytes. */
-static bool differ_in_word(const Row *a, const Row *b, size_t *at, size_t *a_bytes, size_t *b_bytes) {
+static bool differ_in_word(const ParameterRow *a, const ParameterRow *b, size_t *at, size_t *a_bytes,
+                           size_t *b_bytes) {
     size_t start = 0;
     while (start < a->head && start < b->head && a->path[start] == b->path[start]) start++;
     while (start > 0 && is_word(a->path[start - 1])) start--;
@@ -139,7 +140,7 @@ static bool differ_in_word(const Row *a, const Row *b, size_t *at, size_t *a_byt
 }
 
 /* Joins `other` into `row` where both are states of the same weights. */
-static bool fold_row(Row *row, Row *other, Arena *arena) {
+static bool fold_row(ParameterRow *row, ParameterRow *other, Arena *arena) {
     size_t at, bytes, other_bytes;
     if (strcmp(row->columns, other->columns) != 0 ||
         memcmp(row->least, other->least, sizeof row->least) != 0 ||
@@ -156,7 +157,7 @@ static bool fold_row(Row *row, Row *other, Arena *arena) {
     return true;
 }
 
-static void fold_states(Row *rows, int32_t count, const IrRoles *roles, Arena *arena) {
+static void fold_states(ParameterRow *rows, int32_t count, const IrRoles *roles, Arena *arena) {
     static const int64_t MOST_COMPARISONS = 1 << 22; /* more rows than that are no repeated layers */
     int32_t states = 0;
     for (int32_t k = 0; k < count; k++) states += rows[k].count > 0 && rows[k].is_optimizer;
@@ -183,7 +184,7 @@ static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool
 void parameters_print(Text *text, const PlanContext *context, const char *const *sharding, bool is_verbose) {
     Arena arena = {0};
     const IrRoles *roles = context->roles;
-    Row *rows = ARENA_ARRAY(&arena, Row, roles->parameter_count + 1);
+    ParameterRow *rows = ARENA_ARRAY(&arena, ParameterRow, roles->parameter_count + 1);
     int32_t count = 0, left_out = 0;
     for (int32_t p = 0; rows && p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
@@ -195,7 +196,7 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         text_append(&columns, "\t%s\t", ir_role_name(parameter->role));
         ir_shape_append(&columns, &context->canonical->instructions[parameter->instruction].shape);
         if (sharding) text_append(&columns, "\t%s", sharding[p]);
-        Row *row = &rows[count++];
+        ParameterRow *row = &rows[count++];
         cut_numbers(&key, parameter->path, row->least);
         memcpy(row->most, row->least, sizeof row->most);
         text_append_string(&key, columns.data);

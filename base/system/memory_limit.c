@@ -14,10 +14,10 @@
 /* Seconds for which limits of the running system count as known. */
 #define KNOWN_SECONDS 1.0
 
-typedef struct Search {
+typedef struct LimitSearch {
     MemoryLimit limit;
     bool with_high; /* limits that stop a process for a time, too */
-} Search;
+} LimitSearch;
 
 static void lower(MemoryLimit *limit, int64_t bytes, const char *name) {
     if (bytes <= 0 || (limit->bytes > 0 && bytes >= limit->bytes)) return;
@@ -27,7 +27,7 @@ static void lower(MemoryLimit *limit, int64_t bytes, const char *name) {
 /* Lowers the limit to those of one group; "max" is none. */
 static void read_group(void *user, const char *root, const char *folder) {
     static const char *const names[] = {"memory.max", "memory.limit_in_bytes", "memory.high"};
-    Search *search = user;
+    LimitSearch *search = user;
     char text[64];
     for (int k = 0; k < (search->with_high ? 3 : 2); k++) {
         unsigned long long bytes =
@@ -37,7 +37,7 @@ static void read_group(void *user, const char *root, const char *folder) {
 }
 
 static MemoryLimit find_limit(const char *root, bool with_high) {
-    Search search = {.limit = {.name = "this machine"}, .with_high = with_high};
+    LimitSearch search = {.limit = {.name = "this machine"}, .with_high = with_high};
     lower(&search.limit, (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), "this machine");
     cgroup_visit(root, "memory", read_group, &search);
     return search.limit;

@@ -25,10 +25,10 @@
 
 enum { MOST_ROWS = 4096, MOST_POINTS = 64, MOST_RANKS = 65536, LONGEST_LINE = 1000 };
 
-typedef struct Row {
+typedef struct NcclTestRow {
     double bytes, seconds, sent_per_byte; /* by a rank, of a byte of S */
     int64_t place;                        /* offset of its line in a table */
-} Row;
+} NcclTestRow;
 
 typedef struct MeasurementReader {
     Import *import;
@@ -36,7 +36,7 @@ typedef struct MeasurementReader {
     const FileBytes *file;
     int64_t place; /* offset of the line that is read, in a table */
     AmError *error;
-    Row *rows;
+    NcclTestRow *rows;
     int32_t row_count, row_capacity, ranks, hosts;
     int32_t time_column; /* of the table, counted from 0; algbw and busbw follow */
     json_t *host_names;  /* name -> ranks */
@@ -67,7 +67,7 @@ static AmStatus add_row(MeasurementReader *self, const char *where, double bytes
     if (self->row_count == MOST_ROWS) return fail_at(self, where, "at most 4096 rows");
     ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
     if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
-    self->rows[self->row_count++] = (Row){bytes, microseconds * 1e-6, bus / algorithm, self->place};
+    self->rows[self->row_count++] = (NcclTestRow){bytes, microseconds * 1e-6, bus / algorithm, self->place};
     return AM_OK;
 }
 
@@ -182,7 +182,7 @@ static AmStatus find_vtrain_ranks(MeasurementReader *self) {
     if (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks)
         return fail_at(self, NULL, "busbw of 2(n-1)/n of the size over the time, for n ranks");
     for (int32_t k = 0; k < self->row_count; k++) {
-        const Row *row = &self->rows[k];
+        const NcclTestRow *row = &self->rows[k];
         double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two behind the point */
         self->place = row->place;
         if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
@@ -225,7 +225,7 @@ static json_t *fit(const MeasurementReader *self) {
     double latency = delay / (rounds * (n - 1));
     int32_t points = 0, stride = (self->row_count + MOST_POINTS - 1) / MOST_POINTS;
     for (int32_t k = self->row_count - 1; k > (is_large ? -1 : 0); k -= stride) {
-        const Row *row = &self->rows[k];
+        const NcclTestRow *row = &self->rows[k];
         /* Noise must not make small sizes fast: at least half of the time is transfer. */
         double transfer = fmax(row->seconds - delay, row->seconds / 2);
         rates[points] = rounds * (n - 1) / n * row->bytes / transfer;

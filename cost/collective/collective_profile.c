@@ -141,7 +141,7 @@ const CollectiveAlgorithm *collective_choose(double *seconds, const LinkLoads **
 }
 
 /* Everything that one call makes and forgets. */
-typedef struct Builder {
+typedef struct LoadBuilder {
     Arena *arena;
     const Cluster *cluster;
     EdgeLoads loads;
@@ -149,7 +149,7 @@ typedef struct Builder {
     LinkLoads *profiles; /* [group_count] in scratch memory, of the islands that are walked */
     int32_t group_count;
     int32_t partners; /* CollectiveWalk */
-} Builder;
+} LoadBuilder;
 
 /* Returns whether b's terms are a's times one number; that number. */
 static bool is_multiple(const CollectiveStep *a, const CollectiveStep *b, double *factor) {
@@ -165,7 +165,8 @@ static bool is_multiple(const CollectiveStep *a, const CollectiveStep *b, double
 }
 
 /* Adds the step that has just been followed; AM_ERROR_INTERNAL without memory. */
-static AmStatus add_step(Builder *self, CollectiveMove *move, const CollectiveWalk *walk, AmError *error) {
+static AmStatus add_step(LoadBuilder *self, CollectiveMove *move, const CollectiveWalk *walk,
+                         AmError *error) {
     const EdgeLoads *loads = &self->loads;
     CollectiveStep step = {.messages = walk->messages, .latency = walk->latency, .terms = loads->terms};
     step.term_count = loads->term_count;
@@ -189,7 +190,7 @@ static AmStatus add_step(Builder *self, CollectiveMove *move, const CollectiveWa
 }
 
 /* Step `step` of a pattern: loads by all groups, terms of each. */
-static AmStatus walk_step(Builder *self, const CollectivePattern *pattern, CollectivePatternKind kind,
+static AmStatus walk_step(LoadBuilder *self, const CollectivePattern *pattern, CollectivePatternKind kind,
                           int32_t step, AmError *error) {
     CollectiveWalk walk = {.loads = &self->loads, .partners = self->partners};
     for (int32_t g = 0; g < self->group_count; g++)
@@ -205,7 +206,7 @@ static AmStatus walk_step(Builder *self, const CollectivePattern *pattern, Colle
     return self->arena->failed ? am_fail_memory(error, self->group_count) : AM_OK;
 }
 
-static AmStatus walk_pattern(Builder *self, CollectivePatternKind kind, AmError *error) {
+static AmStatus walk_pattern(LoadBuilder *self, CollectivePatternKind kind, AmError *error) {
     const CollectivePattern *pattern = &collective_patterns[kind];
     int32_t most = 0;
     for (int32_t g = 0; g < self->group_count; g++) {
@@ -271,7 +272,7 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
                              const int32_t *members, int32_t group_count, int32_t group_size,
                              AmError *error) {
     Arena scratch = {0};
-    Builder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
+    LoadBuilder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
     CollectiveGroup *groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count * COLLECTIVE_MOST_GROUPINGS);
     LinkLoads *profiles = ARENA_ARRAY(&scratch, LinkLoads, group_count * COLLECTIVE_MOST_GROUPINGS);
     int32_t *groupings = ARENA_ARRAY(&scratch, int32_t, group_count), most = 1;

@@ -9,13 +9,13 @@
 
 enum { MOST_BITS = 64 };
 
-typedef struct Finder {
+typedef struct KernelFinder {
     Program *program;
     int32_t *number; /* [step]: of its kernel, or -1 */
     int32_t *maker;  /* [storage]: kernel that makes it, -1: none or several steps outside */
     bool *is_shared; /* [storage]: a step outside the kernel reads it, or the program returns it */
     int32_t *reader; /* [value]: the kernel that has read it last */
-} Finder;
+} KernelFinder;
 
 static FusedKind kind_of_name(const char *name, int32_t *number) {
     static const struct {
@@ -58,7 +58,7 @@ static FusedKind kind_of_step(const Program *program, const ProgramStep *step, i
 }
 
 /* Values that stay in registers: their kernel alone makes and reads them. */
-static bool find_registers(Finder *self) {
+static bool find_registers(KernelFinder *self) {
     Program *program = self->program;
     bool any = false;
     for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = self->reader[v] = -1;
@@ -102,7 +102,7 @@ static double joined_size(const Program *program, const ProgramStep *step, Fused
 }
 
 /* Gives the first product of a kernel of joined ones the share of all. */
-static void join_products(Finder *self, FusedStep *steps, int32_t most) {
+static void join_products(KernelFinder *self, FusedStep *steps, int32_t most) {
     const Program *program = self->program;
     double *sizes = ARENA_ARRAY(program->arena, double, most + 1);
     for (int32_t s = 0; s < program->step_count && sizes; s++)
@@ -117,7 +117,7 @@ static void join_products(Finder *self, FusedStep *steps, int32_t most) {
     }
 }
 
-static void mark_steps(Finder *self, FusedStep *steps) {
+static void mark_steps(KernelFinder *self, FusedStep *steps) {
     Program *program = self->program;
     int32_t most = 0;
     for (int32_t s = 0; s < program->step_count; s++) most = self->number[s] > most ? self->number[s] : most;
@@ -151,7 +151,7 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
             TRY(find_in_program(program->instructions[i].regions[r], &region_changed, error));
             *changed |= region_changed;
         }
-    Finder self = {.program = program, .number = ARENA_ARRAY(arena, int32_t, program->step_count + 1)};
+    KernelFinder self = {.program = program, .number = ARENA_ARRAY(arena, int32_t, program->step_count + 1)};
     FusedStep *steps = ARENA_ARRAY(arena, FusedStep, program->step_count + 1);
     if (arena->failed) return am_fail_memory(error, program->step_count);
     bool any = false;

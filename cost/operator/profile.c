@@ -278,17 +278,17 @@ void profile_around(const ProfileType *type, ProfileSource source, const StepEve
 }
 
 /* The file under construction, for messages. */
-typedef struct Reader {
+typedef struct ProfileReader {
     Profile *profile;
     const char *source;
     AmError *error;
-} Reader;
+} ProfileReader;
 
-static AmStatus fail_at(const Reader *self, const char *where, const char *expected) {
+static AmStatus fail_at(const ProfileReader *self, const char *where, const char *expected) {
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: %s", where, expected);
 }
 
-static AmStatus read_row(const Reader *self, const char *type, json_t *row, const char *where) {
+static AmStatus read_row(const ProfileReader *self, const char *type, json_t *row, const char *where) {
     static const char *const keys[] = {"event", "sizes", "work", "seconds", "probed", NULL};
     const char *key;
     json_t *sizes, *probed = json_object_get(row, "probed");
@@ -335,7 +335,7 @@ static AmStatus read_row(const Reader *self, const char *type, json_t *row, cons
     return AM_OK;
 }
 
-static AmStatus read_root(const Reader *self, json_t *root) {
+static AmStatus read_root(const ProfileReader *self, json_t *root) {
     static const char *const keys[] = {"format", "device_types", NULL};
     const char *name;
     json_t *types, *rows;
@@ -361,7 +361,7 @@ AmStatus profile_read(Profile *profile, const char *path, AmError *error) {
     TRY(file_read(&bytes, path, error));
     AmStatus status = file_format_expect(FILE_FORMAT_PROFILE, bytes.name, bytes.data, bytes.length, error);
     if (status == AM_OK) status = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
-    const Reader reader = {profile, bytes.name, error};
+    const ProfileReader reader = {profile, bytes.name, error};
     if (status == AM_OK) status = read_root(&reader, root);
     json_decref(root);
     file_release(&bytes);

@@ -80,12 +80,12 @@ static bool is_step(const PlanContext *context, int32_t i) {
 enum { MOST_READERS = 32 };
 
 /* An element-wise reader of a value. */
-typedef struct Reader {
+typedef struct FusionReader {
     int32_t place;  /* in choices->operands */
     int32_t reader; /* instruction */
     uint32_t
         later; /* readers of the same value (bits, in their order) that wait for a step that waits for it */
-} Reader;
+} FusionReader;
 
 typedef struct Paths {
     Arena *arena;
@@ -99,7 +99,7 @@ typedef struct Paths {
     double *amount;       /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
     int32_t *rounded_for; /* [instruction]: an element-wise reader, where may_be_rounded() */
     int32_t *first;       /* [instruction + 1]: its readers */
-    Reader *readers;
+    FusionReader *readers;
 } Paths;
 
 /* A reader that recomputes a value in its fusion reads at least one of the value's operands, or
@@ -198,7 +198,7 @@ static AmStatus list_readers(Paths *self, AmError *error) {
     const SplitOptions *split_options = self->context->split_options;
     int32_t count = self->context->rules->count;
     self->first = ARENA_ARRAY(self->arena, int32_t, count + 2);
-    self->readers = ARENA_ARRAY(self->arena, Reader, split_options->first_operand[count] + 1);
+    self->readers = ARENA_ARRAY(self->arena, FusionReader, split_options->first_operand[count] + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t n = 0; n < split_options->decided_count; n++)
         for (int32_t i = split_options->decided[n], k = split_options->first_operand[i];
@@ -209,7 +209,8 @@ static AmStatus list_readers(Paths *self, AmError *error) {
         for (int32_t i = split_options->decided[n], k = split_options->first_operand[i];
              k < split_options->first_operand[i + 1]; k++)
             if (reads(self, i, k))
-                self->readers[self->first[paid_value(self, k) + 1]++] = (Reader){.place = k, .reader = i};
+                self->readers[self->first[paid_value(self, k) + 1]++] =
+                    (FusionReader){.place = k, .reader = i};
     return AM_OK;
 }
 
@@ -224,7 +225,7 @@ static void separate(const Paths *self, bool *is_from_memory) {
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             self->is_cut[k] |= is_between(self, split_options->operands[k], i);
     for (int32_t source = 0; source < self->context->rules->count; source++) {
-        Reader *readers = &self->readers[self->first[source]];
+        FusionReader *readers = &self->readers[self->first[source]];
         int32_t count = self->first[source + 1] - self->first[source];
         for (int32_t a = 0; a < count; a++) {
             is_from_memory[readers[a].place] |= is_between(self, source, readers[a].reader);
@@ -236,8 +237,8 @@ static void separate(const Paths *self, bool *is_from_memory) {
 
 /* Finds the longest chain among the readers of one group that take a value from memory, preferring
  * readers that run in every plan: if another vanishes, its users read the value instead. */
-static void choose_chain(const Reader *readers, int32_t count, int32_t group, FusionGroups *fusion_groups,
-                         const PlanContext *context) {
+static void choose_chain(const FusionReader *readers, int32_t count, int32_t group,
+                         FusionGroups *fusion_groups, const PlanContext *context) {
     enum { LINK = MOST_READERS + 1 }; /* one more reader counts more than all that run */
     int32_t worth[MOST_READERS], next[MOST_READERS], best = -1;
     for (int32_t a = count - 1; a >= 0; a--) {
@@ -261,7 +262,7 @@ static void choose_chain(const Reader *readers, int32_t count, int32_t group, Fu
 }
 
 /* Readers of different groups read a value each for itself. */
-static void choose_chains(const Reader *readers, int32_t count, FusionGroups *fusion_groups,
+static void choose_chains(const FusionReader *readers, int32_t count, FusionGroups *fusion_groups,
                           const PlanContext *context) {
     if (count > MOST_READERS) count = MOST_READERS;
     for (int32_t a = 0; a < count; a++) {
@@ -424,7 +425,7 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
     }
     find_groups(&self, fusion_groups->group);
     for (int32_t source = 0; source < count; source++) {
-        const Reader *readers = &self.readers[self.first[source]];
+        const FusionReader *readers = &self.readers[self.first[source]];
         int32_t reader_count = self.first[source + 1] - self.first[source];
         if (!fusion_groups_is_element_wise(context->canonical, source))
             for (int32_t k = 0; k < reader_count; k++) fusion_groups->is_from_memory[readers[k].place] = true;

@@ -27,24 +27,24 @@ enum { MOST_READERS = 20 };
 #define TIE 1e-12
 
 /* Numbers by node or by class. */
-typedef struct Table {
+typedef struct PatchTable {
     int32_t *first; /* [count + 1] */
     int32_t *items;
-} Table;
+} PatchTable;
 
 typedef struct Patcher {
     Arena *arena;
     ShardingGraphFold *fold;
     const ShardingGraph *model;
     const ShardingGraphWeights *weights;
-    const int32_t *before;    /* [node]: labels of the plan */
-    int32_t *labels;          /* [node]: those now */
-    double *reshard;          /* [node]: seconds of resharding its result, for all readers */
-    Table made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
-    bool *is_uniform;         /* [class]: its nodes have one label */
-    int32_t *stamps, stamp;   /* [node] */
-    int32_t *touched;         /* scratch: nodes */
-    int32_t *queue;           /* of classes that may answer; a ring of class_count */
+    const int32_t *before;         /* [node]: labels of the plan */
+    int32_t *labels;               /* [node]: those now */
+    double *reshard;               /* [node]: seconds of resharding its result, for all readers */
+    PatchTable made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
+    bool *is_uniform;              /* [class]: its nodes have one label */
+    int32_t *stamps, stamp;        /* [node] */
+    int32_t *touched;              /* scratch: nodes */
+    int32_t *queue;                /* of classes that may answer; a ring of class_count */
     int32_t queue_first, queue_count;
     bool *is_waiting; /* [class]: in the queue, or excluded */
     int32_t *changed; /* classes that have changed, each once */
@@ -53,7 +53,7 @@ typedef struct Patcher {
 } Patcher;
 
 /* Items 0 to `count` - 1 by keys of them. */
-static bool table_fill(Table *table, Arena *arena, int32_t keys, int32_t count,
+static bool table_fill(PatchTable *table, Arena *arena, int32_t keys, int32_t count,
                        int32_t (*key)(const Patcher *, int32_t), const Patcher *self) {
     table->first = ARENA_ARRAY(arena, int32_t, keys + 2);
     table->items = ARENA_ARRAY(arena, int32_t, count + 1);

@@ -9,13 +9,13 @@ enum { WHOLE, PARTIAL, FIRST_SPLIT };
 /* So many bytes that latency and all efficiency curves are past their bends. */
 #define MANY_BYTES 1e15
 
-typedef struct Builder {
+typedef struct ReshardCostBuilder {
     ReshardCosts *costs;
     ReshardOrder order;
     double per_byte[1 << RESHARD_AXES][PROGRAM_COLLECTIVE_KINDS]; /* of the tensor that a group moves */
-} Builder;
+} ReshardCostBuilder;
 
-static AmStatus find_rates(Builder *self, Arena *arena, const Mesh *mesh, const Cluster *cluster,
+static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                            const int32_t *devices, AmError *error) {
     for (uint32_t set = 1; set < 1u << self->costs->axis_count; set++) {
         CollectivePartition partition = {0};
@@ -35,7 +35,8 @@ static AmStatus find_rates(Builder *self, Arena *arena, const Mesh *mesh, const 
 
 /* Seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is no
  * single step. */
-static double step_seconds(const Builder *self, uint32_t set, int32_t from, int32_t to, bool is_wide) {
+static double step_seconds(const ReshardCostBuilder *self, uint32_t set, int32_t from, int32_t to,
+                           bool is_wide) {
     const double *per_byte = self->per_byte[set];
     if (from == PARTIAL) {
         double rate = per_byte[to == WHOLE ? PROGRAM_ALL_REDUCE : PROGRAM_REDUCE_SCATTER];
@@ -48,7 +49,7 @@ static double step_seconds(const Builder *self, uint32_t set, int32_t from, int3
 
 /* Returns whether the first axis alone leaves or enters a dimension that the second splits, which
  * would nest the split inside an existing one. */
-static bool breaks_order(const Builder *self, uint32_t set, ReshardState from, int32_t target) {
+static bool breaks_order(const ReshardCostBuilder *self, uint32_t set, ReshardState from, int32_t target) {
     int32_t minor = reshard_axis_state(from, 1);
     return self->order == RESHARD_AXIS_ORDER && set == 1 && minor >= FIRST_SPLIT &&
            (target == minor || reshard_axis_state(from, 0) == minor);
@@ -56,7 +57,7 @@ static bool breaks_order(const Builder *self, uint32_t set, ReshardState from, i
 
 /* Sets the single steps from each state. The tensor that a group moves is the shard left by the
  * other axes. */
-static void set_steps(Builder *self, bool is_wide) {
+static void set_steps(ReshardCostBuilder *self, bool is_wide) {
     const ReshardCosts *costs = self->costs;
     for (int32_t from = 0; from < RESHARD_STATES; from++)
         for (uint32_t set = 1; set < 1u << costs->axis_count; set++) {
@@ -95,7 +96,7 @@ static void close_paths(ReshardCosts *costs, bool is_wide) {
 
 AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                               const int32_t *devices, ReshardOrder order, AmError *error) {
-    Builder self = {.costs = ARENA_ARRAY(arena, ReshardCosts, 1), .order = order};
+    ReshardCostBuilder self = {.costs = ARENA_ARRAY(arena, ReshardCosts, 1), .order = order};
     *costs = NULL;
     if (!self.costs) return am_fail_memory(error, (int64_t)sizeof **costs);
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {

@@ -9,7 +9,7 @@
 
 enum { MOST_OPTIONS = 24 };
 
-typedef struct Builder {
+typedef struct GraphBuilder {
     Arena *arena;
     ShardingGraph *model;
     const PlanContext *context;
@@ -22,34 +22,34 @@ typedef struct Builder {
     FusionGroups fusion_groups;
     ShardingGraphUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
-} Builder;
+} GraphBuilder;
 
-static int32_t size_of(const Builder *self, int32_t axis) {
+static int32_t size_of(const GraphBuilder *self, int32_t axis) {
     return self->model->reshards->sizes[axis];
 }
 
-static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
+static const IrInstruction *instruction_of(const GraphBuilder *self, int32_t i) {
     return &self->module->instructions[i];
 }
 
 /* ---- operators and sources ---- */
 
 /* Has no operands that are resharded for it: a parameter, or what reads an array of a loop or branch. */
-static bool is_source(const Builder *self, int32_t i) {
+static bool is_source(const GraphBuilder *self, int32_t i) {
     IrOpcode opcode = instruction_of(self, i)->opcode;
     return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
 }
 
-static bool is_operator(const Builder *self, int32_t i) {
+static bool is_operator(const GraphBuilder *self, int32_t i) {
     return !is_source(self, i) && self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
            !rules_conditional(self->rules, i);
 }
 
-static bool is_element_wise(const Builder *self, int32_t i) {
+static bool is_element_wise(const GraphBuilder *self, int32_t i) {
     return fusion_groups_is_element_wise(self->module, i);
 }
 
-static double array_bytes(const Builder *self, int32_t i) {
+static double array_bytes(const GraphBuilder *self, int32_t i) {
     return self->split_options->array_bytes[i];
 }
 
@@ -66,7 +66,7 @@ static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t 
 }
 
 /* The operands that may be partial together, as linearity_carries() allows it for sums or maxima. */
-static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
+static bool may_carry(const GraphBuilder *self, int32_t i, uint8_t partial) {
     static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
     const IrInstruction *instruction = instruction_of(self, i);
     Linearity linearity = (Linearity)self->split_options->linearity[i];
@@ -79,7 +79,7 @@ static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
     return false;
 }
 
-static void list_options(Builder *self, int32_t i, int32_t axis) {
+static void list_options(GraphBuilder *self, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     ShardingGraphPart *part = &self->parts[i];
     ShardingGraphOption options[MOST_OPTIONS];
@@ -103,7 +103,7 @@ static void list_options(Builder *self, int32_t i, int32_t axis) {
     if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
 }
 
-static Sbp slot_sbp(const Builder *self, int32_t i, ShardingGraphOption option, int32_t slot) {
+static Sbp slot_sbp(const GraphBuilder *self, int32_t i, ShardingGraphOption option, int32_t slot) {
     const FactorRule *rule = &self->rules->rules[i];
     if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
     if (option.factor < 0)
@@ -116,7 +116,8 @@ static Sbp slot_sbp(const Builder *self, int32_t i, ShardingGraphOption option, 
 
 /* The states of a slot by label; states of dimensions that are not distinguished are RESHARD_ANY.
  * `dimensions` maps them to the dimensions of another array, or is NULL. */
-static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
+static const ReshardState *slot_states(GraphBuilder *self, int32_t i, int32_t slot,
+                                       const int32_t *dimensions) {
     int32_t count = label_count(&self->parts[i]);
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, count);
     for (int32_t label = 0; !self->arena->failed && label < count; label++) {
@@ -135,7 +136,7 @@ static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, c
 
 /* ---- nodes and edges ---- */
 
-static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels) {
+static int32_t add_node(GraphBuilder *self, int32_t i, bool is_tensor, int32_t labels) {
     ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->nodes, model->node_count, self->node_capacity);
     if (self->arena->failed) return 0;
@@ -144,8 +145,8 @@ static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels
     return model->node_count++;
 }
 
-static void add_use(Builder *self, int32_t source, int32_t taken, const ReshardState *needs, double times,
-                    bool is_from_memory) {
+static void add_use(GraphBuilder *self, int32_t source, int32_t taken, const ReshardState *needs,
+                    double times, bool is_from_memory) {
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return;
@@ -154,7 +155,7 @@ static void add_use(Builder *self, int32_t source, int32_t taken, const ReshardS
     self->parts[source].is_written |= is_from_memory;
 }
 
-static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, int32_t taken,
+static void add_edge(GraphBuilder *self, int32_t made, const ReshardState *made_in, int32_t taken,
                      const ReshardState *needs, double scale, double share, bool is_wide) {
     ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
@@ -168,7 +169,7 @@ static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, i
                                                             .is_wide = is_wide};
 }
 
-static bool accumulates(const Builder *self, int32_t i) {
+static bool accumulates(const GraphBuilder *self, int32_t i) {
     for (int32_t k = 0; k < self->split_options->accumulation_count; k++)
         if (self->split_options->accumulations[k].reader == i ||
             self->split_options->accumulations[k].afterwards == i)
@@ -177,7 +178,7 @@ static bool accumulates(const Builder *self, int32_t i) {
 }
 
 /* A node for the states in which i's result may be kept; they are its labels. */
-static const ReshardState *add_tensor(Builder *self, int32_t i) {
+static const ReshardState *add_tensor(GraphBuilder *self, int32_t i) {
     const ReshardCosts *reshards = self->model->reshards;
     const IrShape *shape = split_options_array_shape(instruction_of(self, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
@@ -201,7 +202,7 @@ static const ReshardState *add_tensor(Builder *self, int32_t i) {
     return states;
 }
 
-static void add_nodes(Builder *self) {
+static void add_nodes(GraphBuilder *self) {
     const SplitOptions *split_options = self->split_options;
     for (int32_t n = 0; n < split_options->decided_count; n++) {
         int32_t i = split_options->decided[n];
@@ -218,7 +219,7 @@ static void add_nodes(Builder *self) {
 }
 
 /* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
-static void use_operand(Builder *self, int32_t i, int32_t k) {
+static void use_operand(GraphBuilder *self, int32_t i, int32_t k) {
     const IrInstruction *instruction = instruction_of(self, i);
     int32_t place = self->split_options->first_operand[i] + k, source = self->split_options->operands[place];
     int32_t dimensions[IR_MAX_RANK];
@@ -248,7 +249,7 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
 }
 
 /* Outputs are written; the new value of a parameter is resharded to the state in which it is kept. */
-static void use_outputs(Builder *self) {
+static void use_outputs(GraphBuilder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t k = 0; k < roles->output_count; k++)
         if (self->rules->leaf[roles->outputs[k]] == 0)
@@ -264,7 +265,7 @@ static void use_outputs(Builder *self) {
     }
 }
 
-static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t reader, double times) {
+static void use_leaf(GraphBuilder *self, int32_t value, int32_t value_leaf, int32_t reader, double times) {
     int32_t leaf = value_leaf, made = value;
     if (reader < 0 || made < 0 || self->parts[reader].tensor_node < 0) return;
     rules_find_value(self->rules, &made, &leaf);
@@ -273,7 +274,7 @@ static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t r
 }
 
 /* Values that a loop carries have two sources: the initial value and, per iteration, the body. */
-static void use_loops(Builder *self) {
+static void use_loops(GraphBuilder *self) {
     for (int32_t l = 0; l < self->rules->loop_count; l++) {
         const PlannedLoop *loop = &self->rules->loops[l];
         double outside = self->times[loop->instruction];
@@ -292,7 +293,7 @@ static void use_loops(Builder *self) {
 
 /* Returns whether operand k of i, an operator, may be partial, and that only with sums that are wide;
  * `*narrow`: also with others. A result of several readers is finished before it is read. */
-static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
+static bool takes_wide(const GraphBuilder *self, int32_t i, int32_t k, bool *narrow) {
     const ShardingGraphPart *part = &self->parts[i];
     bool is_carried = false;
     for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
@@ -306,7 +307,7 @@ static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) 
     return self->is_wide[source];
 }
 
-static bool sums_by_itself(const Builder *self, int32_t i) {
+static bool sums_by_itself(const GraphBuilder *self, int32_t i) {
     const FactorRule *rule = &self->rules->rules[i];
     for (int32_t f = 0; f < rule->factor_count; f++)
         if (rule->factors[f].kind == FACTOR_REDUCTION) return true;
@@ -314,7 +315,7 @@ static bool sums_by_itself(const Builder *self, int32_t i) {
 }
 
 /* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
-static void find_wide(Builder *self) {
+static void find_wide(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
         const IrInstruction *instruction = instruction_of(self, i);
@@ -327,7 +328,7 @@ static void find_wide(Builder *self) {
     }
 }
 
-static void add_edges(Builder *self) {
+static void add_edges(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
         ShardingGraphPart *part = &self->parts[i];
@@ -348,7 +349,7 @@ static void add_edges(Builder *self) {
     }
 }
 
-static void find_times(Builder *self) {
+static void find_times(GraphBuilder *self) {
     for (int32_t c = 0; c < self->module->computation_count; c++) {
         const IrComputation *computation = &self->module->computations[c];
         for (int32_t i = computation->first; i < computation->first + computation->count; i++)
@@ -366,7 +367,7 @@ static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *me
 }
 
 /* Builds the index for looking up plans: uses by their sources, in the order of discovery. */
-static AmStatus set_parts(const Builder *self, ShardingGraphParts *parts, AmError *error) {
+static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, AmError *error) {
     int32_t count = self->rules->count;
     const IrRoles *roles = self->context->roles;
     *parts = (ShardingGraphParts){.parts = self->parts,
@@ -398,15 +399,15 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
     if (!reshards) return AM_OK;
     int32_t count = context->rules->count;
-    Builder self = {.arena = arena,
-                    .model = ARENA_ARRAY(arena, ShardingGraph, 1),
-                    .context = context,
-                    .module = context->canonical,
-                    .rules = context->rules,
-                    .split_options = context->split_options,
-                    .parts = ARENA_ARRAY(arena, ShardingGraphPart, count + 1),
-                    .times = ARENA_ARRAY(arena, double, count + 1),
-                    .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
+    GraphBuilder self = {.arena = arena,
+                         .model = ARENA_ARRAY(arena, ShardingGraph, 1),
+                         .context = context,
+                         .module = context->canonical,
+                         .rules = context->rules,
+                         .split_options = context->split_options,
+                         .parts = ARENA_ARRAY(arena, ShardingGraphPart, count + 1),
+                         .times = ARENA_ARRAY(arena, double, count + 1),
+                         .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
     ShardingGraphParts *parts = ARENA_ARRAY(arena, ShardingGraphParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
     *self.model = (ShardingGraph){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};

@@ -13,7 +13,7 @@
 #include "lowering/program/waits.h"
 #include "propagation/rules/rules.h"
 
-typedef struct Walker {
+typedef struct StepWalker {
     Arena *arena;
     const ClusterDeviceType *type;
     ExecutedStep *steps;
@@ -24,7 +24,7 @@ typedef struct Walker {
     int64_t iterations;   /* of the spans around, multiplied */
     int32_t first_joined; /* the last span of a loop that others are joined with */
     int32_t *joined;      /* of that span, where it is one of several chunks */
-} Walker;
+} StepWalker;
 
 void executed_work(OperatorWork *work, const ExecutedStep *executed) {
     const Program *program = executed->program;
@@ -59,7 +59,7 @@ static int32_t layers_of(const Program *program, int32_t step) {
     return is_one ? 1 : ir_layers_of(program->module, instruction->origin);
 }
 
-static void append(Walker *self, const Program *program, int32_t step, double times, int32_t wait) {
+static void append(StepWalker *self, const Program *program, int32_t step, double times, int32_t wait) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
     times *= layers_of(program, step);
     bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
@@ -69,10 +69,10 @@ static void append(Walker *self, const Program *program, int32_t step, double ti
         self->steps[self->count++] = (ExecutedStep){program, step, times, instruction, wait};
 }
 
-static void walk(Walker *self, const Program *program, double times);
+static void walk(StepWalker *self, const Program *program, double times);
 
 /* A loop whose iterations other stages take part in. */
-static void walk_span(Walker *self, const ProgramInstruction *loop, double trips, double times) {
+static void walk_span(StepWalker *self, const ProgramInstruction *loop, double trips, double times) {
     int64_t around = self->iterations, most = EXECUTED_MOST_ITERATIONS / around;
     int64_t iterations = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;
     int32_t span = self->span_count;
@@ -101,7 +101,7 @@ static void walk_span(Walker *self, const ProgramInstruction *loop, double trips
     if (loop->iterations) self->first_joined = span;
 }
 
-static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
+static void walk_loop(StepWalker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
                       double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
@@ -115,7 +115,7 @@ static void walk_loop(Walker *self, const ProgramInstruction *loop, const Progra
         append(self, loop->regions[0], loop->regions[0]->step_count, times * trips, 0);
 }
 
-static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
+static void walk_branches(StepWalker *self, const ProgramInstruction *conditional, double times) {
     int32_t first = self->count, kept = first;
     double most = -1;
     bool has_spans = self->has_spans;
@@ -139,14 +139,14 @@ static void walk_branches(Walker *self, const ProgramInstruction *conditional, d
 }
 
 /* Span `span` is of the loop at place `place` of joined ones. */
-static void note_joined(Walker *self, int32_t place, int32_t span) {
+static void note_joined(StepWalker *self, int32_t place, int32_t span) {
     ExecutedSpan *first = &self->spans[self->first_joined];
     if (first->chunks) self->joined[place] = span;
     else if (place == 1) first->second = span;
     else if (place == 2) first->third = span;
 }
 
-static void walk(Walker *self, const Program *program, double times) {
+static void walk(StepWalker *self, const Program *program, double times) {
     int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
     if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
@@ -168,11 +168,11 @@ static void walk(Walker *self, const Program *program, double times) {
 
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error) {
-    Walker walker = {.arena = arena,
-                     .type = type,
-                     .capacity = program->step_count + 1,
-                     .has_spans = spans,
-                     .iterations = 1};
+    StepWalker walker = {.arena = arena,
+                         .type = type,
+                         .capacity = program->step_count + 1,
+                         .has_spans = spans,
+                         .iterations = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
     if (spans) append(&walker, program, program->step_count, 1, 0);

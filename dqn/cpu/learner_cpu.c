@@ -170,18 +170,18 @@ static AmStatus cpu_set_parameters(Learner *base, const float *parameters, AmErr
 }
 
 /* One array of the learner and its place in a state. */
-typedef struct Part {
+typedef struct BatchSlice {
     void *own, *copy;
     size_t bytes;
-} Part;
+} BatchSlice;
 
 enum { PART_COUNT = 10 };
 
-static void list_parts(LearnerCpu *learner, const LearnerState *state, Part parts[PART_COUNT]) {
+static void list_parts(LearnerCpu *learner, const LearnerState *state, BatchSlice parts[PART_COUNT]) {
     const Replay *replay = &learner->replay;
     size_t bytes = parameter_bytes(&learner->base), rows = (size_t)state->count;
     size_t row_bytes = rows * sizeof(float) * (size_t)replay->observation_size;
-    const Part all[PART_COUNT] = {
+    const BatchSlice all[PART_COUNT] = {
         {learner->online, state->online, bytes},
         {learner->target, state->target, bytes},
         {learner->adam.first, state->first, bytes},
@@ -199,7 +199,7 @@ static void list_parts(LearnerCpu *learner, const LearnerState *state, Part part
 static AmStatus cpu_get_state(Learner *base, LearnerState *state, AmError *error) {
     (void)error;
     LearnerCpu *learner = (LearnerCpu *)base;
-    Part parts[PART_COUNT];
+    BatchSlice parts[PART_COUNT];
     list_parts(learner, state, parts);
     for (int32_t i = 0; i < PART_COUNT; i++) memcpy(parts[i].copy, parts[i].own, parts[i].bytes);
     for (int32_t i = 0; i < state->count; i++) state->masses[i] = sum_tree_get(&learner->replay.tree, i);
@@ -210,7 +210,7 @@ static AmStatus cpu_get_state(Learner *base, LearnerState *state, AmError *error
 static AmStatus cpu_set_state(Learner *base, const LearnerState *state, AmError *error) {
     (void)error;
     LearnerCpu *learner = (LearnerCpu *)base;
-    Part parts[PART_COUNT];
+    BatchSlice parts[PART_COUNT];
     list_parts(learner, state, parts);
     for (int32_t i = 0; i < PART_COUNT; i++) memcpy(parts[i].own, parts[i].copy, parts[i].bytes);
     for (int32_t i = 0; i < learner->replay.capacity; i++)

@@ -292,18 +292,18 @@ static AmStatus cuda_set_parameters(Learner *base, const float *parameters, AmEr
 }
 
 /* One array of the replay and its place in a state. */
-typedef struct Part {
+typedef struct BatchSlice {
     CUdeviceptr own;
     void *copy;
     size_t bytes;
-} Part;
+} BatchSlice;
 
 enum { PART_COUNT = 7 };
 
-static void list_parts(const LearnerCuda *learner, const LearnerState *state, Part parts[PART_COUNT]) {
+static void list_parts(const LearnerCuda *learner, const LearnerState *state, BatchSlice parts[PART_COUNT]) {
     const NetworkShape *shape = &learner->base.settings.shape;
     size_t rows = (size_t)state->count, row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
-    const Part all[PART_COUNT] = {
+    const BatchSlice all[PART_COUNT] = {
         {learner->update.observations, state->observations, row_bytes},
         {learner->update.next_observations, state->next_observations, row_bytes},
         {learner->update.next_masks, state->next_masks, rows * (size_t)shape->action_count},
@@ -319,7 +319,7 @@ static void list_parts(const LearnerCuda *learner, const LearnerState *state, Pa
 static AmStatus cuda_get_state(Learner *base, LearnerState *state, AmError *error) {
     LearnerCuda *learner = (LearnerCuda *)base;
     const NetworkCuda *network = &learner->network;
-    Part parts[PART_COUNT];
+    BatchSlice parts[PART_COUNT];
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
     TRY(network_cuda_download(network, &base->network, state->online, learner->update.online, error));
@@ -347,7 +347,7 @@ static AmStatus set_priorities(LearnerCuda *learner, double max_priority, AmErro
 static AmStatus cuda_set_state(Learner *base, const LearnerState *state, AmError *error) {
     LearnerCuda *learner = (LearnerCuda *)base;
     const NetworkCuda *network = &learner->network;
-    Part parts[PART_COUNT];
+    BatchSlice parts[PART_COUNT];
     TRY(cuda_device_use(&learner->device, error));
     learner->waiting = 0;
     TRY(network_cuda_upload(network, &base->network, learner->update.online, state->online, error));

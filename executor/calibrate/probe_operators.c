@@ -67,7 +67,7 @@ typedef struct Bench {
 } Bench;
 
 /* One module, run by all threads. */
-typedef struct Trial {
+typedef struct OperatorTrial {
     const Program *program;
     Bench *bench;
     struct Worker *workers;
@@ -75,10 +75,10 @@ typedef struct Trial {
     bool is_off;
     pthread_barrier_t together;
     atomic_bool goes_on; /* there is a next series; by the first thread */
-} Trial;
+} OperatorTrial;
 
 typedef struct Worker {
-    Trial *trial;
+    OperatorTrial *trial;
     int32_t number;
     pthread_t thread;
     Arena arena;
@@ -168,7 +168,7 @@ static void measure_series(Worker *worker, bool is_late) {
 }
 
 /* Called by the first thread, when all have ended their series: decides on another one. */
-static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_late) {
+static bool goes_on(const OperatorTrial *trial, double spent, int32_t series, bool is_late) {
     bool is_done = true;
     for (int32_t k = 0; k < trial->bench->ranks; k++) is_done &= trial->workers[k].is_done;
     if (is_late) return false;
@@ -180,7 +180,7 @@ static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_la
 /* Every thread comes to every barrier, also one that failed; none where one is missing. */
 static void *work(void *argument) {
     Worker *worker = argument;
-    Trial *trial = worker->trial;
+    OperatorTrial *trial = worker->trial;
     pthread_mutex_lock(&trial->gate);
     pthread_mutex_unlock(&trial->gate);
     if (trial->is_off) return NULL;
@@ -208,7 +208,7 @@ static void close_worker(Worker *worker) {
     arena_free(&worker->arena);
 }
 
-static AmStatus run_trial(Trial *trial, double *seconds, AmError *error) {
+static AmStatus run_trial(OperatorTrial *trial, double *seconds, AmError *error) {
     Worker workers[MOST_RANKS] = {0};
     AmStatus status = AM_OK;
     int32_t started = 1, ranks = trial->bench->ranks;
@@ -261,7 +261,7 @@ static void module_close(Module *self) {
 /* Seconds of a run of a module, which is one step. */
 static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, AmError *error) {
     Module module = {0};
-    Trial trial = {.bench = bench};
+    OperatorTrial trial = {.bench = bench};
     AmStatus status = module_open(&module, text->data, text->length, error);
     pthread_mutex_init(&trial.gate, NULL);
     pthread_barrier_init(&trial.together, NULL, (unsigned)bench->ranks);

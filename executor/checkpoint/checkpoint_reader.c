@@ -214,12 +214,12 @@ AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32
 }
 
 /* Elements of one dimension that are contiguous both in the request and in a part. */
-typedef struct Run {
+typedef struct ElementRun {
     int64_t to, from, length; /* positions in the wanted piece and in the part */
-} Run;
+} ElementRun;
 
 typedef struct Runs {
-    Run *list;
+    ElementRun *list;
     int64_t count;
 } Runs;
 
@@ -236,7 +236,8 @@ static AmStatus meet(Runs *runs, int64_t size, int64_t start, int64_t extent, in
         int64_t from = a > b ? a : b;
         int64_t to = a + piece < b + part_piece ? a + piece : b + part_piece;
         if (to > from)
-            runs->list[runs->count++] = (Run){i * piece + (from - a), j * part_piece + (from - b), to - from};
+            runs->list[runs->count++] =
+                (ElementRun){i * piece + (from - a), j * part_piece + (from - b), to - from};
         if (a + piece < b + part_piece) i++;
         else j++;
     }
@@ -283,7 +284,7 @@ static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tens
     for (;;) {
         int64_t elements = 1;
         for (int32_t d = 0; d < tensor->rank; d++) {
-            const Run *run = &runs[d].list[at[d]];
+            const ElementRun *run = &runs[d].list[at[d]];
             box.to[d] = run->to;
             box.from[d] = run->from;
             box.length[d] = run->length;

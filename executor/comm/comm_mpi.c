@@ -34,7 +34,7 @@ typedef struct MpiRank {
     Arena arena; /* of its calls */
 } MpiRank;
 
-typedef struct Lane {
+typedef struct PeerStream {
     CommStream stream;
     int32_t process, tag;
     bool receives;
@@ -45,17 +45,17 @@ typedef struct Lane {
     /* While the call runs: chunks that have begun, were carried, and were used. */
     int64_t begun, carried, used;
     MpiRequest requests[DEPTH];
-} Lane;
+} PeerStream;
 
 typedef struct MpiCall {
-    Lane *lanes; /* [lane_count] */
+    PeerStream *lanes; /* [lane_count] */
     int32_t lane_count;
     int64_t chunk_bytes;
     int64_t buffer_bytes;            /* of one chunk */
     CommStream own_given, own_taken; /* what this rank gives itself */
     /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
      * many chunks of how many are reduced. */
-    Lane **members;
+    PeerStream **members;
     const char **places; /* by position: the members' elements that are reduced at the moment */
     int64_t reduced, reduced_count;
 } MpiCall;
@@ -82,11 +82,11 @@ static bool is_direct(const MpiCall *self, const CommStream *stream) {
 }
 
 /* Adds a lane for the stream; an empty stream has none. */
-static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const Lane *lane, int32_t peer,
+static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const PeerStream *lane, int32_t peer,
                      int32_t phase) {
     const CommWorld *world = comm->world;
     if (lane->stream.bytes == 0) return;
-    Lane *added = &self->lanes[self->lane_count++];
+    PeerStream *added = &self->lanes[self->lane_count++];
     *added = *lane;
     added->process = peer / world->count;
     added->tag =
@@ -99,10 +99,11 @@ static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const Lane
 }
 
 /* A result lane of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
-static AmStatus add_result_lanes(MpiCall *self, Comm *comm, CommCall *call, int32_t position, Lane *given,
-                                 AmError *error) {
+static AmStatus add_result_lanes(MpiCall *self, Comm *comm, CommCall *call, int32_t position,
+                                 PeerStream *given, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
-    Lane out = {.gate = &self->reduced}, in = {.receives = true, .gate = given ? &given->carried : NULL};
+    PeerStream out = {.gate = &self->reduced},
+               in = {.receives = true, .gate = given ? &given->carried : NULL};
     TRY(comm_stream_reduced(&out.stream, arena, call, call->position, true, error));
     TRY(comm_stream_reduced(&in.stream, arena, call, position, true, error));
     add_lane(self, comm, call, &out, call->ranks[position], 1);
@@ -118,17 +119,17 @@ static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, 
     TRY(comm_stream_given(&self->own_given, arena, call, call->position, error));
     TRY(comm_stream_taken(&self->own_taken, arena, call, call->position, error));
     if (reduces) {
-        self->members = ARENA_ARRAY(arena, Lane *, call->rank_count);
+        self->members = ARENA_ARRAY(arena, PeerStream *, call->rank_count);
         self->places = ARENA_ARRAY(arena, const char *, call->rank_count);
         if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
         self->reduced_count = chunk_count(self, &self->own_taken);
     }
     for (int32_t p = 0; p < call->rank_count; p++) {
-        Lane out = {.staged = whole}, in = {.receives = true, .reduced = reduces};
+        PeerStream out = {.staged = whole}, in = {.receives = true, .reduced = reduces};
         if (p == call->position) continue;
         TRY(comm_stream_given(&out.stream, arena, call, p, error));
         TRY(comm_stream_taken(&in.stream, arena, call, p, error));
-        Lane *given = out.stream.bytes > 0 ? &self->lanes[self->lane_count] : NULL;
+        PeerStream *given = out.stream.bytes > 0 ? &self->lanes[self->lane_count] : NULL;
         add_lane(self, comm, call, &out, call->ranks[p], 0);
         if (reduces && in.stream.bytes > 0) self->members[p] = &self->lanes[self->lane_count];
         add_lane(self, comm, call, &in, call->ranks[p], 0);
@@ -143,7 +144,7 @@ static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, Am
     TRY(comm_stream_pieces(&self->own_taken, arena, call, comm->rank, true, error));
     if (call->position < 0) return AM_OK;
     for (int32_t p = 0; p < call->rank_count; p++) {
-        Lane out = {0}, in = {.receives = true};
+        PeerStream out = {0}, in = {.receives = true};
         if (p == call->position) continue;
         TRY(comm_stream_pieces(&out.stream, arena, call, call->ranks[p], false, error));
         TRY(comm_stream_pieces(&in.stream, arena, call, call->ranks[p], true, error));
@@ -176,8 +177,8 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->chunk_bytes = choose_chunk(call);
     self->buffer_bytes = kernel_align(least(self->chunk_bytes, longest_stream(call)));
-    self->lanes = ARENA_ARRAY(arena, Lane, 4 * call->rank_count + 1);
-    if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(Lane) * 4 * call->rank_count);
+    self->lanes = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
+    if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
     call->prepared = self;
     call->scratch_bytes = 0;
     return call->transfer ? add_transfer_lanes(self, comm, call, error)
@@ -187,14 +188,14 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 /* ---- running ---- */
 
 /* The memory of a chunk for MPI: in the arrays, or in the lane's buffer. */
-static char *chunk_place(const MpiCall *self, const CommCall *call, const Lane *lane, int64_t chunk) {
+static char *chunk_place(const MpiCall *self, const CommCall *call, const PeerStream *lane, int64_t chunk) {
     int32_t box = 0;
     int64_t run;
     if (lane->staged) return (char *)call->scratch + lane->buffer + chunk % DEPTH * self->buffer_bytes;
     return comm_stream_place(&lane->stream, call, chunk * self->chunk_bytes, &run, &box);
 }
 
-static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, Lane *lane, AmError *error) {
+static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, PeerStream *lane, AmError *error) {
     int64_t chunk = lane->begun++, bytes = chunk_size(self, &lane->stream, chunk);
     MpiRequest *request = &lane->requests[chunk % DEPTH];
     char *place = chunk_place(self, call, lane, chunk);
@@ -203,7 +204,7 @@ static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, Lane *lan
     return mpi_wire_send(request, place, bytes, lane->process, lane->tag, error);
 }
 
-static void use_chunk(const MpiCall *self, const CommCall *call, Lane *lane) {
+static void use_chunk(const MpiCall *self, const CommCall *call, PeerStream *lane) {
     int64_t chunk = lane->used++;
     if (lane->receives && lane->staged)
         comm_stream_unpack(&lane->stream, call, chunk * self->chunk_bytes,
@@ -211,7 +212,7 @@ static void use_chunk(const MpiCall *self, const CommCall *call, Lane *lane) {
 }
 
 /* Starts and completes operations; sets `moved` if there was progress. */
-static AmStatus move_lane(const MpiCall *self, const CommCall *call, Lane *lane, bool *moved,
+static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream *lane, bool *moved,
                           AmError *error) {
     int64_t count = chunk_count(self, &lane->stream);
     for (bool done = true; done && lane->carried < lane->begun;) {

@@ -12,7 +12,7 @@
 enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1, LOAD = -2 };
 
 /* One actor: steps first .. end - 1 of a program. */
-typedef struct Group {
+typedef struct ActorGroup {
     Schedule *schedule;
     Rank *rank;
     const Executable *program; /* the rank's, or a body's */
@@ -22,11 +22,11 @@ typedef struct Group {
     int32_t kind, chunk;
     bool begins, ends; /* the step, or the body */
     int32_t actor;
-} Group;
+} ActorGroup;
 
 /* The groups of one rank, in the order in which they would run one after the other. */
 typedef struct RankGroups {
-    Group *groups;
+    ActorGroup *groups;
     int32_t count;
     IterationEdge *edges; /* between them, by number */
     int32_t edge_count, edge_capacity;
@@ -41,13 +41,13 @@ struct Schedule {
     bool has_loader;   /* its thread has been started */
 };
 
-static RankGroups *groups_of(const Group *group) {
+static RankGroups *groups_of(const ActorGroup *group) {
     return &group->schedule->ranks[group->rank - group->schedule->options.ranks];
 }
 
 /* ---- actions of actors ---- */
 
-static AmStatus run_iteration(const Group *group, int64_t iteration, AmError *error) {
+static AmStatus run_iteration(const ActorGroup *group, int64_t iteration, AmError *error) {
     if (group->begins && iteration % group->iterations == 0) control_enter(group->loop);
     for (int32_t s = group->first; s < group->end; s++)
         if (group->program->steps[s].stream) group->program->steps[s].stream->iteration = iteration;
@@ -59,7 +59,7 @@ static AmStatus run_iteration(const Group *group, int64_t iteration, AmError *er
 }
 
 static AmStatus act(void *user, int64_t iteration, AmError *error) {
-    const Group *group = user;
+    const ActorGroup *group = user;
     const ScheduleOptions *options = &group->schedule->options;
     IterationOrder *order = &groups_of(group)->order;
     if (order->count > 0) order->next = (order->next + 1) % order->count;
@@ -116,9 +116,10 @@ static int32_t count_rank_groups(const Executable *program) {
 
 /* ---- building the graph ---- */
 
-static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, AmError *error) {
+static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const ActorGroup *group,
+                          AmError *error) {
     static const char *const kinds[] = {"backward pass", "forward pass", "gradients of weights", "step"};
-    Group *added = &list->groups[list->count++];
+    ActorGroup *added = &list->groups[list->count++];
     char name[64];
     *added = *group;
     added->schedule = self;
@@ -134,8 +135,8 @@ static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Gro
     return actors_add(self->graph, &actor, &added->actor, error);
 }
 
-static AmStatus connect(Schedule *self, const Group *from, const Group *to, int32_t quota, int32_t initial,
-                        AmError *error) {
+static AmStatus connect(Schedule *self, const ActorGroup *from, const ActorGroup *to, int32_t quota,
+                        int32_t initial, AmError *error) {
     RankGroups *list = groups_of(from);
     ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
     if (self->arena.failed) return am_fail_memory(error, list->edge_count);
@@ -152,15 +153,15 @@ static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Cont
     const Executable *body = control_body(loop);
     int32_t first = list->count, count = count_groups(body);
     for (int32_t k = 0, s = 0; k < count; k++) {
-        Group group = {.program = body,
-                       .loop = loop,
-                       .first = s,
-                       .end = group_end(body, s),
-                       .iterations = iterations,
-                       .kind = kind,
-                       .chunk = chunk,
-                       .begins = k == 0,
-                       .ends = k == count - 1};
+        ActorGroup group = {.program = body,
+                            .loop = loop,
+                            .first = s,
+                            .end = group_end(body, s),
+                            .iterations = iterations,
+                            .kind = kind,
+                            .chunk = chunk,
+                            .begins = k == 0,
+                            .ends = k == count - 1};
         s = group.end;
         TRY(add_group(self, list, r, &group, error));
         if (k > 0) TRY(connect(self, &list->groups[first + k - 1], &list->groups[first + k], 1, 0, error));
@@ -178,7 +179,7 @@ typedef struct LoopGroups {
  * `kept` iterations ahead of its end. */
 static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups from, LoopGroups to,
                               int32_t kept, AmError *error) {
-    const Group *groups = list->groups;
+    const ActorGroup *groups = list->groups;
     TRY(connect(self, &groups[from.last], &groups[to.first], kept, 0, error));
     if (from.first == from.last && to.first == to.last) return AM_OK;
     return connect(self, &groups[from.first], &groups[to.last], kept, 0, error);
@@ -213,16 +214,16 @@ static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Exe
 static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t first, int32_t end,
                           AmError *error) {
     const Executable *program = self->options.ranks[r].ready;
-    Group group = {.program = program,
-                   .first = first,
-                   .end = end,
-                   .iterations = 1,
-                   .kind = PLAIN,
-                   .begins = list->count == 0,
-                   .ends = end == program->program->step_count};
+    ActorGroup group = {.program = program,
+                        .first = first,
+                        .end = end,
+                        .iterations = 1,
+                        .kind = PLAIN,
+                        .begins = list->count == 0,
+                        .ends = end == program->program->step_count};
     TRY(add_group(self, list, r, &group, error));
-    const Group *own = &list->groups[list->count - 1];
-    for (const Group *before = own - 1; before >= list->groups && before->loop; before--)
+    const ActorGroup *own = &list->groups[list->count - 1];
+    for (const ActorGroup *before = own - 1; before >= list->groups && before->loop; before--)
         if (before->ends) TRY(connect(self, before, own, before->iterations, 0, error));
     return AM_OK;
 }
@@ -231,7 +232,7 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     const Executable *program = self->options.ranks[r].ready;
     RankGroups *list = &self->ranks[r];
     int32_t first = 0, count = program->program->step_count;
-    list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
+    list->groups = ARENA_ARRAY(&self->arena, ActorGroup, count_rank_groups(program));
     if (!list->groups) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
         if (!iterations_at(program, s)) continue;
@@ -264,7 +265,7 @@ static AmStatus add_report(Schedule *self, AmError *error) {
 }
 
 /* The group that runs a stream; NULL: none of this process's. */
-static const Group *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
+static const ActorGroup *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
     int32_t r = rank - self->options.ranks[0].comm->rank;
     if (r < 0 || r >= self->options.rank_count) return NULL;
     const RankGroups *list = &self->ranks[r];
@@ -282,8 +283,8 @@ static AmStatus connect_channels(Schedule *self, AmError *error) {
     const ChannelSet *channels = self->options.channels;
     for (int32_t k = 0; channels && k < channels->count; k++) {
         Channel *channel = channels->channels[k];
-        const Group *putter = group_of(self, channel->sender, channel, true);
-        const Group *getter = group_of(self, channel->receiver, channel, false);
+        const ActorGroup *putter = group_of(self, channel->sender, channel, true);
+        const ActorGroup *getter = group_of(self, channel->receiver, channel, false);
         TRY(channels_connect(channel, self->graph, putter ? putter->actor : -1, getter ? getter->actor : -1,
                              error));
     }
@@ -312,7 +313,7 @@ static AmStatus add_loader(Schedule *self, AmError *error) {
 /* Returns whether the group is next in its rank's order. */
 static AmStatus is_next(void *user, int64_t iteration, bool *is_ready, AmError *error) {
     (void)iteration, (void)error;
-    const Group *group = user;
+    const ActorGroup *group = user;
     const RankGroups *list = groups_of(group);
     *is_ready = &list->groups[list->order.actors[list->order.next]] == group;
     return AM_OK;
@@ -359,7 +360,7 @@ static AmStatus keep_order(Schedule *self, RankGroups *list, int32_t r, AmError 
     IterationActor *actors = ARENA_ARRAY(&self->arena, IterationActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
-        const Group *group = &list->groups[g];
+        const ActorGroup *group = &list->groups[g];
         actors[g] = (IterationActor){.iterations = group->iterations, .priority = on_paper[group->kind]};
         TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
     }

@@ -43,20 +43,20 @@ typedef struct Frame {
     const struct Frame *outer;
 } Frame;
 
-typedef struct Finder {
+typedef struct LoopFinder {
     const IrModule *module;
     const IrInstruction *loop; /* the loop whose trips are computed */
     int32_t *owners;           /* [instruction]: its computation */
     int32_t *callers;          /* [computation]: the one instruction that calls it, NONE or SEVERAL */
     int32_t looks_left;
     IrLoop found; /* its counter */
-} Finder;
+} LoopFinder;
 
 static const Linear unknown = {.element = NONE};
 
-static Linear evaluate(Finder *finder, const Frame *frame, int32_t value);
+static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value);
 
-static const IrInstruction *instruction_at(const Finder *finder, int32_t index) {
+static const IrInstruction *instruction_at(const LoopFinder *finder, int32_t index) {
     return &finder->module->instructions[index];
 }
 
@@ -65,14 +65,14 @@ static bool hands_on(IrOpcode opcode) {
     return opcode == IR_COPY || opcode == IR_OPT_BARRIER;
 }
 
-static int32_t see_through(const Finder *finder, int32_t value) {
+static int32_t see_through(const LoopFinder *finder, int32_t value) {
     for (int32_t k = 0; k < MAX_HANDED_ON && hands_on(instruction_at(finder, value)->opcode); k++)
         value = instruction_at(finder, value)->operands[0];
     return value;
 }
 
 /* Returns whether the body of `loop` returns carried element k unchanged. */
-static bool is_invariant(const Finder *finder, const IrInstruction *loop, int32_t k) {
+static bool is_invariant(const LoopFinder *finder, const IrInstruction *loop, int32_t k) {
     const IrComputation *body = &finder->module->computations[loop->called[0]];
     int32_t value = see_through(finder, body->root), parameter = body->parameters[0];
     if (k == WHOLE || value == parameter) return value == parameter;
@@ -83,10 +83,10 @@ static bool is_invariant(const Finder *finder, const IrInstruction *loop, int32_
            see_through(finder, element->operands[0]) == parameter;
 }
 
-static Linear element_of(Finder *finder, const Frame *frame, int32_t value, int32_t k);
+static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, int32_t k);
 
 /* Element k (or WHOLE) of a parameter: of a fusion's or a loop's computation. */
-static Linear parameter_element(Finder *finder, const Frame *frame, int32_t parameter, int32_t k) {
+static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t parameter, int32_t k) {
     if (frame) {
         int64_t number = instruction_at(finder, parameter)->attributes->parameter_number;
         if (number >= frame->fusion->operand_count) return unknown;
@@ -104,7 +104,7 @@ static Linear parameter_element(Finder *finder, const Frame *frame, int32_t para
 }
 
 /* Element k of the tuple `value`, or the value itself (WHOLE). */
-static Linear element_of(Finder *finder, const Frame *frame, int32_t value, int32_t k) {
+static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, int32_t k) {
     if (k == WHOLE) return evaluate(finder, frame, value);
     if (--finder->looks_left < 0) return unknown;
     value = see_through(finder, value);
@@ -186,7 +186,7 @@ static Linear extreme(Linear a, Linear b, bool least) {
     return (a.offset < b.offset) == least ? a : b;
 }
 
-static Linear apply(Finder *finder, const Frame *frame, const IrInstruction *instruction) {
+static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction *instruction) {
     const Linear zero = {.is_known = true, .element = NONE};
     Linear a = evaluate(finder, frame, instruction->operands[0]);
     if (instruction->opcode == IR_NEGATE) return combine(a, -1, zero);
@@ -201,7 +201,7 @@ static Linear apply(Finder *finder, const Frame *frame, const IrInstruction *ins
 }
 
 /* A value of one integer, wherever it comes from. */
-static Linear evaluate(Finder *finder, const Frame *frame, int32_t value) {
+static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
     const IrInstruction *instruction = instruction_at(finder, value);
     const IrShape *shape = &instruction->shape;
     if (--finder->looks_left < 0 || !dtype_is_integer(shape->type) || ir_shape_elements(shape) != 1)
@@ -269,7 +269,7 @@ static bool stays_in_type(Linear linear, Dtype type, int64_t first, int64_t last
     return true;
 }
 
-static int64_t count_comparison(Finder *finder, const Frame *frame, const IrInstruction *comparison) {
+static int64_t count_comparison(LoopFinder *finder, const Frame *frame, const IrInstruction *comparison) {
     const IrComputation *body = &finder->module->computations[finder->loop->called[0]];
     Dtype type = instruction_at(finder, comparison->operands[0])->shape.type;
     Linear left = evaluate(finder, frame, comparison->operands[0]);
@@ -304,7 +304,7 @@ static int64_t count_comparison(Finder *finder, const Frame *frame, const IrInst
 }
 
 /* Trips by the condition's root, which may stand in a fusion. */
-static int64_t count_condition(Finder *finder, const Frame *frame, int32_t root) {
+static int64_t count_condition(LoopFinder *finder, const Frame *frame, int32_t root) {
     root = see_through(finder, root);
     const IrInstruction *condition = instruction_at(finder, root);
     if (--finder->looks_left < 0) return IR_TRIPS_UNKNOWN;
@@ -328,7 +328,7 @@ static void warn_unknown(IrModule *module, const IrInstruction *loop) {
     else am_warn(&module->warnings, "loop \"%s\": " UNKNOWN_TRIPS, name);
 }
 
-static void find_callers(Finder *finder) {
+static void find_callers(LoopFinder *finder) {
     const IrModule *module = finder->module;
     for (int32_t c = 0; c < module->computation_count; c++) {
         const IrComputation *body = &module->computations[c];
@@ -351,9 +351,9 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
         loops->loop_count += module->instructions[i].opcode == IR_WHILE;
     if (loops->loop_count > 0) {
         Arena scratch = {0};
-        Finder finder = {.module = module,
-                         .owners = ARENA_ARRAY(&scratch, int32_t, module->instruction_count),
-                         .callers = ARENA_ARRAY(&scratch, int32_t, module->computation_count)};
+        LoopFinder finder = {.module = module,
+                             .owners = ARENA_ARRAY(&scratch, int32_t, module->instruction_count),
+                             .callers = ARENA_ARRAY(&scratch, int32_t, module->computation_count)};
         loops->loops = ARENA_ARRAY(arena, IrLoop, loops->loop_count);
         if (!loops->loops || scratch.failed) {
             arena_free(&scratch);

@@ -21,7 +21,7 @@ enum { FREE_DEPTH = 64 }; /* operators between a constant and its use inside */
 
 typedef enum Kind { KIND_NONE, KIND_SCORES, KIND_CANDIDATE, KIND_ROW } Kind;
 
-typedef struct Finder {
+typedef struct AttentionFinder {
     const IrModule *module;
     const IrComputation *body;
     const IrInstruction *at; /* the body's instructions */
@@ -38,7 +38,7 @@ typedef struct Finder {
     bool *inside, *marked;
     bool *is_own;     /* inside, and computed nowhere else */
     int8_t *is_cheap; /* can be computed inside: 1, 0, or -1: unknown */
-} Finder;
+} AttentionFinder;
 
 static bool is_array(const IrShape *shape) {
     return shape->type != DTYPE_TUPLE && shape->type != DTYPE_TOKEN;
@@ -78,19 +78,19 @@ static bool keeps_shape(const IrInstruction *instruction) {
     }
 }
 
-static bool makes_scores(const Finder *self, const IrInstruction *dot) {
+static bool makes_scores(const AttentionFinder *self, const IrInstruction *dot) {
     if (dot->opcode != IR_DOT || !dtype_is_floating(dot->shape.type) || dot->shape.rank < 2) return false;
     int64_t elements = ir_shape_elements(&dot->shape);
     return elements > ir_shape_elements(&self->at[dot->operands[0] - self->body->first].shape) &&
            elements > ir_shape_elements(&self->at[dot->operands[1] - self->body->first].shape);
 }
 
-static int32_t operand_of(const Finder *self, int32_t i, int32_t k) {
+static int32_t operand_of(const AttentionFinder *self, int32_t i, int32_t k) {
     return self->at[i].operands[k] - self->body->first;
 }
 
 /* The kind of instruction i from those of its operands. */
-static void classify(Finder *self, int32_t i) {
+static void classify(AttentionFinder *self, int32_t i) {
     const IrInstruction *instruction = &self->at[i];
     self->model[i] = i;
     if (!is_array(&instruction->shape)) return;
@@ -111,21 +111,21 @@ static void classify(Finder *self, int32_t i) {
     }
 }
 
-static int32_t find_group(Finder *self, int32_t i) {
+static int32_t find_group(AttentionFinder *self, int32_t i) {
     while (self->group[i] != i) i = self->group[i] = self->group[self->group[i]];
     return i;
 }
 
-static bool belongs(const Finder *self, int32_t i) {
+static bool belongs(const AttentionFinder *self, int32_t i) {
     return self->kinds[i] == KIND_SCORES || self->kinds[i] == KIND_ROW;
 }
 
 /* Returns whether the value is the same in every iteration of its loop, and made of constants outside. */
-static bool is_loop_constant(const Finder *self, int32_t i) {
+static bool is_loop_constant(const AttentionFinder *self, int32_t i) {
     return self->found->same[self->body->first + i] >= 0;
 }
 
-static AmStatus list_users(Finder *self, AmError *error) {
+static AmStatus list_users(AttentionFinder *self, AmError *error) {
     int32_t count = self->body->count, edges = 0;
     self->first_user = ARENA_ARRAY(&self->scratch, int32_t, count + 2);
     for (int32_t i = 0; i < count; i++) edges += self->at[i].operand_count;
@@ -142,7 +142,7 @@ static AmStatus list_users(Finder *self, AmError *error) {
 }
 
 /* Kinds and groups of the body's instructions. */
-static AmStatus find_groups(Finder *self, AmError *error) {
+static AmStatus find_groups(AttentionFinder *self, AmError *error) {
     int32_t count = self->body->count;
     self->kinds = ARENA_ARRAY(&self->scratch, Kind, count + 1);
     self->model = ARENA_ARRAY(&self->scratch, int32_t, count + 1);
@@ -174,15 +174,15 @@ static AmStatus find_groups(Finder *self, AmError *error) {
 
 /* ---- one group ---- */
 
-typedef struct Group {
+typedef struct AttentionGroup {
     int32_t *members; /* [count] ascending */
     int32_t count;
     int32_t consumer; /* the forward operator's last dot, or -1 */
     const char *reason;
-} Group;
+} AttentionGroup;
 
 /* Marks the ancestors of member i within its group; returns whether they are a softmax. */
-static bool mark_ancestors(Finder *self, const Group *group, int32_t i) {
+static bool mark_ancestors(AttentionFinder *self, const AttentionGroup *group, int32_t i) {
     bool has_exponential = false, has_row = false, has_dot = false;
     for (int32_t k = 0; k < group->count; k++) self->marked[group->members[k]] = false;
     self->marked[i] = true;
@@ -200,12 +200,12 @@ static bool mark_ancestors(Finder *self, const Group *group, int32_t i) {
     return has_exponential && has_row && has_dot;
 }
 
-static IrPhase phase_of(const Finder *self, int32_t i) {
+static IrPhase phase_of(const AttentionFinder *self, int32_t i) {
     return self->phases[self->body->first + i];
 }
 
 /* The first dot that consumes a softmax of the group in the phase in which its scores are made. */
-static void find_consumer(Finder *self, Group *group) {
+static void find_consumer(AttentionFinder *self, AttentionGroup *group) {
     int32_t best = INT32_MAX, from = -1;
     for (int32_t k = 0; k < group->count; k++) {
         int32_t member = group->members[k];
@@ -233,7 +233,7 @@ static bool is_mask(const IrShape *shape) {
 /* Returns whether a value that no scores are an ancestor of can be computed inside: a scalar constant, or
  * element-wise operators on such values, on smaller ones (a mask of two vectors of positions) and, in the
  * shape of the scores, on masks. */
-static bool is_cheap(Finder *self, int32_t i, int64_t elements, int32_t depth) {
+static bool is_cheap(AttentionFinder *self, int32_t i, int64_t elements, int32_t depth) {
     const IrInstruction *instruction = &self->at[i];
     if (!is_array(&instruction->shape) || depth > FREE_DEPTH) return false;
     if (is_loop_constant(self, i)) return true;
@@ -255,7 +255,7 @@ static bool is_cheap(Finder *self, int32_t i, int64_t elements, int32_t depth) {
 
 /* Adds member i, and the values that it needs inside, to the operator that is being collected. Small operands
  * stay outside. Returns why that is impossible, or NULL. */
-static const char *include(Finder *self, int32_t i, int64_t elements, int32_t depth) {
+static const char *include(AttentionFinder *self, int32_t i, int64_t elements, int32_t depth) {
     if (self->inside[i]) return NULL;
     if (depth > 4 * FREE_DEPTH) return "its values depend on one another through too many operators";
     self->inside[i] = true;
@@ -276,7 +276,7 @@ static const char *include(Finder *self, int32_t i, int64_t elements, int32_t de
     return NULL;
 }
 
-static int32_t *list_marked(Finder *self, const bool *is_in, int32_t *count) {
+static int32_t *list_marked(AttentionFinder *self, const bool *is_in, int32_t *count) {
     int32_t total = 0, n = self->body->count;
     for (int32_t i = 0; i < n; i++) total += is_in[i];
     int32_t *list = ARENA_ARRAY(self->arena, int32_t, total + 1);
@@ -287,7 +287,7 @@ static int32_t *list_marked(Finder *self, const bool *is_in, int32_t *count) {
 }
 
 /* Adds the vectors of indices that a loop constant is made of to the positions of a row. */
-static void add_positions(Finder *self, IrAttention *row, int32_t *capacity, int32_t i) {
+static void add_positions(AttentionFinder *self, IrAttention *row, int32_t *capacity, int32_t i) {
     const IrInstruction *instruction = &self->module->instructions[i];
     for (int32_t k = 0; k < instruction->operand_count; k++)
         add_positions(self, row, capacity, instruction->operands[k]);
@@ -299,7 +299,8 @@ static void add_positions(Finder *self, IrAttention *row, int32_t *capacity, int
 }
 
 /* Adds a row of the instructions that are inside; `self->marked` is spent. */
-static AmStatus add_row(Finder *self, int32_t scores, bool is_backward, const char *reason, AmError *error) {
+static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward, const char *reason,
+                        AmError *error) {
     ARENA_RESERVE(self->arena, self->found->rows, self->found->count, self->capacity);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof(IrAttention));
     IrAttention *row = &self->found->rows[self->found->count++];
@@ -325,7 +326,7 @@ static AmStatus add_row(Finder *self, int32_t scores, bool is_backward, const ch
 }
 
 /* Returns why a value of the group cannot stay inside, or NULL. */
-static const char *check_users(Finder *self, const Group *group) {
+static const char *check_users(AttentionFinder *self, const AttentionGroup *group) {
     for (int32_t k = 0; k < group->count; k++) {
         int32_t member = group->members[k];
         if (self->kinds[member] != KIND_SCORES) continue;
@@ -344,7 +345,7 @@ static const char *check_users(Finder *self, const Group *group) {
 
 /* Marks everything outside that follows from the operator's values; returns whether the operator reads any
  * of it, so that it cannot be one instruction. */
-static bool depends_on_itself(Finder *self) {
+static bool depends_on_itself(AttentionFinder *self) {
     int32_t count = self->body->count;
     for (int32_t k = 0; k < count; k++) self->marked[k] = false;
     for (int32_t i = 0; i < count; i++) {
@@ -359,7 +360,7 @@ static bool depends_on_itself(Finder *self) {
 
 /* Adds the row statistics of the forward phase to the forward operator, also those that its last dot does not
  * need: the sum by which the result is divided outside. */
-static void add_forward_rows(Finder *self, const Group *group, bool *is_forward) {
+static void add_forward_rows(AttentionFinder *self, const AttentionGroup *group, bool *is_forward) {
     int64_t elements = ir_shape_elements(&self->at[group->members[0]].shape);
     memset(self->is_cheap, -1, (size_t)self->body->count);
     for (int32_t k = 0; group->consumer >= 0 && k < group->count; k++) {
@@ -376,15 +377,15 @@ static void add_forward_rows(Finder *self, const Group *group, bool *is_forward)
 
 /* Returns whether a user of the forward scores `member` is of the forward operator too: the dot that consumes
  * them, or their sum by rows, by which the result is divided outside. */
-static bool is_forward_user(const Finder *self, const Group *group, const bool *is_forward, int32_t member,
-                            int32_t user) {
+static bool is_forward_user(const AttentionFinder *self, const AttentionGroup *group, const bool *is_forward,
+                            int32_t member, int32_t user) {
     if (user == group->consumer) return true;
     return group->consumer >= 0 && is_forward[member] && self->at[user].opcode == IR_REDUCE &&
            phase_of(self, user) == phase_of(self, group->consumer);
 }
 
 /* Returns whether an exponential follows from value i by way of operators that keep or widen its shape. */
-static bool reaches_exponential(Finder *self, int32_t i, int32_t depth) {
+static bool reaches_exponential(AttentionFinder *self, int32_t i, int32_t depth) {
     if (self->marked[i] || depth > FREE_DEPTH) return false;
     self->marked[i] = true;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
@@ -397,7 +398,7 @@ static bool reaches_exponential(Finder *self, int32_t i, int32_t depth) {
 }
 
 /* A softmax over scores and other values side by side, as that with an attention sink: a near miss. */
-static AmStatus add_widened(Finder *self, const Group *group, AmError *error) {
+static AmStatus add_widened(AttentionFinder *self, const AttentionGroup *group, AmError *error) {
     memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
     for (int32_t k = 0; k < group->count; k++) {
         int32_t member = group->members[k];
@@ -414,7 +415,7 @@ static AmStatus add_widened(Finder *self, const Group *group, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus add_group(Finder *self, Group *group, AmError *error) {
+static AmStatus add_group(AttentionFinder *self, AttentionGroup *group, AmError *error) {
     int32_t scores = group->members[0], dots = 0, first_row = self->found->count;
     bool has_exponential = false, has_row = false;
     int64_t elements = ir_shape_elements(&self->at[scores].shape);
@@ -474,7 +475,7 @@ static AmStatus add_group(Finder *self, Group *group, AmError *error) {
 }
 
 /* The members that others read: instructions that stay, or other operators. */
-static AmStatus find_results(Finder *self, int32_t first_row, AmError *error) {
+static AmStatus find_results(AttentionFinder *self, int32_t first_row, AmError *error) {
     for (int32_t r = first_row; r < self->found->count; r++) {
         IrAttention *row = &self->found->rows[r];
         if (row->reason) continue;
@@ -495,7 +496,7 @@ static AmStatus find_results(Finder *self, int32_t first_row, AmError *error) {
     return self->arena->failed ? am_fail_memory(error, self->body->count) : AM_OK;
 }
 
-static AmStatus find_in(Finder *self, AmError *error) {
+static AmStatus find_in(AttentionFinder *self, AmError *error) {
     int32_t count = self->body->count, first_row = self->found->count;
     TRY(find_groups(self, error));
     int32_t *sizes = ARENA_ARRAY(&self->scratch, int32_t, count + 1);
@@ -510,7 +511,7 @@ static AmStatus find_in(Finder *self, AmError *error) {
         if (belongs(self, i)) members[first[find_group(self, i)] + sizes[find_group(self, i)]++] = i;
     for (int32_t i = 0; i < count; i++) {
         if (sizes[i] == 0) continue;
-        Group group = {.members = members + first[i], .count = sizes[i], .consumer = -1};
+        AttentionGroup group = {.members = members + first[i], .count = sizes[i], .consumer = -1};
         TRY(add_group(self, &group, error));
     }
     return find_results(self, first_row, error);
@@ -541,7 +542,7 @@ AmStatus ir_find_attention(IrAttentions **found, Arena *arena, const IrModule *c
                            const IrPhase *phases, AmError *error) {
     IrAttentions *made = ARENA_ARRAY(arena, IrAttentions, 1);
     int32_t *owner = ARENA_ARRAY(arena, int32_t, canonical->instruction_count + 1);
-    Finder self = {.module = canonical, .phases = phases, .found = made, .arena = arena};
+    AttentionFinder self = {.module = canonical, .phases = phases, .found = made, .arena = arena};
     bool *is_body = ARENA_ARRAY(&self.scratch, bool, canonical->computation_count + 1);
     AmStatus status = AM_OK;
     if (!made || !owner || !is_body) status = am_fail_memory(error, canonical->instruction_count);

@@ -6,20 +6,20 @@
 
 enum { MOST_DEPTH = 16 };
 
-typedef struct Finder {
+typedef struct ConstantFinder {
     const IrModule *module;
     int32_t *same;
     int8_t *is_closed; /* [instruction]: 1, 0, or -1: unknown */
     int32_t *callers;  /* [computation] */
-} Finder;
+} ConstantFinder;
 
 /* The value that stands for i outside of all loops, as far as is known. */
-static int32_t outside_of(const Finder *self, int32_t i) {
+static int32_t outside_of(const ConstantFinder *self, int32_t i) {
     return self->same[i] >= 0 ? self->same[i] : i;
 }
 
 /* Returns whether a value depends on constants and indices alone, by way of few operators. */
-static bool is_closed(Finder *self, int32_t i, int32_t depth) {
+static bool is_closed(ConstantFinder *self, int32_t i, int32_t depth) {
     const IrInstruction *instruction = &self->module->instructions[i];
     if (self->is_closed[i] >= 0) return self->is_closed[i];
     if (depth > MOST_DEPTH || instruction->called_count > 0) return false;
@@ -35,7 +35,7 @@ static bool is_closed(Finder *self, int32_t i, int32_t depth) {
 }
 
 /* Elements of the body of one loop. */
-static void find_in_loop(Finder *self, const IrInstruction *loop) {
+static void find_in_loop(ConstantFinder *self, const IrInstruction *loop) {
     const IrInstruction *instructions = self->module->instructions;
     const IrComputation *body = &self->module->computations[loop->called[0]];
     const IrInstruction *before = &instructions[loop->operands[0]], *root = &instructions[body->root];
@@ -59,10 +59,10 @@ AmStatus ir_find_loop_constants(int32_t **same, Arena *arena, const IrModule *ca
                                 AmError *error) {
     Arena scratch = {0};
     int32_t count = canonical->instruction_count;
-    Finder self = {.module = canonical,
-                   .same = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .is_closed = ARENA_ARRAY(&scratch, int8_t, count + 1),
-                   .callers = ARENA_ARRAY(&scratch, int32_t, canonical->computation_count + 1)};
+    ConstantFinder self = {.module = canonical,
+                           .same = ARENA_ARRAY(arena, int32_t, count + 1),
+                           .is_closed = ARENA_ARRAY(&scratch, int8_t, count + 1),
+                           .callers = ARENA_ARRAY(&scratch, int32_t, canonical->computation_count + 1)};
     *same = self.same;
     AmStatus status = arena->failed || scratch.failed ? am_fail_memory(error, count) : AM_OK;
     for (int32_t i = 0; i < count && status == AM_OK; i++) self.same[i] = self.is_closed[i] = -1;

@@ -2,7 +2,7 @@
  * interleave_weights.h. Producers precede their users in a body. */
 #include "lowering/interleave/interleave_weights.h"
 
-typedef struct Finder {
+typedef struct WeightWorkFinder {
     const Program *body, *condition;
     WaitingPart *part;
     int32_t count, parameters;
@@ -10,9 +10,9 @@ typedef struct Finder {
     bool *is_now;  /* [value]: B needs it */
     bool *is_late; /* [value]: W needs it */
     bool *is_free; /* [value]: follows cheaply from what never changes and the number of the iteration */
-} Finder;
+} WeightWorkFinder;
 
-static bool is_carried(const Finder *self, int32_t p) {
+static bool is_carried(const WeightWorkFinder *self, int32_t p) {
     return self->body->outputs[p] != self->body->parameters[p];
 }
 
@@ -57,7 +57,7 @@ static bool is_heavy(const ProgramInstruction *instruction) {
 /* ---- sweeps ---- */
 
 /* Marks the values that both halves carry: those that the condition reads, and the counter. */
-static AmStatus find_common(Finder *self, Arena *arena, AmError *error) {
+static AmStatus find_common(WeightWorkFinder *self, Arena *arena, AmError *error) {
     ProgramUses uses;
     TRY(program_uses(&uses, arena, self->condition, error));
     for (int32_t p = 0; p < self->parameters; p++) {
@@ -68,7 +68,7 @@ static AmStatus find_common(Finder *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-static void find_free(Finder *self) {
+static void find_free(WeightWorkFinder *self) {
     for (int32_t p = 0; p < self->parameters; p++)
         self->is_free[self->body->parameters[p]] = !is_carried(self, p) || self->part->is_common[p];
     for (int32_t i = 0; i < self->count; i++) {
@@ -81,7 +81,7 @@ static void find_free(Finder *self) {
 
 /* Marks the instructions of B: ancestors of transfers and of effects without a result, and marked
  * instructions. */
-static void sweep_now(Finder *self) {
+static void sweep_now(WeightWorkFinder *self) {
     for (bool has_changed = true; has_changed;) {
         has_changed = false;
         for (int32_t i = self->count - 1; i >= 0; i--) {
@@ -101,7 +101,7 @@ static void sweep_now(Finder *self) {
 }
 
 /* Marks carried arrays that nothing heavy leads to but what B runs; whether there was one. */
-static bool take_light(Finder *self, bool *leads_from_heavy) {
+static bool take_light(WeightWorkFinder *self, bool *leads_from_heavy) {
     bool has_changed = false;
     for (int32_t i = 0; i < self->count; i++) {
         const ProgramInstruction *instruction = &self->body->instructions[i];
@@ -119,7 +119,7 @@ static bool take_light(Finder *self, bool *leads_from_heavy) {
     return has_changed;
 }
 
-static void find_later(Finder *self) {
+static void find_later(WeightWorkFinder *self) {
     for (int32_t p = 0; p < self->parameters; p++) {
         int32_t next = self->body->outputs[p];
         bool is_later = is_carried(self, p) && !self->is_now[next];
@@ -130,7 +130,7 @@ static void find_later(Finder *self) {
 }
 
 /* Marks the instructions that W runs, copies and reads. */
-static void sweep_late(Finder *self) {
+static void sweep_late(WeightWorkFinder *self) {
     WaitingPart *part = self->part;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &self->body->instructions[i];
@@ -153,7 +153,7 @@ static void sweep_late(Finder *self) {
 }
 
 /* Removes operands of B that it neither carries nor reads. */
-static void find_kept(Finder *self) {
+static void find_kept(WeightWorkFinder *self) {
     WaitingPart *part = self->part;
     for (int32_t p = 0; p < self->parameters; p++)
         part->is_kept[p] = part->is_common[p] || (is_carried(self, p) && !part->is_later[p]);
@@ -175,15 +175,15 @@ AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruc
                           .is_common = ARENA_ARRAY(arena, bool, parameters + 1),
                           .is_taken = ARENA_ARRAY(arena, bool, parameters + 1),
                           .is_kept = ARENA_ARRAY(arena, bool, parameters + 1)};
-    Finder self = {.body = body,
-                   .condition = loop->regions[1],
-                   .part = part,
-                   .count = count,
-                   .parameters = parameters,
-                   .is_run = ARENA_ARRAY(arena, bool, count + 1),
-                   .is_now = ARENA_ARRAY(arena, bool, values + 1),
-                   .is_late = ARENA_ARRAY(arena, bool, values + 1),
-                   .is_free = ARENA_ARRAY(arena, bool, values + 1)};
+    WeightWorkFinder self = {.body = body,
+                             .condition = loop->regions[1],
+                             .part = part,
+                             .count = count,
+                             .parameters = parameters,
+                             .is_run = ARENA_ARRAY(arena, bool, count + 1),
+                             .is_now = ARENA_ARRAY(arena, bool, values + 1),
+                             .is_late = ARENA_ARRAY(arena, bool, values + 1),
+                             .is_free = ARENA_ARRAY(arena, bool, values + 1)};
     bool *leads_from_heavy = ARENA_ARRAY(arena, bool, values + 1);
     if (arena->failed) return am_fail_memory(error, values);
     TRY(find_common(&self, arena, error));

@@ -15,11 +15,11 @@
 
 #include "lowering/passes/latency.h"
 
-typedef struct Run {
+typedef struct GatherRun {
     int32_t first, end; /* places of the old order; what stands at `end` uses it */
     int32_t begin;      /* position before which it begins */
     int64_t bytes;      /* that it gathers */
-} Run;
+} GatherRun;
 
 typedef struct Mover {
     const Program *program;
@@ -28,7 +28,7 @@ typedef struct Mover {
     int32_t *order;
     bool *is_waiting; /* [instruction]: late and not placed */
     int32_t placed;
-    Run *runs;
+    GatherRun *runs;
     int32_t run_count;
 } Mover;
 
@@ -46,7 +46,7 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
     int32_t count = self->graph->count;
     for (int32_t place = 0; place < count; place++) {
         if (!late[order[place]]) continue;
-        Run run = {.first = place};
+        GatherRun run = {.first = place};
         for (; place < count && late[order[place]]; place++)
             run.bytes += gathered_bytes(self->program, order[place]);
         run.end = place;
@@ -55,7 +55,7 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
 }
 
 static void find_begins(Mover *self) {
-    Run *runs = self->runs;
+    GatherRun *runs = self->runs;
     int64_t all = 0, ahead = 0;
     for (int32_t r = 0; r < self->run_count; r++) all += runs[r].bytes;
     int64_t most =
@@ -104,7 +104,7 @@ static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const 
 
 /* Returns whether a run begins in front of place k: its gathers, behind all that is under way, end before a
  * collective that is waited for; or else they would not be there for its user. */
-static bool begins_at(Clock *clock, const Mover *self, const Run *run, int32_t k) {
+static bool begins_at(Clock *clock, const Mover *self, const GatherRun *run, int32_t k) {
     double work = 0, begin = fmax(clock->now, clock->network);
     for (int32_t m = run->first; m < run->end; m++)
         if (gathered_bytes(self->program, self->order[m]) > 0) work += clock->latency.work[self->order[m]];
@@ -180,7 +180,7 @@ AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *progr
                   .leader = leader,
                   .order = order,
                   .is_waiting = ARENA_ARRAY_RAW(arena, bool, count + 1),
-                  .runs = ARENA_ARRAY_RAW(arena, Run, count + 1)};
+                  .runs = ARENA_ARRAY_RAW(arena, GatherRun, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     list_runs(&self, order, late);
     if (self.run_count < 2) return AM_OK;

@@ -17,7 +17,7 @@
 enum { MOST_STEPS = 48, BLOCK_BYTES = 256 << 10, LEAST_BLOCK_BYTES = 16 << 10, LEAST_BLOCKS = 16 };
 enum { ROWS_AT_ONCE = 1024 }; /* elements that an element-wise kernel takes at once, in whole rows */
 
-typedef struct Finder {
+typedef struct RowGroupFinder {
     Program *program;
     const int32_t *maker;
     int32_t *made_at; /* [value]: step that makes it, or -1 */
@@ -25,17 +25,17 @@ typedef struct Finder {
     int32_t candidate;
     int64_t rows;       /* of the candidate */
     int32_t first, end; /* its steps */
-} Finder;
+} RowGroupFinder;
 
 /* The value whose memory a view shows. */
-static int32_t root_of(const Finder *self, int32_t value) {
+static int32_t root_of(const RowGroupFinder *self, int32_t value) {
     int32_t i;
     while ((i = self->maker[value]) >= 0 && self->program->instructions[i].kind == PROGRAM_VIEW)
         value = self->program->instructions[i].operands[0];
     return value;
 }
 
-static int64_t elements_of(const Finder *self, int32_t value) {
+static int64_t elements_of(const RowGroupFinder *self, int32_t value) {
     return ir_shape_elements(&self->program->values[value].shape);
 }
 
@@ -86,7 +86,7 @@ static bool is_in_row(const ProgramFusion *fusion, const int64_t *strides, int32
 }
 
 /* Returns whether the step goes through the rows of the candidate group, if its values are outside. */
-static bool has_rows(const Finder *self, int32_t s) {
+static bool has_rows(const RowGroupFinder *self, int32_t s) {
     const Program *program = self->program;
     const ProgramStep *step = &program->steps[s];
     if (step->row_group > 0) return false;
@@ -103,12 +103,12 @@ bool program_reads_by_rows(const Program *program, const ProgramStep *step, int3
     return is_in_row(fusion, fusion->inputs[operand].strides, row_dimensions(fusion, rows), elements / rows);
 }
 
-static bool is_made_in(const Finder *self, int32_t root, int32_t first, int32_t end) {
+static bool is_made_in(const RowGroupFinder *self, int32_t root, int32_t first, int32_t end) {
     return self->made_at[root] >= first && self->made_at[root] < end;
 }
 
 /* Returns whether step s reads what steps [first, end) make only in the row where it is made. */
-static bool reads_rows(const Finder *self, int32_t s, int32_t first, int32_t end) {
+static bool reads_rows(const RowGroupFinder *self, int32_t s, int32_t first, int32_t end) {
     const Program *program = self->program;
     const ProgramStep *step = &program->steps[s];
     for (int32_t k = 0; k < program_step_operands(program, step); k++)
@@ -119,19 +119,19 @@ static bool reads_rows(const Finder *self, int32_t s, int32_t first, int32_t end
 }
 
 /* Returns whether a value has rows of several elements. */
-static bool is_wide(const Finder *self, int32_t root) {
+static bool is_wide(const RowGroupFinder *self, int32_t root) {
     int64_t elements = elements_of(self, root);
     return elements > self->rows && elements % self->rows == 0;
 }
 
-static void see(Finder *self, int32_t s) {
+static void see(RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++)
         self->seen[root_of(self, program_step_operand(self->program, step, k))] = self->candidate;
 }
 
 /* Returns whether the step reads a value of the group, or a wide one that the group reads too. */
-static bool shares_operand(const Finder *self, int32_t s) {
+static bool shares_operand(const RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++) {
         int32_t root = root_of(self, program_step_operand(self->program, step, k));
@@ -142,7 +142,7 @@ static bool shares_operand(const Finder *self, int32_t s) {
 }
 
 /* Returns whether the group reads a result of the step, or a wide value that the step reads. */
-static bool is_shared_by_group(const Finder *self, int32_t s) {
+static bool is_shared_by_group(const RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->steps[s];
     for (int32_t k = 0; k < program_step_results(self->program, step); k++)
         if (self->seen[program_step_result(self->program, step, k)] == self->candidate) return true;
@@ -150,7 +150,7 @@ static bool is_shared_by_group(const Finder *self, int32_t s) {
 }
 
 /* Grows the group of one reduction by steps before and behind it. */
-static void grow(Finder *self, int32_t least) {
+static void grow(RowGroupFinder *self, int32_t least) {
     const Program *program = self->program;
     see(self, self->first);
     for (int32_t s = self->first - 1; s >= least && self->end - s <= MOST_STEPS; s--) {
@@ -169,7 +169,7 @@ static void grow(Finder *self, int32_t least) {
 }
 
 /* Returns whether the group reads a wide value again that it has made or read. */
-static bool saves_bytes(Finder *self) {
+static bool saves_bytes(RowGroupFinder *self) {
     const Program *program = self->program;
     int32_t reads = ++self->candidate;
     for (int32_t s = self->first; s < self->end; s++) {
@@ -186,7 +186,7 @@ static bool saves_bytes(Finder *self) {
 }
 
 /* Rows whose values together fill a cache; whole tiles of element-wise kernels where rows are short. */
-static int64_t choose_block(const Finder *self) {
+static int64_t choose_block(const RowGroupFinder *self) {
     const Program *program = self->program;
     int64_t bytes = 0, row = 1;
     for (int32_t s = self->first; s < self->end; s++) {
@@ -212,7 +212,7 @@ static int64_t choose_block(const Finder *self) {
 }
 
 /* Marks the values that only steps of their own group read as internal. `shared` [value] is work space. */
-static void find_internal(const Finder *self, bool *shared) {
+static void find_internal(const RowGroupFinder *self, bool *shared) {
     Program *program = self->program;
     for (int32_t s = 0; s < program->step_count; s++) {
         const ProgramStep *step = &program->steps[s];
@@ -238,10 +238,10 @@ static void find_internal(const Finder *self, bool *shared) {
 
 AmStatus program_find_row_groups(Program *program, const int32_t *maker, AmError *error) {
     Arena *arena = program->arena;
-    Finder self = {.program = program,
-                   .maker = maker,
-                   .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                   .seen = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
+    RowGroupFinder self = {.program = program,
+                           .maker = maker,
+                           .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                           .seen = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
     bool *shared = ARENA_ARRAY(arena, bool, program->value_count + 1);
     int32_t least = 0, reductions = 0;
     for (int32_t s = 0; s < program->step_count; s++)

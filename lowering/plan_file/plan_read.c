@@ -18,7 +18,7 @@
 
 #define FORMAT_NAME "automap-plan-1"
 
-typedef struct Reader {
+typedef struct PlanReader {
     Arena *arena;
     const PlanContext *context;
     const char *source;
@@ -26,19 +26,19 @@ typedef struct Reader {
     bool *taken;                  /* [MESH_MAX_DEVICES]: devices that a stage has named */
     PlanRecomputation recomputed; /* across stages, in order */
     AmError *error;
-} Reader;
+} PlanReader;
 
-static const char *where_of(const Reader *self, const char *format, const char *where, int32_t index) {
+static const char *where_of(const PlanReader *self, const char *format, const char *where, int32_t index) {
     const char *path = arena_format(self->arena, format, where, index);
     return path ? path : where;
 }
 
-static AmStatus refuse(const Reader *self, const char *where, const char *expected) {
+static AmStatus refuse(const PlanReader *self, const char *where, const char *expected) {
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: %s", where, expected);
 }
 
 /* One integer of an array, within [least, most]. */
-static AmStatus read_element(const Reader *self, int32_t *value, const json_t *array, int32_t index,
+static AmStatus read_element(const PlanReader *self, int32_t *value, const json_t *array, int32_t index,
                              const char *where, int64_t least, int64_t most) {
     const json_t *element = json_array_get(array, (size_t)index);
     json_int_t number = json_integer_value(element);
@@ -50,7 +50,8 @@ static AmStatus read_element(const Reader *self, int32_t *value, const json_t *a
     return AM_OK;
 }
 
-static AmStatus read_class(const Reader *self, int32_t *class_index, const json_t *name, const char *where) {
+static AmStatus read_class(const PlanReader *self, int32_t *class_index, const json_t *name,
+                           const char *where) {
     if (json_is_string(name))
         return refuse(self, where,
                       "classes named by a pattern are not supported, expected [kind, number, dimension]");
@@ -68,7 +69,7 @@ static AmStatus read_class(const Reader *self, int32_t *class_index, const json_
                    where, kind, number, dimension);
 }
 
-static AmStatus read_shares(const Reader *self, MeshAxis *axis, const json_t *shares, const char *where) {
+static AmStatus read_shares(const PlanReader *self, MeshAxis *axis, const json_t *shares, const char *where) {
     if (json_is_null(shares)) return AM_OK;
     if (!json_is_array(shares) || json_array_size(shares) != (size_t)axis->size)
         return refuse(self, where, "expected null or one share for each part of the axis");
@@ -84,7 +85,7 @@ static AmStatus read_shares(const Reader *self, MeshAxis *axis, const json_t *sh
     return AM_OK;
 }
 
-static AmStatus read_mesh(const Reader *self, Mesh *mesh, const json_t *axes, const char *where) {
+static AmStatus read_mesh(const PlanReader *self, Mesh *mesh, const json_t *axes, const char *where) {
     static const char *const keys[] = {"axis", "size", "shares", NULL};
     size_t count = json_array_size(axes);
     if (count < 1 || count > MESH_MAX_AXES) return refuse(self, where, "expected 1 to 4 axes");
@@ -111,7 +112,8 @@ static AmStatus read_mesh(const Reader *self, Mesh *mesh, const json_t *axes, co
     return AM_OK;
 }
 
-static AmStatus read_devices(const Reader *self, PlanStage *stage, const json_t *devices, const char *where) {
+static AmStatus read_devices(const PlanReader *self, PlanStage *stage, const json_t *devices,
+                             const char *where) {
     int32_t count = stage->mesh.device_count;
     if (json_array_size(devices) != (size_t)count)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
@@ -127,7 +129,7 @@ static AmStatus read_devices(const Reader *self, PlanStage *stage, const json_t 
     return AM_OK;
 }
 
-static AmStatus read_entry(const Reader *self, PlanEntry *entry, json_t *object, const char *where) {
+static AmStatus read_entry(const PlanReader *self, PlanEntry *entry, json_t *object, const char *where) {
     static const char *const keys[] = {"class", "kind", NULL};
     const char *kind, *any = json_string_value(json_object_get(object, "class"));
     int32_t k = 0;
@@ -145,7 +147,7 @@ static AmStatus read_entry(const Reader *self, PlanEntry *entry, json_t *object,
     return read_class(self, &entry->class_index, json_object_get(object, "class"), where);
 }
 
-static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, const char *where) {
+static AmStatus read_lists(const PlanReader *self, PlanStage *stage, json_t *lists, const char *where) {
     const char *axis_names[MESH_MAX_AXES + 1] = {NULL};
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         axis_names[axis] = stage->mesh.axes[axis].name;
@@ -171,7 +173,7 @@ static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, 
 }
 
 /* An instruction of the context, from the number that the original has. */
-static AmStatus read_instruction(const Reader *self, int64_t *instruction, json_t *object,
+static AmStatus read_instruction(const PlanReader *self, int64_t *instruction, json_t *object,
                                  const char *where) {
     TRY(json_get_integer(instruction, object, "instruction", 0,
                          plan_context_whole(self->context)->rules->count - 1, self->source, where,
@@ -181,8 +183,8 @@ static AmStatus read_instruction(const Reader *self, int64_t *instruction, json_
                             : AM_OK;
 }
 
-static AmStatus read_override(const Reader *self, PlanOverride *override, json_t *object, const Mesh *mesh,
-                              const char *where) {
+static AmStatus read_override(const PlanReader *self, PlanOverride *override, json_t *object,
+                              const Mesh *mesh, const char *where) {
     static const char *const keys[] = {"instruction", "factor", "states", "pinned", NULL};
     int64_t instruction;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
@@ -227,13 +229,13 @@ static AmStatus read_override(const Reader *self, PlanOverride *override, json_t
 }
 
 /* Refuses an instruction that an earlier entry of the list has been about; `seen` [instruction] notes it. */
-static AmStatus check_once(const Reader *self, bool *seen, int32_t instruction, const char *where) {
+static AmStatus check_once(const PlanReader *self, bool *seen, int32_t instruction, const char *where) {
     if (seen[instruction]) return refuse(self, where, "an earlier entry is about the same instruction");
     seen[instruction] = true;
     return AM_OK;
 }
 
-static AmStatus read_overrides(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+static AmStatus read_overrides(const PlanReader *self, PlanStage *stage, json_t *list, const char *where) {
     bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
     stage->override_count = (int32_t)json_array_size(list);
     stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
@@ -248,7 +250,7 @@ static AmStatus read_overrides(const Reader *self, PlanStage *stage, json_t *lis
     return AM_OK;
 }
 
-static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+static AmStatus read_reshard(const PlanReader *self, PlanStage *stage, json_t *list, const char *where) {
     static const char *const keys[] = {"instruction", "place", NULL};
     stage->reshard_count = (int32_t)json_array_size(list);
     if (stage->reshard_count > self->context->rules->count)
@@ -273,7 +275,7 @@ static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list,
     return AM_OK;
 }
 
-static AmStatus read_ranges(const Reader *self, PlanStage *stage, const json_t *ranges, bool *covered,
+static AmStatus read_ranges(const PlanReader *self, PlanStage *stage, const json_t *ranges, bool *covered,
                             const char *where) {
     int32_t count = plan_context_whole(self->context)->rules->entry_count;
     stage->range_count = (int32_t)json_array_size(ranges);
@@ -303,7 +305,7 @@ static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
 }
 
 /* The stage's share of what collect_recomputed() read; `taken` is behind it. */
-static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json_t *object,
+static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const json_t *object,
                                 PlanRecomputation *taken, const char *where) {
     PlanRecomputation *recompute = &stage->recompute;
     *recompute =
@@ -321,14 +323,14 @@ static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json
 }
 
 /* A list that may be left out where it would be empty: then it is NULL. */
-static AmStatus get_list(json_t **list, const Reader *self, json_t *object, const char *key,
+static AmStatus get_list(json_t **list, const PlanReader *self, json_t *object, const char *key,
                          const char *where) {
     *list = NULL;
     if (!json_object_get(object, key)) return AM_OK;
     return json_get_array(list, object, key, self->source, where, self->error);
 }
 
-static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
+static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {
         "ranges",       "devices",    "mesh", "axis_priorities",        "overrides",    "reshards",
@@ -354,7 +356,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     return read_overrides(self, stage, overrides, where);
 }
 
-static AmStatus read_stages(const Reader *self, const json_t *stages) {
+static AmStatus read_stages(const PlanReader *self, const json_t *stages) {
     Plan *plan = self->plan;
     int32_t instructions = plan_context_whole(self->context)->rules->entry_count;
     plan->stage_count = (int32_t)json_array_size(stages);
@@ -397,7 +399,7 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     return AM_OK;
 }
 
-static AmStatus refuse_module(const Reader *self, const json_t *root, const char *sha256) {
+static AmStatus refuse_module(const PlanReader *self, const json_t *root, const char *sha256) {
     const PlanContext *context = self->context;
     Text difference = {0};
     plan_append_difference(&difference, root, context);
@@ -409,7 +411,7 @@ static AmStatus refuse_module(const Reader *self, const json_t *root, const char
     return AM_ERROR_INPUT;
 }
 
-static AmStatus read_module(const Reader *self, json_t *root) {
+static AmStatus read_module(const PlanReader *self, json_t *root) {
     static const char *const keys[] = {"name", "sha256", "instructions", "structure", NULL};
     json_t *module;
     const char *sha256;
@@ -429,7 +431,7 @@ static AmStatus read_module(const Reader *self, json_t *root) {
     return AM_OK;
 }
 
-static AmStatus read_cluster(const Reader *self, json_t *root) {
+static AmStatus read_cluster(const PlanReader *self, json_t *root) {
     static const char *const keys[] = {"name", "sha256", "description", NULL};
     json_t *cluster;
     Plan *plan = self->plan;
@@ -447,7 +449,7 @@ static AmStatus read_cluster(const Reader *self, json_t *root) {
                    plan->cluster_name, hex, plan->cluster_sha256);
 }
 
-static AmStatus read_predicted(const Reader *self, json_t *root) {
+static AmStatus read_predicted(const PlanReader *self, json_t *root) {
     static const char *const keys[] = {"step_seconds", "devices", "of", NULL};
     static const char *const device_keys[] = {
         "peak_bytes",      "weights_bytes",         "gradients_bytes", "optimizer_bytes", "activation_bytes",
@@ -493,7 +495,7 @@ static AmStatus read_predicted(const Reader *self, json_t *root) {
 }
 
 /* Which part of the search found the plan; files of earlier versions do not say. */
-static AmStatus read_origin(const Reader *self, json_t *search) {
+static AmStatus read_origin(const PlanReader *self, json_t *search) {
     static const char *const names[] = {
 #define PLAN_ORIGIN_KEY(name, text, help) text,
         PLAN_ORIGIN_LIST(PLAN_ORIGIN_KEY)
@@ -520,7 +522,7 @@ static AmStatus read_origin(const Reader *self, json_t *search) {
     return AM_OK;
 }
 
-static AmStatus read_search(const Reader *self, json_t *root) {
+static AmStatus read_search(const PlanReader *self, json_t *root) {
     static const char *const keys[] = {"searcher", "seed",     "evaluations", "bound_seconds", "bound",
                                        "space",    "settings", "origin",      "found_seconds", NULL};
     json_t *search;
@@ -545,7 +547,7 @@ static AmStatus read_search(const Reader *self, json_t *root) {
     return AM_OK;
 }
 
-static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json_t *root) {
+static AmStatus read_relaxations(const PlanReader *self, uint32_t *relaxations, json_t *root) {
     json_t *list;
     Plan *plan = self->plan;
     TRY(json_get_array(&list, root, "relaxations", self->source, "$", self->error));
@@ -568,7 +570,7 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
 }
 
 /* Collects the saved operators across stages, each of which is in a recomputed range (`is_in_range`). */
-static AmStatus collect_saved(Reader *self, const json_t *stages, bool *is_in_range) {
+static AmStatus collect_saved(PlanReader *self, const json_t *stages, bool *is_in_range) {
     PlanRecomputation *recomputed = &self->recomputed;
     int32_t count = plan_context_whole(self->context)->rules->entry_count;
     const json_t *stage;
@@ -597,7 +599,7 @@ static AmStatus collect_saved(Reader *self, const json_t *stages, bool *is_in_ra
 
 /* Collects the recomputed ranges across stages: their names are resolved in a context with
  * recomputation. */
-static AmStatus collect_recomputed(Reader *self, const json_t *root) {
+static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
     const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
     PlanRecomputation *recomputed = &self->recomputed;
     int32_t count = plan_context_whole(self->context)->rules->entry_count;
@@ -624,7 +626,7 @@ static AmStatus collect_recomputed(Reader *self, const json_t *root) {
 }
 
 /* The context in which the plan's names are to be read. */
-static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *root) {
+static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t *root) {
     MicroBatching settings = {0};
     int64_t micro_batches;
     TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, MICRO_BATCHES_MOST, self->source, "$",
@@ -648,7 +650,7 @@ static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *roo
 
 /* The same rows with the same values of `keys`; other keys are for readers. A plan written by hand may do
  * without. */
-static AmStatus check_derived(const Reader *self, json_t *root, const char *name, const json_t *derived,
+static AmStatus check_derived(const PlanReader *self, json_t *root, const char *name, const json_t *derived,
                               const char *const *keys) {
     json_t *given;
     if (!json_object_get(root, name)) return AM_OK;
@@ -666,7 +668,7 @@ static AmStatus check_derived(const Reader *self, json_t *root, const char *name
     return AM_OK;
 }
 
-static AmStatus check_all_derived(const Reader *self, json_t *root) {
+static AmStatus check_all_derived(const PlanReader *self, json_t *root) {
     static const char *const parameter_keys[] = {"number", "stage", "sharding", NULL};
     static const char *const decision_keys[] = {"class", "choice", NULL};
     json_t *parameters = NULL, *decisions = NULL;
@@ -685,7 +687,7 @@ fail:
 }
 
 /* The value of a key of "rewriting", which has one legal word; `*is_set`: it is there. */
-static AmStatus read_rewriting_key(Reader *self, bool *is_set, json_t *object, const char *key,
+static AmStatus read_rewriting_key(PlanReader *self, bool *is_set, json_t *object, const char *key,
                                    const char *word) {
     const char *text;
     *is_set = json_object_get(object, key) != NULL;
@@ -698,7 +700,7 @@ static AmStatus read_rewriting_key(Reader *self, bool *is_set, json_t *object, c
 
 /* Replaces the context by that of the module as the plan rewrites it. The module of another plan is refused
  * by read_module(). */
-static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) {
+static AmStatus read_rewriting(PlanReader *self, PlanContext **whole, json_t *root) {
     static const char *const keys[] = {"layers", "recomputation", "attention", NULL};
     json_t *object = json_object_get(root, "rewriting");
     const char *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
@@ -721,7 +723,7 @@ static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) 
     return status;
 }
 
-static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
+static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {
         "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule",  "stages",
         "relaxations", "parameters",      "decisions", "predicted", "search",        "rewriting", NULL};
@@ -746,12 +748,12 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
 
 static AmStatus from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
                           bool is_checked, AmError *error) {
-    Reader reader = {.arena = arena,
-                     .context = context,
-                     .source = source,
-                     .plan = ARENA_ARRAY(arena, Plan, 1),
-                     .taken = ARENA_ARRAY(arena, bool, MESH_MAX_DEVICES),
-                     .error = error};
+    PlanReader reader = {.arena = arena,
+                         .context = context,
+                         .source = source,
+                         .plan = ARENA_ARRAY(arena, Plan, 1),
+                         .taken = ARENA_ARRAY(arena, bool, MESH_MAX_DEVICES),
+                         .error = error};
     if (!reader.plan || !reader.taken) return am_fail_memory(error, (int64_t)sizeof(Plan));
     reader.plan->source = source;
     TRY(read_plan(&reader, context, root));

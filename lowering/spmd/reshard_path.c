@@ -37,14 +37,14 @@ typedef struct Node {
     ReshardStep step; /* from `before` to here */
 } Node;
 
-typedef struct Search {
+typedef struct PathSearch {
     const Mesh *mesh;
     const IrShape *global;
     Option options[MESH_MAX_AXES][MOST_OPTIONS];
     int32_t option_count[MESH_MAX_AXES], stride[MESH_MAX_AXES];
     int32_t count; /* states */
     Node *nodes;
-} Search;
+} PathSearch;
 
 /* The axes (bits) that split dimension d. */
 static uint32_t axes_of(SbpState state, int32_t dimension) {
@@ -112,7 +112,7 @@ static double step_weight(const Mesh *mesh, SbpState from, const ReshardStep *st
 
 /* ---- the states ---- */
 
-static int32_t index_of(const Search *self, SbpState state) {
+static int32_t index_of(const PathSearch *self, SbpState state) {
     int32_t index = 0;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         for (int32_t k = 0; k < self->option_count[axis]; k++) {
@@ -124,7 +124,7 @@ static int32_t index_of(const Search *self, SbpState state) {
     return index;
 }
 
-static SbpState state_of(const Search *self, int32_t index) {
+static SbpState state_of(const PathSearch *self, int32_t index) {
     SbpState state = {.axis = {SBP_B}};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
         const Option *option = &self->options[axis][index / self->stride[axis] % self->option_count[axis]];
@@ -134,7 +134,7 @@ static SbpState state_of(const Search *self, int32_t index) {
     return state;
 }
 
-static void add_option(Search *self, int32_t axis, Sbp sbp, SbpCut cut) {
+static void add_option(PathSearch *self, int32_t axis, Sbp sbp, SbpCut cut) {
     SbpState a = {.axis = {SBP_B}}, b = a;
     a.axis[axis] = sbp;
     a.cut[axis] = cut;
@@ -169,7 +169,7 @@ static uint32_t moving_axes(SbpState from, SbpState to) {
 
 /* Lists the intermediate states of the axes: the states at both ends, replicated, or, if two axes
  * have to change, an even split of a dimension that no unchanged axis splits. */
-static void find_options(Search *self, SbpState from, SbpState to) {
+static void find_options(PathSearch *self, SbpState from, SbpState to) {
     uint32_t moving = moving_axes(from, to);
     int32_t ways = group_size(self->mesh, moving);
     bool several = __builtin_popcount(moving) == 2;
@@ -255,7 +255,7 @@ static bool find_step(SbpState from, SbpState to, ReshardStep *step) {
 
 /* ---- the way ---- */
 
-static void extend(Search *self, int32_t index) {
+static void extend(PathSearch *self, int32_t index) {
     const Node *here = &self->nodes[index];
     for (int32_t next = 0; next < self->count; next++) {
         ReshardStep step;
@@ -270,7 +270,7 @@ static void extend(Search *self, int32_t index) {
     }
 }
 
-static bool search(Search *self, SbpState from, SbpState to, ReshardPath *path) {
+static bool search(PathSearch *self, SbpState from, SbpState to, ReshardPath *path) {
     int32_t end = index_of(self, to), at = index_of(self, from);
     for (int32_t k = 0; k < self->count; k++) {
         self->nodes[k] = (Node){.state = state_of(self, k), .weight = -1, .before = -1};
@@ -307,7 +307,7 @@ static void weigh(const Mesh *mesh, SbpState from, ReshardPath *path) {
 bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *global, SbpState from,
                        SbpState to) {
     Node nodes[MOST_STATES];
-    Search self = {.mesh = mesh, .global = global, .nodes = nodes};
+    PathSearch self = {.mesh = mesh, .global = global, .nodes = nodes};
     path->count = 0;
     if (!sbp_equal(from, to)) {
         bool is_one_axis = __builtin_popcount(moving_axes(from, to)) == 1;

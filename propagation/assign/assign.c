@@ -379,16 +379,16 @@ static bool is_private_partial(const Assigner *self, const double *best, int32_t
 }
 
 /* Per-instruction results of placing the reductions of one axis. */
-typedef struct Placing {
+typedef struct AxisPlacement {
     double *best;     /* cheapest finish at or above i; < 0: not P */
     bool *may_carry;  /* i can use its P operands without a reduction */
     bool *carry_wins; /* and finishing at i is cheaper than above */
     bool *carried;    /* i's user takes i's result unfinished */
     bool *is_wide;    /* i is of a 16-bit type, and its parts are in f32 */
-} Placing;
+} AxisPlacement;
 
 /* Instruction i, all above it being known. */
-static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, int32_t axis) {
+static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     const IrInstruction *instruction = &self->module->instructions[i];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -440,7 +440,7 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
 }
 
 /* Lets an accumulated array be partial in the loop, as its addends are. */
-static void open_accumulations(const Assigner *self, Placing *placing, int32_t axis) {
+static void open_accumulations(const Assigner *self, AxisPlacement *placing, int32_t axis) {
     for (int32_t k = 0; k < self->split_options->accumulation_count; k++) {
         int32_t reader = self->split_options->accumulations[k].reader;
         if (!stays_here(self, reader) || !stays_here(self, self->split_options->accumulations[k].next))
@@ -453,7 +453,7 @@ static void open_accumulations(const Assigner *self, Placing *placing, int32_t a
 
 /* If all addends are partial, the loop's result stays partial: one reduction replaces one per
  * iteration. */
-static void close_accumulation(Assigner *self, Placing *placing, int32_t next, int32_t axis) {
+static void close_accumulation(Assigner *self, AxisPlacement *placing, int32_t next, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     if (split_options->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
     for (int32_t k = split_options->first_operand[next]; k < split_options->first_operand[next + 1]; k++)
@@ -473,11 +473,11 @@ static void close_accumulation(Assigner *self, Placing *placing, int32_t next, i
  * that wins is known when all above it is, and decided from the roots down. */
 static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
-    Placing placing = {.best = ARENA_ARRAY(scratch, double, self->count),
-                       .may_carry = ARENA_ARRAY(scratch, bool, self->count),
-                       .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
-                       .carried = ARENA_ARRAY(scratch, bool, self->count),
-                       .is_wide = ARENA_ARRAY(scratch, bool, self->count)};
+    AxisPlacement placing = {.best = ARENA_ARRAY(scratch, double, self->count),
+                             .may_carry = ARENA_ARRAY(scratch, bool, self->count),
+                             .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
+                             .carried = ARENA_ARRAY(scratch, bool, self->count),
+                             .is_wide = ARENA_ARRAY(scratch, bool, self->count)};
     if (scratch->failed) return;
     for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
     open_accumulations(self, &placing, axis);

@@ -12,16 +12,16 @@
 #define EXACT_COUNT 64
 #define EXACT_STEPS 2000000
 
-typedef struct Search {
+typedef struct SetSearch {
     int32_t count;
     int64_t weights[EXACT_COUNT];
     uint64_t excludes[EXACT_COUNT];
     uint64_t best;
     int64_t best_weight;
     int32_t steps;
-} Search;
+} SetSearch;
 
-static void branch(Search *search, int32_t next, uint64_t taken, uint64_t allowed, int64_t weight) {
+static void branch(SetSearch *search, int32_t next, uint64_t taken, uint64_t allowed, int64_t weight) {
     if (weight > search->best_weight) {
         search->best_weight = weight;
         search->best = taken;
@@ -80,7 +80,7 @@ static void choose_greedily(const ExclusionGraph *graph, const Weighted *compone
 
 static bool choose_exactly(const ExclusionGraph *graph, const Weighted *component, int32_t size,
                            int32_t *place, bool *is_chosen) {
-    Search search = {.count = size};
+    SetSearch search = {.count = size};
     for (int32_t k = 0; k < size; k++) place[component[k].group] = k;
     for (int32_t k = 0; k < size; k++) {
         int32_t group = component[k].group;

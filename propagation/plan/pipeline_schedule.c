@@ -20,25 +20,25 @@ ScheduleKind schedule_kind_find(const char *name) {
     return (ScheduleKind)kind;
 }
 
-typedef struct Writer {
+typedef struct ScheduleWriter {
     ScheduleIteration *iterations;
     int32_t count;
     int32_t stages, micro_batches, chunks;
     int32_t done[SCHEDULE_PASSES]; /* iterations that are written */
-} Writer;
+} ScheduleWriter;
 
 /* The size of the last group. Micro-batches go through the chunks in groups of S; the last group
  * includes the remainder. */
-static int32_t last_group(const Writer *self) {
+static int32_t last_group(const ScheduleWriter *self) {
     return self->micro_batches >= self->stages ? self->micro_batches / self->stages - 1 : 0;
 }
 
-static int32_t group_size(const Writer *self, int32_t group) {
+static int32_t group_size(const ScheduleWriter *self, int32_t group) {
     return group < last_group(self) ? self->stages : self->micro_batches - group * self->stages;
 }
 
 /* Appends the next iteration of a pass. */
-static void put(Writer *self, SchedulePass pass) {
+static void put(ScheduleWriter *self, SchedulePass pass) {
     int32_t k = self->done[pass]++, group = k / self->chunks / self->stages;
     if (group > last_group(self)) group = last_group(self);
     int32_t size = group_size(self, group), first = group * self->stages;
@@ -51,7 +51,7 @@ static void put(Writer *self, SchedulePass pass) {
 }
 
 /* The number of iterations of F before the first that is followed by one of B. */
-static int32_t iterations_ahead(const Writer *self, ScheduleKind kind, int32_t stage) {
+static int32_t iterations_ahead(const ScheduleWriter *self, ScheduleKind kind, int32_t stage) {
     int32_t all = self->micro_batches * self->chunks, behind = self->stages - stage - 1, ahead = behind;
     if (kind == SCHEDULE_GPIPE) ahead = all;
     if (kind == SCHEDULE_INTERLEAVED) {
@@ -73,10 +73,10 @@ AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Are
         micro_batches > INT32_MAX / 4 / chunks)
         return am_fail_memory(error, (int64_t)micro_batches * chunks);
     int32_t all = micro_batches * chunks;
-    Writer writer = {.iterations = ARENA_ARRAY(arena, ScheduleIteration, (int64_t)all * passes),
-                     .stages = stages,
-                     .micro_batches = micro_batches,
-                     .chunks = chunks};
+    ScheduleWriter writer = {.iterations = ARENA_ARRAY(arena, ScheduleIteration, (int64_t)all * passes),
+                             .stages = stages,
+                             .micro_batches = micro_batches,
+                             .chunks = chunks};
     if (!writer.iterations) return am_fail_memory(error, (int64_t)sizeof *writer.iterations * all * passes);
     int32_t *done = writer.done;
     for (int32_t ahead = iterations_ahead(&writer, kind, stage); ahead > 0; ahead--)

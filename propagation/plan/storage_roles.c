@@ -9,27 +9,27 @@
 
 #include "propagation/plan/split_options.h"
 
-typedef struct Finder {
+typedef struct StorageRoleFinder {
     const IrModule *module;
     const Rules *rules;
     const SplitOptions *split_options;
     const IrRoles *roles;
     StorageRoles *result;
     int32_t *claims; /* [instruction]: uses by the optimizer, or on a gradient's way to it */
-} Finder;
+} StorageRoleFinder;
 
-static int32_t rank_of(const Finder *self, int32_t i) {
+static int32_t rank_of(const StorageRoleFinder *self, int32_t i) {
     const IrShape *shape = split_options_array_shape(&self->module->instructions[i]);
     return shape->type == DTYPE_TUPLE ? 0 : shape->rank;
 }
 
-static int8_t *dimensions_of(const Finder *self, int32_t i) {
+static int8_t *dimensions_of(const StorageRoleFinder *self, int32_t i) {
     return &self->result->dimension[self->result->first[i]];
 }
 
 /* Gives `to`, slot `to_slot` of instruction `through`, the dimensions of `from`,
  * which is slot `from_slot`; a role that it has is kept, if it follows the same weight. */
-static void hand_on(Finder *self, int32_t through, int32_t from, int32_t from_slot, int32_t to,
+static void hand_on(StorageRoleFinder *self, int32_t through, int32_t from, int32_t from_slot, int32_t to,
                     int32_t to_slot, StorageRole role) {
     StorageRoles *result = self->result;
     const FactorRule *rule = &self->rules->rules[through];
@@ -49,7 +49,7 @@ static void hand_on(Finder *self, int32_t through, int32_t from, int32_t from_sl
     }
 }
 
-static void copy_role(Finder *self, int32_t from, int32_t to) {
+static void copy_role(StorageRoleFinder *self, int32_t from, int32_t to) {
     StorageRoles *result = self->result;
     if (to < 0 || result->role[from] == STORAGE_NONE || result->role[to] != STORAGE_NONE) return;
     if (rank_of(self, from) != rank_of(self, to)) return;
@@ -60,7 +60,7 @@ static void copy_role(Finder *self, int32_t from, int32_t to) {
         dimensions_of(self, to)[d] = dimensions_of(self, from)[d];
 }
 
-static void set_whole(Finder *self, int32_t i, StorageRole role, int32_t weight) {
+static void set_whole(StorageRoleFinder *self, int32_t i, StorageRole role, int32_t weight) {
     self->result->role[i] = (uint8_t)role;
     self->result->weight[i] = weight;
     for (int32_t d = 0; d < rank_of(self, i); d++) dimensions_of(self, i)[d] = (int8_t)d;
@@ -81,20 +81,20 @@ static bool is_weight_view(const IrModule *module, const IrInstruction *instruct
     }
 }
 
-static int32_t operand(const Finder *self, int32_t i, int32_t k) {
+static int32_t operand(const StorageRoleFinder *self, int32_t i, int32_t k) {
     return self->split_options->operands[self->split_options->first_operand[i] + k];
 }
 
-static int32_t operand_count(const Finder *self, int32_t i) {
+static int32_t operand_count(const StorageRoleFinder *self, int32_t i) {
     return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
 }
 
-static bool is_decided(const Finder *self, int32_t i) {
+static bool is_decided(const StorageRoleFinder *self, int32_t i) {
     return self->split_options->live[i] && !self->rules->on_demand[i] &&
            self->rules->rules[i].result_count == 1;
 }
 
-static void find_weights(Finder *self) {
+static void find_weights(StorageRoleFinder *self) {
     const Rules *rules = self->rules;
     for (int32_t p = 0; p < self->roles->parameter_count; p++)
         if (self->roles->parameters[p].role == IR_ROLE_WEIGHT)
@@ -129,7 +129,7 @@ static bool passes_gradient(IrOpcode opcode) {
 }
 
 /* Assigns roles to the operands of instruction i, from its own role. */
-static void claim_operands(Finder *self, int32_t i) {
+static void claim_operands(StorageRoleFinder *self, int32_t i) {
     const IrPhase *phases = self->roles->phases;
     for (int32_t k = 0; k < operand_count(self, i); k++) {
         int32_t source = operand(self, i, k);
@@ -147,7 +147,7 @@ static void claim_operands(Finder *self, int32_t i) {
 }
 
 /* A gradient that a loop accumulates is one in the loop, too. */
-static void enter_loop(Finder *self, const PlannedLoop *loop) {
+static void enter_loop(StorageRoleFinder *self, const PlannedLoop *loop) {
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         const LoopLeaf *leaf = &loop->leaves[l];
         if (leaf->afterwards < 0 || self->result->role[leaf->afterwards] != STORAGE_GRADIENT) continue;
@@ -163,13 +163,13 @@ static void enter_loop(Finder *self, const PlannedLoop *loop) {
     }
 }
 
-static void forget(Finder *self, int32_t i) {
+static void forget(StorageRoleFinder *self, int32_t i) {
     self->result->role[i] = STORAGE_NONE;
     self->result->weight[i] = -1;
     for (int32_t d = 0; d < rank_of(self, i); d++) dimensions_of(self, i)[d] = -1;
 }
 
-static void find_gradients(Finder *self) {
+static void find_gradients(StorageRoleFinder *self) {
     const IrRoles *roles = self->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (roles->parameters[p].role != IR_ROLE_WEIGHT || roles->parameters[p].output < 0) continue;
@@ -208,7 +208,7 @@ static void find_gradients(Finder *self) {
 }
 
 /* Gives other values of the optimizer the role of their largest operand. */
-static void find_derived(Finder *self) {
+static void find_derived(StorageRoleFinder *self) {
     const IrRoles *roles = self->roles;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_decided(self, i) || roles->phases[i] != IR_PHASE_OPTIMIZER) continue;
@@ -233,7 +233,7 @@ static void find_derived(Finder *self) {
     }
 }
 
-static void find_reread(const Finder *self) {
+static void find_reread(const StorageRoleFinder *self) {
     StorageRoles *result = self->result;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!self->split_options->live[i] || self->roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
@@ -253,12 +253,12 @@ AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rule
     int32_t count = rules->count, dimensions = 0;
     StorageRoles *result = ARENA_ARRAY(arena, StorageRoles, 1);
     if (!result) return am_fail_memory(error, (int64_t)sizeof *result);
-    Finder self = {.module = rules->module,
-                   .rules = rules,
-                   .split_options = split_options,
-                   .roles = module_roles,
-                   .result = result,
-                   .claims = ARENA_ARRAY(arena, int32_t, count + 1)};
+    StorageRoleFinder self = {.module = rules->module,
+                              .rules = rules,
+                              .split_options = split_options,
+                              .roles = module_roles,
+                              .result = result,
+                              .claims = ARENA_ARRAY(arena, int32_t, count + 1)};
     *result = (StorageRoles){.role = ARENA_ARRAY(arena, uint8_t, count + 1),
                              .is_added_up = ARENA_ARRAY(arena, bool, count + 1),
                              .is_reread = ARENA_ARRAY(arena, bool, count + 1),

@@ -15,11 +15,11 @@
 
 #define MAX_AXES 16
 
-typedef struct Reader {
+typedef struct ShardyReader {
     const char *at;
     Arena *arena;
     Hlo__MeshProto *mesh;
-} Reader;
+} ShardyReader;
 
 static const char *find_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {
     for (size_t k = 0; attributes && k < attributes->n_map; k++)
@@ -27,7 +27,7 @@ static const char *find_attribute(const Hlo__FrontendAttributes *attributes, con
     return NULL;
 }
 
-static bool accept(Reader *reader, const char *token) {
+static bool accept(ShardyReader *reader, const char *token) {
     while (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\\') reader->at++;
     size_t length = strlen(token);
     if (strncmp(reader->at, token, length) != 0) return false;
@@ -36,7 +36,7 @@ static bool accept(Reader *reader, const char *token) {
 }
 
 /* A name in quotes, which may be escaped; NULL without a name. */
-static const char *read_name(Reader *reader) {
+static const char *read_name(ShardyReader *reader) {
     if (!accept(reader, "\"")) return NULL;
     size_t length = strcspn(reader->at, "\"\\");
     const char *name = arena_copy_bytes(reader->arena, reader->at, length);
@@ -45,7 +45,7 @@ static const char *read_name(Reader *reader) {
 }
 
 /* ["data"=2, "model"=4] */
-static bool read_axes_of_mesh(Reader *reader) {
+static bool read_axes_of_mesh(ShardyReader *reader) {
     Hlo__MeshProto *mesh = reader->mesh;
     if (!accept(reader, "[")) return false;
     if (accept(reader, "]")) return true;
@@ -65,8 +65,8 @@ static bool read_axes_of_mesh(Reader *reader) {
 }
 
 /* The mesh `name` of the module's meshes. */
-static bool read_mesh(Reader *reader, const char *meshes, const char *name, size_t length) {
-    Reader inner = {.at = meshes, .arena = reader->arena};
+static bool read_mesh(ShardyReader *reader, const char *meshes, const char *name, size_t length) {
+    ShardyReader inner = {.at = meshes, .arena = reader->arena};
     inner.mesh = ARENA_ARRAY(reader->arena, Hlo__MeshProto, 1);
     if (!inner.mesh) return false;
     hlo__mesh_proto__init(inner.mesh);
@@ -85,7 +85,7 @@ static bool read_mesh(Reader *reader, const char *meshes, const char *name, size
     return false;
 }
 
-static bool append_axis(Reader *reader, Hlo__NamedShardingProto__DimensionSharding *dimension,
+static bool append_axis(ShardyReader *reader, Hlo__NamedShardingProto__DimensionSharding *dimension,
                         const char *name) {
     Hlo__AxisRefProto *axis = ARENA_ARRAY(reader->arena, Hlo__AxisRefProto, 1);
     if (!axis || dimension->n_axes == MAX_AXES) return false;
@@ -100,7 +100,7 @@ static bool append_axis(Reader *reader, Hlo__NamedShardingProto__DimensionShardi
 }
 
 /* {"data", "model", ?}p1 */
-static bool read_dimension(Reader *reader, Hlo__NamedShardingProto *named) {
+static bool read_dimension(ShardyReader *reader, Hlo__NamedShardingProto *named) {
     Hlo__NamedShardingProto__DimensionSharding *dimension =
         ARENA_ARRAY(reader->arena, Hlo__NamedShardingProto__DimensionSharding, 1);
     if (!dimension || named->n_dim_shardings == MAX_AXES || !accept(reader, "{")) return false;
@@ -117,7 +117,7 @@ static bool read_dimension(Reader *reader, Hlo__NamedShardingProto *named) {
     return dimension->axes != NULL;
 }
 
-static bool read_text(Reader *reader, const char *meshes, Hlo__NamedShardingProto *named) {
+static bool read_text(ShardyReader *reader, const char *meshes, Hlo__NamedShardingProto *named) {
     bool is_result = accept(reader, "#sdy.sharding_per_value<[<");
     if ((!is_result && !accept(reader, "#sdy.sharding<")) || !accept(reader, "@")) return false;
     const char *name = reader->at;
@@ -146,7 +146,7 @@ AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModu
     hlo__named_sharding_proto__init(named);
     named->dim_shardings = ARENA_ARRAY(arena, Hlo__NamedShardingProto__DimensionSharding *, MAX_AXES);
     sharding->named_sharding = named;
-    Reader reader = {.at = text, .arena = arena};
+    ShardyReader reader = {.at = text, .arena = arena};
     if (!named->dim_shardings || !meshes || !read_text(&reader, meshes, named))
         return am_fail(error, AM_ERROR_INPUT, "",
                        "xla.sdy.sharding \"%.200s\": expected one sharding over axes of a mesh in "

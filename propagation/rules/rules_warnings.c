@@ -61,13 +61,13 @@ static void warn_of_opcode(IrModule *module, const IrInstruction *largest, int32
 }
 
 /* Instructions of one opcode. */
-typedef struct Group {
+typedef struct WarningGroup {
     const IrInstruction *largest;
     int32_t count;
-} Group;
+} WarningGroup;
 
 void rules_warn(IrModule *module, const bool *is_blocked) {
-    Group groups[MOST_GROUPS];
+    WarningGroup groups[MOST_GROUPS];
     int32_t group_count = 0, rest = 0;
     if (module->is_optimized) {
         am_warn(&module->warnings, "%s", IR_OPTIMIZED_TEXT);
@@ -83,7 +83,7 @@ void rules_warn(IrModule *module, const bool *is_blocked) {
             rest++;
             continue;
         }
-        if (g == group_count) groups[group_count++] = (Group){instruction, 0};
+        if (g == group_count) groups[group_count++] = (WarningGroup){instruction, 0};
         groups[g].count++;
         if (bytes_of(module, instruction) > bytes_of(module, groups[g].largest))
             groups[g].largest = instruction;

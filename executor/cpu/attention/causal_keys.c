@@ -15,14 +15,14 @@ typedef enum Class { ANY, ZERO, LOW, ALWAYS, NEVER, ROW_INDEX, KEY_INDEX } Class
 
 static const double low_number = -1e9;
 
-typedef struct Search {
+typedef struct CausalSearch {
     const RegionBlocks *blocks;
     CausalMask *mask;
     int32_t key;
     uint8_t *classes; /* [value]: Class */
-} Search;
+} CausalSearch;
 
-static Class constant_class(const Search *self, const ProgramInstruction *instruction) {
+static Class constant_class(const CausalSearch *self, const ProgramInstruction *instruction) {
     const IrShape *shape = &self->blocks->region->values[instruction->first_result].shape;
     Wide number;
     if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->literal->data) return ANY;
@@ -30,7 +30,7 @@ static Class constant_class(const Search *self, const ProgramInstruction *instru
     return number.floating == 0 ? ZERO : number.floating <= low_number ? LOW : ANY;
 }
 
-static Class iota_class(const Search *self, const ProgramInstruction *instruction) {
+static Class iota_class(const CausalSearch *self, const ProgramInstruction *instruction) {
     const ValueLabels *labels = &self->blocks->labels.values[instruction->first_result];
     int32_t d =
         instruction->attributes->dimension_count > 0 ? (int32_t)instruction->attributes->dimensions[0] : 0;
@@ -42,7 +42,7 @@ static Class iota_class(const Search *self, const ProgramInstruction *instructio
 }
 
 /* A vector of integers that the region is given, by row or by key, may be positions. */
-static Class parameter_class(const Search *self, int32_t value) {
+static Class parameter_class(const CausalSearch *self, int32_t value) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
     Dtype type = self->blocks->region->values[value].shape.type;
     if (labels->count != 1 || !(type == DTYPE_S32 || type == DTYPE_S64)) return ANY;
@@ -50,7 +50,7 @@ static Class parameter_class(const Search *self, int32_t value) {
 }
 
 /* Notes the parameter that an index is made of; false: there are too many. */
-static bool note_positions(Search *self, int32_t value) {
+static bool note_positions(CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     bool is_row = self->classes[value] == ROW_INDEX;
@@ -83,7 +83,7 @@ static Class comparison_class(const char *direction, Class left, Class right) {
 }
 
 /* Returns whether the value may differ from key to key: it is no broadcast of a value without keys. */
-static bool differs_by_key(const Search *self, int32_t value) {
+static bool differs_by_key(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     while (region_labels_has(&blocks->labels, value, self->key)) {
         int32_t maker = blocks->maker[value];
@@ -97,7 +97,7 @@ static bool differs_by_key(const Search *self, int32_t value) {
     return false;
 }
 
-static bool is_constant(const Search *self, int32_t value) {
+static bool is_constant(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     int32_t maker = blocks->maker[value];
     while (maker >= 0 && blocks->region->instructions[maker].opcode == IR_BROADCAST)
@@ -107,7 +107,7 @@ static bool is_constant(const Search *self, int32_t value) {
 
 /* Returns whether a value is a product, perhaps scaled or capped, so that none of its elements is as low as a
  * masked score: another mask or a bias could be. */
-static bool is_product(const Search *self, int32_t value) {
+static bool is_product(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     for (int32_t maker = blocks->maker[value]; maker >= 0; maker = blocks->maker[value]) {
         const ProgramInstruction *instruction = &blocks->region->instructions[maker];
@@ -121,7 +121,7 @@ static bool is_product(const Search *self, int32_t value) {
     return false;
 }
 
-static Class element_class(Search *self, const ProgramInstruction *instruction) {
+static Class element_class(CausalSearch *self, const ProgramInstruction *instruction) {
     Class of[3] = {ANY, ANY, ANY};
     for (int32_t k = 0; k < instruction->operand_count && k < 3; k++)
         of[k] = (Class)self->classes[instruction->operands[k]];
@@ -154,14 +154,14 @@ static Class element_class(Search *self, const ProgramInstruction *instruction) 
     }
 }
 
-static bool is_reduced(const Search *self, const ProgramInstruction *instruction, int32_t operand,
+static bool is_reduced(const CausalSearch *self, const ProgramInstruction *instruction, int32_t operand,
                        int32_t label) {
     return region_labels_has(&self->blocks->labels, operand, label) &&
            !region_labels_has(&self->blocks->labels, instruction->first_result, label);
 }
 
 /* Returns whether a sum or maximum is the same without the keys behind the rows. */
-static bool may_leave_out(const Search *self, const ProgramInstruction *instruction) {
+static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *instruction) {
     const RegionLabels *labels = &self->blocks->labels;
     bool is_dot = instruction->opcode == IR_DOT, loses_key = false, loses_row = false, is_zero = false;
     for (int32_t k = 0; k < (is_dot ? 2 : 1); k++) {
@@ -182,7 +182,7 @@ static bool may_leave_out(const Search *self, const ProgramInstruction *instruct
 }
 
 /* Returns whether all that a block gives is the same without the keys behind its rows. */
-static bool is_causal(Search *self) {
+static bool is_causal(CausalSearch *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     self->mask->row_count = self->mask->key_count = 0;
@@ -221,7 +221,7 @@ static bool is_causal(Search *self) {
 }
 
 /* Returns whether some vector of indices is by key. */
-static bool has_key_index(const Search *self) {
+static bool has_key_index(const CausalSearch *self) {
     const Program *region = self->blocks->region;
     for (int32_t k = 0; k < region->roles->parameter_count; k++)
         if (parameter_class(self, region->parameters[k]) == KEY_INDEX) return true;
@@ -234,9 +234,9 @@ static bool has_key_index(const Search *self) {
 
 AmStatus region_blocks_find_causal(CausalMask *mask, Arena *arena, const RegionBlocks *blocks,
                                    AmError *error) {
-    Search search = {.blocks = blocks,
-                     .mask = mask,
-                     .classes = ARENA_ARRAY(arena, uint8_t, blocks->region->value_count + 1)};
+    CausalSearch search = {.blocks = blocks,
+                           .mask = mask,
+                           .classes = ARENA_ARRAY(arena, uint8_t, blocks->region->value_count + 1)};
     *mask = (CausalMask){.key = -1};
     if (!search.classes) return am_fail_memory(error, blocks->region->value_count);
     for (int32_t l = 0; l < blocks->labels.count && mask->key < 0; l++) {

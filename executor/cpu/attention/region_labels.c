@@ -17,28 +17,28 @@ typedef struct AtomList {
     int32_t count, list[MOST_ATOMS];
 } AtomList;
 
-typedef struct Finder {
+typedef struct LabelFinder {
     Arena *arena;
     const Program *region;
     Atom *atoms;
     int32_t count, capacity;
     int32_t *first; /* [value]: the atom of dimension 0 */
     bool overflows; /* a list was too long */
-} Finder;
+} LabelFinder;
 
-static int32_t add_atom(Finder *self, int64_t size) {
+static int32_t add_atom(LabelFinder *self, int64_t size) {
     ARENA_RESERVE(self->arena, self->atoms, self->count, self->capacity);
     if (self->arena->failed) return 0;
     self->atoms[self->count] = (Atom){.size = size, .same_as = -1, .outer = -1, .inner = -1};
     return self->count++;
 }
 
-static int32_t original(const Finder *self, int32_t atom) {
+static int32_t original(const LabelFinder *self, int32_t atom) {
     while (self->atoms[atom].same_as >= 0) atom = self->atoms[atom].same_as;
     return atom;
 }
 
-static void expand(Finder *self, AtomList *list, int32_t atom) {
+static void expand(LabelFinder *self, AtomList *list, int32_t atom) {
     atom = original(self, atom);
     if (self->atoms[atom].size == 1) return;
     if (self->atoms[atom].outer >= 0) {
@@ -49,7 +49,7 @@ static void expand(Finder *self, AtomList *list, int32_t atom) {
 }
 
 /* Divides an atom into an outer one of `size` and the rest; returns the rest. */
-static int32_t divide(Finder *self, int32_t atom, int64_t size) {
+static int32_t divide(LabelFinder *self, int32_t atom, int64_t size) {
     int32_t outer = add_atom(self, size), inner = add_atom(self, self->atoms[atom].size / size);
     if (self->arena->failed) return 0;
     self->atoms[outer].is_fixed = self->atoms[inner].is_fixed = self->atoms[atom].is_fixed;
@@ -58,7 +58,7 @@ static int32_t divide(Finder *self, int32_t atom, int64_t size) {
     return inner;
 }
 
-static void fix(Finder *self, int32_t atom) {
+static void fix(LabelFinder *self, int32_t atom) {
     atom = original(self, atom);
     self->atoms[atom].is_fixed = true;
     if (self->atoms[atom].outer < 0) return;
@@ -66,14 +66,14 @@ static void fix(Finder *self, int32_t atom) {
     fix(self, self->atoms[atom].inner);
 }
 
-static void join(Finder *self, int32_t a, int32_t b) {
+static void join(LabelFinder *self, int32_t a, int32_t b) {
     if (a == b) return;
     self->atoms[a].same_as = b;
     self->atoms[b].is_fixed |= self->atoms[a].is_fixed;
 }
 
 /* Matches the dimensions [first, end) of two values. */
-static void match(Finder *self, int32_t a, int32_t a_dimension, int32_t a_count, int32_t b,
+static void match(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t a_count, int32_t b,
                   int32_t b_dimension, int32_t b_count) {
     AtomList x = {0}, y = {0};
     for (int32_t d = 0; d < a_count; d++) expand(self, &x, self->first[a] + a_dimension + d);
@@ -98,7 +98,8 @@ static void match(Finder *self, int32_t a, int32_t a_dimension, int32_t a_count,
     for (; j < y.count; j++) fix(self, y.list[j]);
 }
 
-static void match_dimension(Finder *self, int32_t a, int32_t a_dimension, int32_t b, int32_t b_dimension) {
+static void match_dimension(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t b,
+                            int32_t b_dimension) {
     match(self, a, a_dimension, 1, b, b_dimension, 1);
 }
 
@@ -109,7 +110,7 @@ static bool contains(const int64_t *list, int32_t count, int64_t value) {
 }
 
 /* Result dimension d of a dot is number dimensions[d] of batch, left free, right free. */
-static void match_dot(Finder *self, const ProgramInstruction *instruction) {
+static void match_dot(LabelFinder *self, const ProgramInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrDot *dot = attributes->dot;
     int32_t operands[2] = {instruction->operands[0], instruction->operands[1]};
@@ -136,7 +137,7 @@ static void match_dot(Finder *self, const ProgramInstruction *instruction) {
         for (int32_t d = 0; d < rank; d++) match_dimension(self, instruction->operands[2], d, result, d);
 }
 
-static bool match_element_wise(Finder *self, const ProgramInstruction *instruction) {
+static bool match_element_wise(LabelFinder *self, const ProgramInstruction *instruction) {
     int32_t result = instruction->first_result, rank = self->region->values[result].shape.rank;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         const IrShape *operand = &self->region->values[instruction->operands[k]].shape;
@@ -148,7 +149,7 @@ static bool match_element_wise(Finder *self, const ProgramInstruction *instructi
 }
 
 /* Returns false for an operator whose dimensions are not understood. */
-static bool match_instruction(Finder *self, const ProgramInstruction *instruction) {
+static bool match_instruction(LabelFinder *self, const ProgramInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const ProgramValue *values = self->region->values;
     int32_t result = instruction->first_result, rank = values[result].shape.rank;
@@ -188,7 +189,7 @@ static bool match_instruction(Finder *self, const ProgramInstruction *instructio
 }
 
 /* Numbers the atoms that are not divided, in the order of the values. */
-static AmStatus number_labels(Finder *self, RegionLabels *labels, AmError *error) {
+static AmStatus number_labels(LabelFinder *self, RegionLabels *labels, AmError *error) {
     const Program *region = self->region;
     int32_t *number = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
     int64_t *sizes = ARENA_ARRAY(self->arena, int64_t, self->count + 1);
@@ -221,7 +222,7 @@ static AmStatus number_labels(Finder *self, RegionLabels *labels, AmError *error
 }
 
 AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *region, AmError *error) {
-    Finder self = {.arena = arena, .region = region};
+    LabelFinder self = {.arena = arena, .region = region};
     self.first = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
     if (!self.first) return am_fail_memory(error, region->value_count * 4);
     for (int32_t v = 0; v < region->value_count; v++) {

@@ -43,13 +43,13 @@ typedef struct Columns {
     int32_t members;
 } Columns;
 
-typedef struct Task {
+typedef struct ColumnsTask {
     const ConvolutionKernel *kernel;
     const Columns *plan;
     const float *in, *weights;
     float *out;
     char *scratch;
-} Task;
+} ColumnsTask;
 
 static void decode(int64_t *index, int64_t at, const int64_t *sizes, int32_t rank) {
     for (int32_t d = rank - 1; d >= 0; d--) {
@@ -59,12 +59,12 @@ static void decode(int64_t *index, int64_t at, const int64_t *sizes, int32_t ran
 }
 
 /* The offset that an output position, or a position of the window, adds to the read address. */
-typedef struct Part {
+typedef struct ColumnsPart {
     int64_t at;                    /* offset by the batch, or by the feature */
     int64_t position[IR_MAX_RANK]; /* in each spatial dimension, before base dilation */
-} Part;
+} ColumnsPart;
 
-static void row_part(Part *part, const Task *task, const int64_t *row) {
+static void row_part(ColumnsPart *part, const ColumnsTask *task, const int64_t *row) {
     const ConvolutionKernel *kernel = task->kernel;
     part->at = 0;
     for (int32_t d = 0; d < task->plan->row_rank; d++) {
@@ -74,7 +74,7 @@ static void row_part(Part *part, const Task *task, const int64_t *row) {
     }
 }
 
-static void depth_part(Part *part, const Task *task, const int64_t *depth) {
+static void depth_part(ColumnsPart *part, const ColumnsTask *task, const int64_t *depth) {
     part->at = 0;
     for (int32_t d = 0; d < task->plan->depth_rank; d++) {
         int32_t s = task->plan->depth_spatial[d];
@@ -89,7 +89,8 @@ static void depth_part(Part *part, const Task *task, const int64_t *depth) {
 }
 
 /* Offset in the input of what both parts name, or -1 for padding. */
-static int64_t input_offset(const ConvolutionKernel *kernel, const Part *row, const Part *depth) {
+static int64_t input_offset(const ConvolutionKernel *kernel, const ColumnsPart *row,
+                            const ColumnsPart *depth) {
     int64_t at = row->at + depth->at;
     for (int32_t s = 0; s < kernel->spatial_count; s++) {
         int64_t position = row->position[s] + depth->position[s], dilation = kernel->window[s].base_dilation;
@@ -117,11 +118,11 @@ typedef struct Block {
 } Block;
 
 /* columns[row][depth]; runs are along the input feature where that is innermost. */
-static void fill_by_rows(const Task *task, float *columns, const float *in, const Block *block) {
+static void fill_by_rows(const ColumnsTask *task, float *columns, const float *in, const Block *block) {
     const Columns *plan = task->plan;
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];
     int32_t last = plan->depth_rank - 1;
-    Part row_at, depth_at;
+    ColumnsPart row_at, depth_at;
     decode(row_index, block->row, plan->row_sizes, plan->row_rank);
     for (int64_t r = 0; r < block->rows; r++) {
         row_part(&row_at, task, row_index);
@@ -141,11 +142,11 @@ static void fill_by_rows(const Task *task, float *columns, const float *in, cons
 }
 
 /* columns[depth][row]; runs are along the batch, the last row dimension. */
-static void fill_by_depth(const Task *task, float *columns, const float *in, const Block *block) {
+static void fill_by_depth(const ColumnsTask *task, float *columns, const float *in, const Block *block) {
     const Columns *plan = task->plan;
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];
     int32_t last = plan->row_rank - 1;
-    Part row_at, depth_at;
+    ColumnsPart row_at, depth_at;
     decode(index, block->first, plan->depth_sizes, plan->depth_rank);
     for (int64_t k = 0; k < block->depth; k++) {
         depth_part(&depth_at, task, index);
@@ -164,7 +165,7 @@ static void fill_by_depth(const Task *task, float *columns, const float *in, con
     }
 }
 
-static void multiply(const Task *task, float *product, int64_t product_step, const float *columns,
+static void multiply(const ColumnsTask *task, float *product, int64_t product_step, const float *columns,
                      const Block *block, int64_t group) {
     const ConvolutionKernel *kernel = task->kernel;
     bool feature_major = task->plan->weights_form == WEIGHTS_FEATURE_MAJOR;
@@ -179,7 +180,7 @@ static void multiply(const Task *task, float *product, int64_t product_step, con
 }
 
 /* Rows of a product [rows, group_features] to their places in the output. */
-static void place_rows(const Task *task, const float *product, int64_t group, const Block *block) {
+static void place_rows(const ColumnsTask *task, const float *product, int64_t group, const Block *block) {
     const ConvolutionKernel *kernel = task->kernel;
     const Columns *plan = task->plan;
     int64_t index[IR_MAX_RANK];
@@ -193,7 +194,7 @@ static void place_rows(const Task *task, const float *product, int64_t group, co
     }
 }
 
-static void multiply_rows(const Task *task, char *memory, int64_t group, int64_t row, int64_t rows) {
+static void multiply_rows(const ColumnsTask *task, char *memory, int64_t group, int64_t row, int64_t rows) {
     const ConvolutionKernel *kernel = task->kernel;
     const Columns *plan = task->plan;
     float *columns = (float *)memory, *product = (float *)(memory + plan->product_at);
@@ -212,7 +213,7 @@ static void multiply_rows(const Task *task, char *memory, int64_t group, int64_t
 }
 
 static void multiply_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const ColumnsTask *task = user;
     const Columns *plan = task->plan;
     int64_t first, end;
     char *memory = task->scratch + plan->members_at + part * plan->member_bytes;
@@ -242,7 +243,7 @@ static const float *pack_weights(const ConvolutionKernel *kernel, const float *w
 static void run(const KernelCall *call, const float *in, const float *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     const Columns *plan = kernel->plan;
-    Task task = {kernel, plan, in, pack_weights(kernel, weights, call->scratch), out, call->scratch};
+    ColumnsTask task = {kernel, plan, in, pack_weights(kernel, weights, call->scratch), out, call->scratch};
     double products = (double)kernel->rows * (double)kernel->depth * (double)kernel->outputs;
     int32_t parts = team_parts(call->device, products / 32);
     team_run(call->device, multiply_part, &task, parts < plan->members ? parts : plan->members);

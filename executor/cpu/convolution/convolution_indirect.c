@@ -74,21 +74,21 @@ typedef struct Indirect {
 } Indirect;
 
 /* One run of it. */
-typedef struct Task {
+typedef struct IndirectTask {
     const KernelCall *call;
     const ConvolutionKernel *kernel;
     const Indirect *plan;
     const float *whole, *in, *weights; /* the input; it or its copy with padding */
     float *out, *packed;
     const float *zeros;
-} Task;
+} IndirectTask;
 
 /* An output position. */
-typedef struct Row {
+typedef struct IndirectRow {
     int64_t base, at[MOST_SPATIAL]; /* the base of its cells' offsets and indices */
     int64_t out;
     bool is_inside; /* with its whole window */
-} Row;
+} IndirectRow;
 
 static int64_t panel_columns(const ConvolutionKernel *kernel, const Indirect *plan, int64_t panel) {
     int64_t left = kernel->group_features - panel * plan->panel_width;
@@ -117,7 +117,7 @@ static void pack_cell(const ConvolutionKernel *kernel, float *to, const float *f
 }
 
 static void pack_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const IndirectTask *task = user;
     const ConvolutionKernel *kernel = task->kernel;
     const Indirect *plan = task->plan;
     int64_t first, end, sizes[MOST_SPATIAL], index[MOST_SPATIAL];
@@ -143,7 +143,8 @@ static void pack_part(void *user, int32_t part, int32_t parts) {
 }
 
 /* Rows first .. first+count of a phase. */
-static void describe_rows(const Task *task, const Phase *phase, Row *rows, int64_t first, int64_t count) {
+static void describe_rows(const IndirectTask *task, const Phase *phase, IndirectRow *rows, int64_t first,
+                          int64_t count) {
     const ConvolutionKernel *kernel = task->kernel;
     const Indirect *plan = task->plan;
     int64_t index[MOST_SPATIAL], example = first;
@@ -152,7 +153,7 @@ static void describe_rows(const Task *task, const Phase *phase, Row *rows, int64
         example /= phase->sizes[s];
     }
     for (int64_t r = 0; r < count; r++) {
-        Row *row = &rows[r];
+        IndirectRow *row = &rows[r];
         row->base = example * plan->image.batch_stride;
         row->out = example * kernel->output_batch_stride;
         row->is_inside = true;
@@ -167,7 +168,7 @@ static void describe_rows(const Task *task, const Phase *phase, Row *rows, int64
     }
 }
 
-static bool reads(const Task *task, const Row *row, const Cell *cell) {
+static bool reads(const IndirectTask *task, const IndirectRow *row, const Cell *cell) {
     if (row->is_inside) return true;
     for (int32_t s = 0; s < task->kernel->spatial_count; s++) {
         int64_t at = row->at[s] + cell->at[s];
@@ -183,9 +184,9 @@ typedef struct Stretch {
 } Stretch;
 
 /* Fills the segments of a tile of `count` rows; returns how many there are. */
-static int64_t fill_segments(const Task *task, TileSegment *segments, const Row *rows, int32_t count,
-                             int32_t tile_rows, const Stretch *stretch, const float *in, const float *panel,
-                             int64_t width) {
+static int64_t fill_segments(const IndirectTask *task, TileSegment *segments, const IndirectRow *rows,
+                             int32_t count, int32_t tile_rows, const Stretch *stretch, const float *in,
+                             const float *panel, int64_t width) {
     int64_t filled = 0;
     for (int64_t c = 0; c < stretch->cell_count; c++) {
         const Cell *cell = &stretch->cells[c];
@@ -204,8 +205,8 @@ static int64_t fill_segments(const Task *task, TileSegment *segments, const Row 
 }
 
 /* A block of rows times a panel times a stretch of the depth. */
-static void multiply(const Task *task, const Row *rows, int64_t row_count, int64_t group, int64_t panel,
-                     const Stretch *stretch, bool accumulate) {
+static void multiply(const IndirectTask *task, const IndirectRow *rows, int64_t row_count, int64_t group,
+                     int64_t panel, const Stretch *stretch, bool accumulate) {
     const ConvolutionKernel *kernel = task->kernel;
     const Indirect *plan = task->plan;
     TileSegment segments[MOST_SEGMENTS];
@@ -230,8 +231,8 @@ static void multiply(const Task *task, const Row *rows, int64_t row_count, int64
     }
 }
 
-static void multiply_block(const Task *task, const Phase *phase, int64_t group, const Row *rows,
-                           int64_t count) {
+static void multiply_block(const IndirectTask *task, const Phase *phase, int64_t group,
+                           const IndirectRow *rows, int64_t count) {
     const Indirect *plan = task->plan;
     int64_t depth = task->kernel->features * phase->run;
     int64_t block = depth < DEPTH_BLOCK ? depth : DEPTH_BLOCK, cells = DEPTH_BLOCK / block;
@@ -252,7 +253,7 @@ static void multiply_block(const Task *task, const Phase *phase, int64_t group, 
 
 /* Copies one line at a time: zeros, the image's elements, zeros. */
 static void pad_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const IndirectTask *task = user;
     const ConvolutionKernel *kernel = task->kernel;
     const Image *image = &task->plan->image;
     int32_t last = kernel->spatial_count - 1;
@@ -283,10 +284,10 @@ static void pad_part(void *user, int32_t part, int32_t parts) {
 }
 
 static void multiply_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const IndirectTask *task = user;
     const Indirect *plan = task->plan;
     int64_t first, end;
-    Row rows[MOST_ROWS];
+    IndirectRow rows[MOST_ROWS];
     team_stretch(task->kernel->groups * plan->blocks, 1, part, parts, &first, &end);
     for (int64_t unit = first; unit < end; unit++) {
         int64_t group = unit / plan->blocks, block = unit % plan->blocks;
@@ -303,15 +304,15 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     const ConvolutionKernel *kernel = call->compiled;
     const Indirect *plan = kernel->plan;
     float *zeros = (float *)((char *)call->scratch + plan->zeros_at);
-    Task task = {.call = call,
-                 .kernel = kernel,
-                 .plan = plan,
-                 .whole = in,
-                 .in = plan->is_padded ? (float *)((char *)call->scratch + plan->padded_at) : in,
-                 .weights = weights,
-                 .out = out,
-                 .packed = (float *)((char *)call->scratch + plan->packed_at),
-                 .zeros = zeros};
+    IndirectTask task = {.call = call,
+                         .kernel = kernel,
+                         .plan = plan,
+                         .whole = in,
+                         .in = plan->is_padded ? (float *)((char *)call->scratch + plan->padded_at) : in,
+                         .weights = weights,
+                         .out = out,
+                         .packed = (float *)((char *)call->scratch + plan->packed_at),
+                         .zeros = zeros};
     memset(zeros, 0, sizeof(float) * (size_t)plan->feature_block);
     double packed = (double)kernel->groups * (double)plan->group_packed;
     double products = (double)kernel->rows * (double)kernel->depth * (double)kernel->outputs;

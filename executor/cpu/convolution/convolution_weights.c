@@ -46,13 +46,13 @@ typedef struct Gradient {
     int64_t packed_at, packed_bytes; /* scratch offset; of each member */
 } Gradient;
 
-typedef struct Task {
+typedef struct WeightsTask {
     const ConvolutionKernel *kernel;
     const Gradient *plan;
     const float *in, *weights;
     float *out;
     char *packed;
-} Task;
+} WeightsTask;
 
 /* Places [first, end) of the depth: lines, or, of a flat depth, places of the only line. */
 typedef struct Chunk {
@@ -81,7 +81,7 @@ static inline void copy_places(float *packed, int64_t width, const float *from, 
 
 /* Packs a chunk of B: [position][width]; memory after the last column is unchanged. Few features
  * are copied without a call. */
-static void pack_chunk(const Task *task, float *packed, int64_t group, const Chunk *chunk) {
+static void pack_chunk(const WeightsTask *task, float *packed, int64_t group, const Chunk *chunk) {
     const ConvolutionKernel *kernel = task->kernel;
     const Gradient *plan = task->plan;
     int64_t last = kernel->spatial_count - 1, count = plan->is_flat ? 1 : plan->line_places;
@@ -107,7 +107,7 @@ typedef struct Position {
 } Position;
 
 /* Fills the segments of an output position for the first tile of rows. */
-static void fill_segments(const Task *task, Position *position, TileSegment *segments, int64_t group,
+static void fill_segments(const WeightsTask *task, Position *position, TileSegment *segments, int64_t group,
                           const Chunk *chunk) {
     const ConvolutionKernel *kernel = task->kernel;
     const Gradient *plan = task->plan;
@@ -154,8 +154,8 @@ static void fill_segments(const Task *task, Position *position, TileSegment *seg
 }
 
 /* Adds a chunk to the rows of tiles [first, end) of an output position. */
-static void multiply(const Task *task, const Position *position, const TileSegment *segments, int64_t group,
-                     int64_t first, int64_t end, bool accumulate) {
+static void multiply(const WeightsTask *task, const Position *position, const TileSegment *segments,
+                     int64_t group, int64_t first, int64_t end, bool accumulate) {
     const ConvolutionKernel *kernel = task->kernel;
     const Gradient *plan = task->plan;
     TileWork work = {.segments = segments,
@@ -188,7 +188,8 @@ static void multiply(const Task *task, const Position *position, const TileSegme
 }
 
 /* Units [first, end) of (output position, tile of rows) for one chunk. */
-static void add_chunk(const Task *task, const Chunk *chunk, int64_t group, int64_t first, int64_t end) {
+static void add_chunk(const WeightsTask *task, const Chunk *chunk, int64_t group, int64_t first,
+                      int64_t end) {
     const ConvolutionKernel *kernel = task->kernel;
     const Gradient *plan = task->plan;
     TileSegment segments[MOST_LINES];
@@ -209,7 +210,7 @@ static void add_chunk(const Task *task, const Chunk *chunk, int64_t group, int64
 }
 
 static void multiply_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const WeightsTask *task = user;
     const Gradient *plan = task->plan;
     int64_t first, end, per_group = plan->positions * plan->row_tiles;
     float *packed = plan->width > 0 ? (float *)(task->packed + part * plan->packed_bytes) : NULL;
@@ -232,7 +233,7 @@ static void multiply_part(void *user, int32_t part, int32_t parts) {
 static void run(const KernelCall *call, const float *in, const float *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     const Gradient *plan = kernel->plan;
-    Task task = {kernel, plan, in, weights, out, (char *)call->scratch + plan->packed_at};
+    WeightsTask task = {kernel, plan, in, weights, out, (char *)call->scratch + plan->packed_at};
     double products = (double)kernel->rows * (double)kernel->depth * (double)kernel->outputs;
     int32_t parts = team_parts(call->device, products / 32);
     team_run(call->device, multiply_part, &task, parts < plan->members ? parts : plan->members);

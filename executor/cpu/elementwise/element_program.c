@@ -33,7 +33,7 @@ struct ElementProgram {
 };
 
 /* While a program is being built. */
-typedef struct Builder {
+typedef struct ElementProgramBuilder {
     Arena *arena;
     ElementProgram *program;
     Dtype *types;      /* [slot] as the operators see it */
@@ -43,7 +43,7 @@ typedef struct Builder {
     int32_t *free_buffers, free_count;
     ElementStep *steps, *constants;
     bool failed; /* no memory */
-} Builder;
+} ElementProgramBuilder;
 
 /* The type in which a program holds values of `type`. */
 static Dtype held(Dtype type) {
@@ -62,7 +62,7 @@ static bool is_supported(Dtype type) {
     return wide_supports(type) || dtype_is_complex(type);
 }
 
-static ElementParameter *new_parameter(Builder *builder, Dtype from, Dtype to) {
+static ElementParameter *new_parameter(ElementProgramBuilder *builder, Dtype from, Dtype to) {
     ElementParameter *parameter = ARENA_ARRAY(builder->arena, ElementParameter, 1);
     static ElementParameter nothing;
     if (!parameter) {
@@ -74,12 +74,12 @@ static ElementParameter *new_parameter(Builder *builder, Dtype from, Dtype to) {
     return parameter;
 }
 
-static int32_t take_buffer(Builder *builder) {
+static int32_t take_buffer(ElementProgramBuilder *builder) {
     if (builder->free_count > 0) return builder->free_buffers[--builder->free_count];
     return builder->program->buffer_count++;
 }
 
-static ElementStep *add_step(Builder *builder, ElementLoop *loop, int32_t out, int32_t operand,
+static ElementStep *add_step(ElementProgramBuilder *builder, ElementLoop *loop, int32_t out, int32_t operand,
                              const ElementParameter *parameter) {
     ElementStep *step = &builder->steps[builder->program->step_count++];
     *step = (ElementStep){loop, out, {operand, -1, -1}, parameter};
@@ -99,7 +99,7 @@ static ElementLoop *find_narrow_loop(IrOpcode opcode, Dtype type) {
     }
 }
 
-static ElementLoop *make_iota(Builder *builder, const ProgramFusionOp *op,
+static ElementLoop *make_iota(ElementProgramBuilder *builder, const ProgramFusionOp *op,
                               const ElementParameter **parameter) {
     const IrAttributes *attributes = op->attributes;
     ElementParameter *iota = new_parameter(builder, held(op->type), held(op->type));
@@ -111,8 +111,8 @@ static ElementLoop *make_iota(Builder *builder, const ProgramFusionOp *op,
 }
 
 /* The loop of an operator that has to do with complex numbers. */
-static ElementLoop *find_complex_loop(Builder *builder, const ProgramFusionOp *op, Dtype operand,
-                                      const ElementParameter **parameter) {
+static ElementLoop *find_complex_loop(ElementProgramBuilder *builder, const ProgramFusionOp *op,
+                                      Dtype operand, const ElementParameter **parameter) {
     Dtype from = held(operand);
     switch (op->opcode) {
     case IR_COMPARE:
@@ -130,7 +130,7 @@ static ElementLoop *find_complex_loop(Builder *builder, const ProgramFusionOp *o
 }
 
 /* The loop of an operator whose operands are held as `type`; fills in the parameter. */
-static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype operand,
+static ElementLoop *find_loop(ElementProgramBuilder *builder, const ProgramFusionOp *op, Dtype operand,
                               const ElementParameter **parameter) {
     Dtype from = held(operand), to = held(op->type);
     const IrAttributes *attributes = op->attributes;
@@ -189,7 +189,7 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
 }
 
 /* Adds a constant: a buffer of its own, filled once. False: not a scalar literal. */
-static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t slot) {
+static bool add_constant(ElementProgramBuilder *builder, const ProgramFusionOp *op, int32_t slot) {
     ElementParameter *parameter = new_parameter(builder, op->type, held(op->type));
     if (!op->literal || !op->literal->data || op->literal->bytes < dtype_bytes(op->type)) return false;
     void *value = arena_alloc(builder->arena, 16);
@@ -225,9 +225,9 @@ static const IrLiteral *reciprocal(Arena *arena, const ProgramFusionOp *constant
 
 /* The operators with x * 2^-k in place of x / 2^k, which has the same bits and takes a fraction of the time,
  * where nothing else reads the constant. */
-static const ProgramFusionOp *multiply_by_reciprocals(Builder *builder, const ProgramFusionOp *ops,
-                                                      int32_t op_count, const int32_t *output_slots,
-                                                      int32_t output_count) {
+static const ProgramFusionOp *multiply_by_reciprocals(ElementProgramBuilder *builder,
+                                                      const ProgramFusionOp *ops, int32_t op_count,
+                                                      const int32_t *output_slots, int32_t output_count) {
     int32_t inputs = builder->program->input_count;
     ProgramFusionOp *own = ARENA_ARRAY(builder->arena, ProgramFusionOp, op_count + 1);
     int32_t *others = ARENA_ARRAY(builder->arena, int32_t, op_count + 1); /* reads that are no divisors */
@@ -255,7 +255,7 @@ static const ProgramFusionOp *multiply_by_reciprocals(Builder *builder, const Pr
 }
 
 /* Adds the loops of operator `index`; false if unsupported. */
-static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
+static bool add_op(ElementProgramBuilder *builder, const ProgramFusionOp *op, int32_t index) {
     int32_t slot = builder->program->input_count + index;
     if (op->operand_count < 0 || op->operand_count > 3 || !is_supported(op->type)) return false;
     builder->types[slot] = op->type;
@@ -278,7 +278,7 @@ static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
 }
 
 /* Hands on the buffers of operands that `index` was the last to read. */
-static void release_buffers(Builder *builder, const ProgramFusionOp *op, int32_t index) {
+static void release_buffers(ElementProgramBuilder *builder, const ProgramFusionOp *op, int32_t index) {
     for (int32_t k = 0; k < op->operand_count; k++) {
         int32_t slot = op->operands[k];
         if (builder->last_use[slot] != index || slot < builder->program->input_count) continue;
@@ -287,7 +287,7 @@ static void release_buffers(Builder *builder, const ProgramFusionOp *op, int32_t
     }
 }
 
-static void widen_inputs(Builder *builder, int32_t op_count) {
+static void widen_inputs(ElementProgramBuilder *builder, int32_t op_count) {
     ElementProgram *program = builder->program;
     for (int32_t k = 0; k < program->input_count; k++) {
         builder->types[k] = program->input_types[k];
@@ -302,7 +302,7 @@ static void widen_inputs(Builder *builder, int32_t op_count) {
     }
 }
 
-static void find_last_uses(Builder *builder, const ProgramFusionOp *ops, int32_t op_count,
+static void find_last_uses(ElementProgramBuilder *builder, const ProgramFusionOp *ops, int32_t op_count,
                            const int32_t *output_slots, int32_t output_count) {
     int32_t inputs = builder->program->input_count;
     for (int32_t i = 0; i < op_count; i++)
@@ -316,7 +316,7 @@ static void find_last_uses(Builder *builder, const ProgramFusionOp *ops, int32_t
 
 /* Returns whether output k can be computed where the caller wants it: it is as in memory, its operator is the
  * first to write there, and no input, which may lie there too, is read later. */
-static bool is_direct(const Builder *builder, int32_t k, const int32_t *slots) {
+static bool is_direct(const ElementProgramBuilder *builder, int32_t k, const int32_t *slots) {
     const ElementProgram *program = builder->program;
     int32_t slot = slots[k], first = 0;
     if (is_narrow(program->output_types[k])) return false;
@@ -333,8 +333,8 @@ static bool is_direct(const Builder *builder, int32_t k, const int32_t *slots) {
 }
 
 /* How the outputs get into the caller's tiles. */
-static void prepare_outputs(Builder *builder, const int32_t *slots, bool *direct, ElementLoop **narrow,
-                            ElementParameter *parameters) {
+static void prepare_outputs(ElementProgramBuilder *builder, const int32_t *slots, bool *direct,
+                            ElementLoop **narrow, ElementParameter *parameters) {
     const ElementProgram *program = builder->program;
     for (int32_t k = 0; k < program->output_count; k++) {
         Dtype type = program->output_types[k];
@@ -351,7 +351,7 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
                                AmError *error) {
     int32_t slots = 2 * input_count + op_count;
     ElementProgram *program = ARENA_ARRAY(arena, ElementProgram, 1);
-    Builder builder = {.arena = arena, .program = program};
+    ElementProgramBuilder builder = {.arena = arena, .program = program};
     builder.types = ARENA_ARRAY(arena, Dtype, slots + 1);
     builder.read_as = ARENA_ARRAY(arena, int32_t, slots + 1);
     builder.buffers = ARENA_ARRAY(arena, int32_t, slots + 1);

@@ -54,28 +54,29 @@ static void store(void *to, Dtype type, int64_t at, const double *from, int64_t 
 
 /* `count` neighbours from element `at` on: features of the block from `feature` on (step 1), or places of
  * that one (step 0). */
-typedef struct Run {
+typedef struct ChannelRun {
     int64_t at, count, feature, step;
-} Run;
+} ChannelRun;
 
-static void for_runs(Block *block, void (*work)(Block *block, const Run *run)) {
+static void for_runs(Block *block, void (*work)(Block *block, const ChannelRun *run)) {
     const BatchNormForm *kernel = block->kernel;
     for (int64_t o = 0; o < kernel->outer; o++) {
         int64_t row = (o * kernel->features + block->first) * kernel->inner;
         if (kernel->inner == 1) {
-            work(block, &(Run){row, block->count, 0, 1});
+            work(block, &(ChannelRun){row, block->count, 0, 1});
             continue;
         }
         for (int64_t f = 0; f < block->count; f++)
             for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
                 int64_t left = kernel->inner - i;
-                work(block, &(Run){row + f * kernel->inner + i, left < WIDE_RUN ? left : WIDE_RUN, f, 0});
+                work(block,
+                     &(ChannelRun){row + f * kernel->inner + i, left < WIDE_RUN ? left : WIDE_RUN, f, 0});
             }
     }
 }
 
 /* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
-static void add_up(Block *block, const Run *run) {
+static void add_up(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[WIDE_RUN], g[WIDE_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
@@ -89,7 +90,7 @@ static void add_up(Block *block, const Run *run) {
 }
 
 /* y = of_x x + of_g g + term */
-static void scale(Block *block, const Run *run) {
+static void scale(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[WIDE_RUN], g[WIDE_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
@@ -164,13 +165,13 @@ static void differentiate_block(Block *block) {
 }
 
 /* One run of a call: the function for each block of features. */
-typedef struct Task {
+typedef struct NormTask {
     const KernelCall *call;
     void (*work)(Block *block);
-} Task;
+} NormTask;
 
 static void run_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const NormTask *task = user;
     const BatchNormForm *kernel = task->call->compiled;
     int64_t first, end;
     team_stretch(kernel->features, GRAIN, part, parts, &first, &end);
@@ -183,7 +184,7 @@ static void run_part(void *user, int32_t part, int32_t parts) {
 
 static void run(const KernelCall *call, void (*work)(Block *block)) {
     const BatchNormForm *kernel = call->compiled;
-    Task task = {call, work};
+    NormTask task = {call, work};
     double elements = count_of(kernel) * (double)kernel->features;
     team_run(call->device, run_part, &task, team_parts(call->device, 4 * elements));
 }

@@ -31,10 +31,10 @@ struct Pool {
     int64_t members_at, member_bytes;
 };
 
-typedef struct Task {
+typedef struct PoolTask {
     const Pool *pool;
     const KernelCall *call;
-} Task;
+} PoolTask;
 
 /* Places [first, first + count) of a line, channels [channel, channel + channels) of each. */
 typedef struct Stretch {
@@ -72,10 +72,10 @@ static int64_t line_offset(const Pool *pool, const int64_t *position, const int6
 
 /* Called for each cell and the positions of a stretch that it reaches: `image` elements from the
  * image's start, `packed` elements from the stretch's. */
-typedef void Visit(const Task *task, void *state, int64_t image, int64_t packed, int32_t cell,
+typedef void Visit(const PoolTask *task, void *state, int64_t image, int64_t packed, int32_t cell,
                    const VectorPlaces *places);
 
-static void visit_cells(const Task *task, void *state, Visit *visit, const int64_t *position,
+static void visit_cells(const PoolTask *task, void *state, Visit *visit, const int64_t *position,
                         const Stretch *stretch) {
     const Pool *pool = task->pool;
     int64_t cell[IR_MAX_RANK] = {0};
@@ -95,8 +95,8 @@ static void visit_cells(const Task *task, void *state, Visit *visit, const int64
 /* The work of one line, stretch by stretch: positions of the line in `source` or the result begin at
  * `packed`. Channels of a stretch are neighbours in memory only if there is one place or they are all there
  * are. */
-static void for_stretches(const Task *task, int64_t line,
-                          void (*work)(const Task *task, char *memory, const int64_t *position,
+static void for_stretches(const PoolTask *task, int64_t line,
+                          void (*work)(const PoolTask *task, char *memory, const int64_t *position,
                                        int64_t packed, const Stretch *stretch),
                           char *memory) {
     const Pool *pool = task->pool;
@@ -116,13 +116,13 @@ static void for_stretches(const Task *task, int64_t line,
         }
 }
 
-static void fold_cell(const Task *task, void *out, int64_t image, int64_t packed, int32_t cell,
+static void fold_cell(const PoolTask *task, void *out, int64_t image, int64_t packed, int32_t cell,
                       const VectorPlaces *places) {
     (void)cell;
     task->pool->fold((float *)out + packed, (const float *)task->call->operands[0] + image, places);
 }
 
-static void reduce_stretch(const Task *task, char *memory, const int64_t *position, int64_t packed,
+static void reduce_stretch(const PoolTask *task, char *memory, const int64_t *position, int64_t packed,
                            const Stretch *stretch) {
     float *out = (float *)task->call->results[0] + packed;
     (void)memory;
@@ -131,7 +131,7 @@ static void reduce_stretch(const Task *task, char *memory, const int64_t *positi
 }
 
 static void reduce_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const PoolTask *task = user;
     int64_t first, end;
     team_stretch(task->pool->lines, 1, part, parts, &first, &end);
     for (int64_t line = first; line < end; line++) for_stretches(task, line, reduce_stretch, NULL);
@@ -145,7 +145,7 @@ static double cost(const Pool *pool) {
 }
 
 bool pool_reduce(const Pool *pool, const KernelCall *call) {
-    Task task = {pool, call};
+    PoolTask task = {pool, call};
     float begin;
     memcpy(&begin, call->operands[1], sizeof begin);
     if (pool->has_padding && pool->fold == vector_loops()->pool->sum && begin != 0.0f) return false;
@@ -160,21 +160,21 @@ typedef struct Choice {
     const float *source;
 } Choice;
 
-static void choose_cell(const Task *task, void *state, int64_t image, int64_t packed, int32_t cell,
+static void choose_cell(const PoolTask *task, void *state, int64_t image, int64_t packed, int32_t cell,
                         const VectorPlaces *places) {
     Choice *choice = state;
     task->pool->choose(choice->best + packed, choice->chosen + packed,
                        (const float *)task->call->operands[0] + image, cell, places);
 }
 
-static void add_cell(const Task *task, void *state, int64_t image, int64_t packed, int32_t cell,
+static void add_cell(const PoolTask *task, void *state, int64_t image, int64_t packed, int32_t cell,
                      const VectorPlaces *places) {
     const Choice *choice = state;
     vector_loops()->pool->add_chosen((float *)task->call->results[0] + image, choice->chosen + packed,
                                      choice->source + packed, cell, places);
 }
 
-static void scatter_stretch(const Task *task, char *memory, const int64_t *position, int64_t packed,
+static void scatter_stretch(const PoolTask *task, char *memory, const int64_t *position, int64_t packed,
                             const Stretch *stretch) {
     Choice *choice = (Choice *)(void *)memory;
     int64_t elements = stretch->count * stretch->channels;
@@ -186,7 +186,7 @@ static void scatter_stretch(const Task *task, char *memory, const int64_t *posit
 
 /* Indices of dimension 0: their part of the result begins with the initial value. */
 static void scatter_part(void *user, int32_t part, int32_t parts) {
-    const Task *task = user;
+    const PoolTask *task = user;
     const Pool *pool = task->pool;
     char *memory = (char *)task->call->scratch + pool->members_at + part * pool->member_bytes;
     int64_t first, end;
@@ -198,7 +198,7 @@ static void scatter_part(void *user, int32_t part, int32_t parts) {
 }
 
 void pool_select_and_scatter(const Pool *pool, const KernelCall *call) {
-    Task task = {pool, call};
+    PoolTask task = {pool, call};
     int32_t parts = team_parts(call->device, 4 * cost(pool));
     team_run(call->device, scatter_part, &task, parts < pool->members ? parts : pool->members);
 }

@@ -69,14 +69,14 @@ static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const Cu
 }
 
 /* A reduce-window whose windows are all prefixes, or all suffixes, of the lines along one dimension. */
-typedef struct Scan {
+typedef struct WindowScan {
     int64_t length, inner, lines; /* line l starts at element l / inner * length * inner + l % inner */
     bool reverse;
-} Scan;
+} WindowScan;
 
 /* Returns whether a reduce-window is a scan with the same results as on the CPU. A prefix follows from the
  * one before it, for any type. A suffix is combined from its end, which is exact for integers only. */
-static bool find_scan(Scan *scan, const KernelCall *call) {
+static bool find_scan(WindowScan *scan, const KernelCall *call) {
     const IrWindowDimension *window = call->instruction->attributes->window;
     const IrShape *input = call->operand_shapes[0];
     int32_t dimension = -1;
@@ -94,7 +94,7 @@ static bool find_scan(Scan *scan, const KernelCall *call) {
         dtype_is_integer(input->type) &&
         sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called)) !=
             SBP_REDUCTION_COUNT;
-    *scan = (Scan){.length = w->size, .reverse = w->padding_low == 0};
+    *scan = (WindowScan){.length = w->size, .reverse = w->padding_low == 0};
     scan->inner = strided_elements(input->dimensions + dimension + 1, input->rank - dimension - 1);
     scan->lines = ir_shape_elements(input) / scan->length;
     return scan->reverse ? integers && w->padding_high == w->size - 1
@@ -104,7 +104,7 @@ static bool find_scan(Scan *scan, const KernelCall *call) {
 /* Adds the launch of a scan: one thread for each line loads AT_ONCE elements, then combines them
  * sequentially. If the initial value combined with itself changes, padding matters, and every window is
  * combined anew. */
-static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *call, const Scan *scan,
+static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *call, const WindowScan *scan,
                             const ElementComputation *combine, AmError *error) {
     Dtype type = call->operand_shapes[0]->type;
     const char *value = cuda_value_type(type), *bits = dtype_bytes(type) == 8 ? "u64" : "u32";
@@ -209,7 +209,7 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
     ElementComputation combine;
-    Scan scan;
+    WindowScan scan;
     Text body = {0};
     char array[32], value[32];
     if (attributes->window_count != input->rank)

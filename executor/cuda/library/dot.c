@@ -44,11 +44,11 @@ typedef struct Batch {
     int64_t products; /* one after the other */
 } Batch;
 
-typedef struct Plan {
+typedef struct LibraryDot {
     Side sides[2];
     Batch batch;
     int64_t packed; /* elements */
-} Plan;
+} LibraryDot;
 
 typedef struct DotKernel {
     CudaProduct *product;
@@ -168,12 +168,12 @@ static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, in
 
 /* The way with the fewest packed elements, and of these the one with the fewest products, among those with at
  * most `most_products`. False: no way has so few. */
-static bool choose_among(Plan *best, const IrDot *dot, const IrShape *left, const IrShape *right,
+static bool choose_among(LibraryDot *best, const IrDot *dot, const IrShape *left, const IrShape *right,
                          const CudaDotOrder *order, int64_t most_products) {
     bool found = false;
     for (int32_t way = 0; way < 8; way++) {
         int64_t lhs[IR_MAX_RANK], rhs[IR_MAX_RANK];
-        Plan plan = {.packed = 0};
+        LibraryDot plan = {.packed = 0};
         order_contracted(lhs, rhs, dot, way / 4);
         if (!plan_side(&plan.sides[0], left, dot->lhs_batch, dot->batch_count, lhs, dot->contracting_count,
                        order->free[0], way & 1) ||
@@ -206,7 +206,7 @@ static int32_t alignment_of(const int64_t *bytes, int32_t count, int64_t alignme
 }
 
 /* Describes the loop over the slices of the result. */
-static void describe_slices(DotKernel *kernel, const Plan *plan, const CudaDotOrder *order, Dtype type,
+static void describe_slices(DotKernel *kernel, const LibraryDot *plan, const CudaDotOrder *order, Dtype type,
                             Dtype result_type) {
     kernel->slices = 1;
     for (int32_t k = 0; k < order->fixed_count; k++) {
@@ -221,7 +221,7 @@ static void describe_slices(DotKernel *kernel, const Plan *plan, const CudaDotOr
     }
 }
 
-static void describe_product(CudaProductShape *shape, DotKernel *kernel, const Plan *plan,
+static void describe_product(CudaProductShape *shape, DotKernel *kernel, const LibraryDot *plan,
                              const CudaDotOrder *order, const KernelCall *call) {
     const Side *left = &plan->sides[order->rows_of], *right = &plan->sides[1 - order->rows_of];
     const Batch *batch = &plan->batch;
@@ -342,7 +342,7 @@ static AmStatus open_blas(CudaKernelDevice *device, AmError *error) {
 }
 
 /* Packs, workspace and slices in the scratch memory. */
-static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *arena, const Plan *plan,
+static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *arena, const LibraryDot *plan,
                                 const CudaDotOrder *order, AmError *error) {
     Dtype type = call->operand_shapes[0]->type, result_type = call->result_shapes[0]->type;
     int64_t scratch = 0;
@@ -369,7 +369,7 @@ static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *aren
 static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOrder *order, AmError *error) {
     const IrDot *dot = call->instruction->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
-    Plan plan;
+    LibraryDot plan;
     CudaProductShape shape;
     DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
