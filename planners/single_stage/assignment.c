@@ -250,81 +250,91 @@ static double bytes_log2(const Assignments *self, double bytes) {
     return clamp(log2(fmax(bytes, 1) / self->limit_bytes), 12);
 }
 
-/* Appends the traffic of a plan: seconds, and messages by their latency, relative to the estimate. */
-static int32_t describe_traffic(double *values, const Assignments *self, const ShardingGraphCost *cost,
-                                double seconds) {
-    int32_t count = 0;
-    for (int32_t purpose = 0; purpose < SHARDING_GRAPH_PURPOSES; purpose++)
-        for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
-            const ShardingGraphTraffic *traffic = &cost->traffic[purpose][axis];
-            values[count++] = traffic->seconds / seconds;
-            values[count++] = traffic->messages * self->sums[axis][0] / seconds;
-        }
-    return count;
-}
+/* The facts of a plan by which its price can be predicted, in the order of the agent's inputs. Logarithms and
+ * counts are scaled to about -1 to 1. */
+typedef struct PlanFacts {
+    double devices_log2, has_estimator, overlaps_communication;
+    /* of the plan that splits nothing */
+    double seconds_per_launch_log10, unsplit_bytes_log2, state_bytes_log2, gain_of_estimate_log;
+    /* of the price so far */
+    double gain_log, gain_per_device_log, compute_fraction, excess_log, launches_log;
+    double kept_bytes_log2, saved_bytes_log2, widest_bytes_log2, held_bytes_log2, needed_bytes_log2;
+    double longer_part_log;    /* compute or communication, over the step */
+    double hidden_updates_log; /* the same if sums of gradients run beside the compute */
+    double hidden_log;
+    /* of the decisions so far; bits: the fraction of the logarithm of the number of devices */
+    double entries, batch_bits, weights_split_bits, flops_split_bits, stored_bits[AXIS_PLAN_STORAGE_KINDS];
+    /* of the axes within servers and between them */
+    double bits[RESHARD_AXES], crosses_servers[RESHARD_AXES], latency_log[RESHARD_AXES];
+    double weight_fraction_log, compute_efficiency_log;
+    double traffic[SHARDING_GRAPH_PURPOSES][RESHARD_AXES][2]; /* seconds and latency, over the estimate */
+} PlanFacts;
+_Static_assert(sizeof(PlanFacts) == sizeof(double) * ASSIGNMENT_FACTS, "the agent's inputs");
 
-/* The facts of a plan, by which its price can be predicted. */
-static void describe_plan(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
-                          const ShardingGraphCost *cost) {
+static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
+                            const ShardingGraphCost *cost) {
     const Problem *problem = self->problem;
     const ClusterDeviceType *type = cluster_device_type(problem->cluster, problem->devices[0]);
-    double all = fmax(log2(problem->mesh.device_count), 1), entries = 0, weights = 0, flops = 0;
-    double stored[AXIS_PLAN_STORAGE_KINDS] = {0}, updates = 0, values[ASSIGNMENT_FACTS] = {0};
-    double peak = fmax((double)self->unsplit.peak_bytes, 1);
-    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
-        double bits = log2_size(problem, axis) / all;
-        entries += plan->count[axis];
-        weights += bits * axis_sum(problem, plan, axis, true);
-        flops += bits * axis_sum(problem, plan, axis, false);
-        for (int32_t k = 0; k < plan->storage[axis]; k++) stored[k] += bits;
-    }
+    double devices = problem->mesh.device_count, all = fmax(log2(devices), 1);
+    double peak = fmax((double)self->unsplit.peak_bytes, 1), updates = 0;
+    double unsplit_seconds = fmax(self->unsplit.seconds, 1e-12), launches = fmax(self->launches, 1e-12);
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
         updates += cost->traffic[SHARDING_GRAPH_UPDATES][axis].seconds;
-    const double facts[] = {
-        all / 8,
-        self->estimator != NULL,
-        type->overlaps_communication,
-        clamp(log10(fmax(self->unsplit.seconds, 1e-12) / fmax(self->launches, 1e-12)), 5) / 2,
-        bytes_log2(self, peak) / 4,
-        bytes_log2(self, self->state_bytes) / 4,
-        clamp(log(fmax(self->unsplit.seconds, 1e-12) / self->estimate.seconds), 4),
-        clamp(estimated_gain(self, now), 8) / 4,
-        self->estimator ? clamp(estimated_gain(self, now) - log(problem->mesh.device_count), 8) / 4 : 0,
-        now->compute_seconds / now->seconds,
-        fmin(log1p(now->excess), 4),
-        fmin(log1p(self->launches / now->seconds), 4),
-        bytes_log2(self, cost->kept_bytes) / 4,
-        bytes_log2(self, cost->saved_bytes) / 4,
-        bytes_log2(self, cost->widest_bytes) / 4,
-        bytes_log2(self, peak * held_bytes(cost) / fmax(self->unsplit_held, 1)) / 2,
-        needed_log2(self, plan) / 2,
-        clamp(log(fmax(now->compute_seconds, now->communication_seconds) / now->seconds), 2),
-        clamp(log(fmax(now->compute_seconds, updates) + now->communication_seconds - updates) -
-                  log(now->seconds),
-              2),
-        clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
-        entries / 8,
-        batch_bits(problem, plan) / all,
-        weights,
-        flops,
-        stored[0],
-        stored[1],
-        stored[2],
-        self->bits[0] / all,
-        self->bits[1] / all,
-        self->crosses[0],
-        self->crosses[1],
-        fmin(log1p(self->sums[0][0] / now->seconds * 100), 4),
-        fmin(log1p(self->sums[1][0] / now->seconds * 100), 4),
-        clamp(log(self->weight_bytes / fmax(peak, 1)) / 4, 2),
-        self->estimator ? clamp(log(fmax(now->compute_seconds, 1e-12) * problem->mesh.device_count /
-                                    self->estimate.compute_seconds),
-                                4)
-                        : 0,
+    double longer = fmax(now->compute_seconds, now->communication_seconds);
+    double beside = fmax(now->compute_seconds, updates) + now->communication_seconds - updates;
+    PlanFacts facts = {
+        .devices_log2 = all / 8,
+        .has_estimator = self->estimator != NULL,
+        .overlaps_communication = type->overlaps_communication,
+        .seconds_per_launch_log10 = clamp(log10(unsplit_seconds / launches), 5) / 2,
+        .unsplit_bytes_log2 = bytes_log2(self, peak) / 4,
+        .state_bytes_log2 = bytes_log2(self, self->state_bytes) / 4,
+        .gain_of_estimate_log = clamp(log(unsplit_seconds / self->estimate.seconds), 4),
+        .gain_log = clamp(estimated_gain(self, now), 8) / 4,
+        .compute_fraction = now->compute_seconds / now->seconds,
+        .excess_log = fmin(log1p(now->excess), 4),
+        .launches_log = fmin(log1p(self->launches / now->seconds), 4),
+        .kept_bytes_log2 = bytes_log2(self, cost->kept_bytes) / 4,
+        .saved_bytes_log2 = bytes_log2(self, cost->saved_bytes) / 4,
+        .widest_bytes_log2 = bytes_log2(self, cost->widest_bytes) / 4,
+        .held_bytes_log2 = bytes_log2(self, peak * held_bytes(cost) / fmax(self->unsplit_held, 1)) / 2,
+        .needed_bytes_log2 = needed_log2(self, plan) / 2,
+        .longer_part_log = clamp(log(longer / now->seconds), 2),
+        .hidden_updates_log = clamp(log(beside) - log(now->seconds), 2),
+        .hidden_log = clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
+        .batch_bits = batch_bits(problem, plan) / all,
+        .weight_fraction_log = clamp(log(self->weight_bytes / fmax(peak, 1)) / 4, 2),
     };
-    int32_t count = (int32_t)(sizeof facts / sizeof *facts);
-    memcpy(values, facts, sizeof facts);
-    count += describe_traffic(&values[count], self, cost, now->seconds);
+    if (self->estimator) {
+        double compute = fmax(now->compute_seconds, 1e-12) * devices;
+        facts.gain_per_device_log = clamp(estimated_gain(self, now) - log(devices), 8) / 4;
+        facts.compute_efficiency_log = clamp(log(compute / self->estimate.compute_seconds), 4);
+    }
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
+        double bits = log2_size(problem, axis) / all;
+        facts.entries += plan->count[axis] / 8.0;
+        facts.weights_split_bits += bits * axis_sum(problem, plan, axis, true);
+        facts.flops_split_bits += bits * axis_sum(problem, plan, axis, false);
+        for (int32_t k = 0; k < plan->storage[axis]; k++) facts.stored_bits[k] += bits;
+    }
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
+        facts.bits[axis] = self->bits[axis] / all;
+        facts.crosses_servers[axis] = self->crosses[axis];
+        facts.latency_log[axis] = fmin(log1p(self->sums[axis][0] / now->seconds * 100), 4);
+        for (int32_t purpose = 0; purpose < SHARDING_GRAPH_PURPOSES; purpose++) {
+            const ShardingGraphTraffic *traffic = &cost->traffic[purpose][axis];
+            facts.traffic[purpose][axis][0] = traffic->seconds / now->seconds;
+            facts.traffic[purpose][axis][1] = traffic->messages * self->sums[axis][0] / now->seconds;
+        }
+    }
+    return facts;
+}
+
+static void describe_plan(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
+                          const ShardingGraphCost *cost) {
+    PlanFacts facts = plan_facts(self, plan, now, cost);
+    double values[ASSIGNMENT_FACTS];
+    memcpy(values, &facts, sizeof values);
     for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) row[k] = (float)values[k];
 }
 
