@@ -535,22 +535,11 @@ AmStatus plan_assign(Assignment **assignment, Arena *arena, const PlanContext *c
     return plan_assign_stage(assignment, arena, context, stage, NULL, error);
 }
 
-AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
-                           const PlanStage *stage, const StageMap *map, AmError *error) {
-    const IrModule *module = context->canonical;
+/* Returns a new assignment that splits nothing, NULL without memory. */
+static Assignment *new_assignment(Arena *arena, const PlanContext *context, const PlanStage *stage) {
     int32_t count = context->rules->count;
     Assignment *result = ARENA_ARRAY(arena, Assignment, 1);
-    Assigner self = {.context = context,
-                     .map = map,
-                     .module = module,
-                     .rules = context->rules,
-                     .split_options = context->split_options,
-                     .stage = stage,
-                     .count = count,
-                     .result = result};
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        self.rank[axis] = ARENA_ARRAY(arena, int32_t, context->classes->count + 1);
-    if (arena->failed) return am_fail_memory(error, count);
+    if (!result) return NULL;
     *result = (Assignment){.stage = stage,
                            .factor = ARENA_ARRAY(arena, int8_t, (size_t)count * MESH_MAX_AXES),
                            .cut = ARENA_ARRAY(arena, SbpCut, (size_t)count * MESH_MAX_AXES),
@@ -560,36 +549,66 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
                            .partial = ARENA_ARRAY(arena, SbpReduction, (size_t)count * MESH_MAX_AXES),
                            .regathered = ARENA_ARRAY(arena, bool, count),
                            .live = context->split_options->live};
-    if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
+    if (arena->failed) return NULL;
     memset(result->factor, -1, (size_t)count * MESH_MAX_AXES);
+    return result;
+}
+
+/* Ranks the classes by their place in the lists of the axes; INT_MAX: not listed. */
+static AmStatus rank_classes(Assigner *self, Arena *arena, AmError *error) {
+    const PlanStage *stage = self->stage;
+    int32_t classes = self->context->classes->count;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        for (int32_t c = 0; c < context->classes->count; c++) self.rank[axis][c] = INT_MAX;
+        self->rank[axis] = ARENA_ARRAY(arena, int32_t, classes + 1);
+        if (arena->failed) return am_fail_memory(error, classes);
+        for (int32_t c = 0; c < classes; c++) self->rank[axis][c] = INT_MAX;
         for (int32_t k = stage->lists[axis].count - 1; k >= 0; k--)
             if (stage->lists[axis].entries[k].kind == PLAN_COMPUTE)
-                self.rank[axis][stage->lists[axis].entries[k].class_index] = k;
+                self->rank[axis][stage->lists[axis].entries[k].class_index] = k;
     }
+    return AM_OK;
+}
+
+/* Makes a choice for each instruction on each axis that is split, axis by axis. */
+static void choose_on_axes(Assigner *self, void (*choose)(Assigner *self, int32_t i, int32_t axis)) {
+    const PlanStage *stage = self->stage;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t k = 0; k < self.split_options->decided_count; k++)
-            choose_stored(&self, self.split_options->decided[k], axis);
+        for (int32_t k = 0; k < self->split_options->decided_count; k++)
+            choose(self, self->split_options->decided[k], axis);
     }
+}
+
+AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
+                           const PlanStage *stage, const StageMap *map, AmError *error) {
+    int32_t count = context->rules->count;
+    Assignment *result = new_assignment(arena, context, stage);
+    if (!result) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
+    Assigner self = {.context = context,
+                     .map = map,
+                     .module = context->canonical,
+                     .rules = context->rules,
+                     .split_options = context->split_options,
+                     .stage = stage,
+                     .count = count,
+                     .result = result};
     Storage storage;
-    if (storage_is_used(stage)) {
+    bool is_stored_split = storage_is_used(stage);
+    TRY(rank_classes(&self, arena, error));
+    choose_on_axes(&self, choose_stored);
+    if (is_stored_split) {
         TRY(storage_begin(&storage, arena, context, result, error));
         storage_choose_states(&storage);
         self.storage = &storage;
     }
-    if (storage_is_used(stage) || stage->reshard_count > 0 ||
-        context->split_options->storage->reread_count > 0)
+    if (is_stored_split || stage->reshard_count > 0 || context->split_options->storage->reread_count > 0)
         TRY(storage_apply_places(result, context, error));
     join_carried(&self);
-    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t k = 0; k < self.split_options->decided_count; k++)
-            choose_factor(&self, self.split_options->decided[k], axis);
+    choose_on_axes(&self, choose_factor);
+    if (is_stored_split) {
+        storage_choose_factors(&storage);
+        TRY(storage_follow_overrides(&storage, arena, error));
     }
-    if (self.storage) storage_choose_factors(&storage);
-    if (self.storage) TRY(storage_follow_overrides(&storage, arena, error));
     TRY(apply_overrides(&self, arena, error));
     if (stage->override_count > 0) join_carried(&self);
     TRY(unconstrained_states_choose(result, arena, context, error));
