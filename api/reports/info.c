@@ -49,19 +49,11 @@ static Opcode *find_opcode(Info *info, Arena *arena, int32_t *capacity, const ch
     return &info->opcodes[info->opcode_count++];
 }
 
-static void sort_opcodes(Info *info) {
-    for (int32_t k = 1; k < info->opcode_count; k++) {
-        Opcode opcode = info->opcodes[k];
-        int32_t place = k;
-        for (; place > 0; place--) {
-            const Opcode *other = &info->opcodes[place - 1];
-            if (other->count > opcode.count ||
-                (other->count == opcode.count && strcmp(other->name, opcode.name) < 0))
-                break;
-            info->opcodes[place] = *other;
-        }
-        info->opcodes[place] = opcode;
-    }
+/* Orders the most frequent first, then by name. */
+static int compare_opcodes(const void *left, const void *right) {
+    const Opcode *a = left, *b = right;
+    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    return strcmp(a->name, b->name);
 }
 
 static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmError *error) {
@@ -76,7 +68,8 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         opcode->phases[phase]++;
         info->phases[phase]++;
     }
-    sort_opcodes(info);
+    if (info->opcode_count > 0)
+        qsort(info->opcodes, (size_t)info->opcode_count, sizeof *info->opcodes, compare_opcodes);
     TRY(model_flops(&info->work, context->rules, error));
     TRY(ir_module_work(&info->cost_analysis, context->module, error));
     LinkageGroups *groups;
