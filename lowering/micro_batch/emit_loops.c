@@ -392,7 +392,7 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *o
 
 /* ---- the loop of iterations ---- */
 
-typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST } ResultKind;
+typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST, RESULT_KINDS } ResultKind;
 
 /* A carried array that starts in the entry as `initial` and is `next` after an iteration. */
 static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
@@ -503,7 +503,7 @@ static AmStatus check_results(const MicroBatchRewrite *axis, int32_t level, AmEr
     for (int32_t i = 0; i < axis->rules->entry_count; i++) {
         const IrInstruction *instruction = &axis->module->instructions[i];
         if (instruction->shape.type != DTYPE_TUPLE || !is_written(axis, i)) continue;
-        for (ResultKind kind = RESULT_SUM; kind <= RESULT_LAST; kind++)
+        for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
             if (leaves_loop(axis, i, level, kind))
                 return am_fail(error, AM_ERROR_INFEASIBLE, axis->module->source,
                                "cannot be split exactly into %d micro-batches: the results of %s are of "
@@ -513,75 +513,94 @@ static AmStatus check_results(const MicroBatchRewrite *axis, int32_t level, AmEr
     return AM_OK;
 }
 
-static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError *error) {
-    const MicroBatchRewrite *axis = self->axis;
-    static const ResultKind kinds[] = {RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST};
-    const size_t kind_count = sizeof kinds / sizeof kinds[0];
-    int32_t entry_count = axis->rules->entry_count, origin = 0;
-    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
-    while (origin < entry_count - 1 && !(axis->in_levels[origin] >> level & 1)) origin++;
+/* Begins the body of a loop: its parameter, and the counter of its iterations, which is carry 0. */
+static AmStatus begin_body(MicroBatchEmitter *self, const MicroBatchBlock *entry, int32_t level,
+                           AmError *error) {
     const IrShape scalar = {.type = DTYPE_S32};
-    entry.origin = origin;
-    int32_t zero = micro_batch_constant(self, &entry, DTYPE_S32, 0);
+    int32_t zero = micro_batch_constant(self, entry, DTYPE_S32, 0);
     self->invariant_count = self->composer.computations[0].count;
     self->invariant = ARENA_ARRAY(self->arena, int32_t, self->invariant_count + 1);
-    int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * (int64_t)kind_count + 1);
-    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    if (self->arena->failed) return am_fail_memory(error, self->invariant_count);
     memset(self->invariant, -1, sizeof(int32_t) * (size_t)self->invariant_count);
     self->carry_count = 0;
     self->body = (MicroBatchBlock){.computation = ir_compose_computation(&self->composer, "micro_batch"),
-                                   .origin = origin,
+                                   .origin = entry->origin,
                                    .level = level};
     micro_batch_add(self, &self->body, IR_PARAMETER, &scalar, NULL, 0,
                     NULL); /* its shape is known at the end */
     MicroBatchCarry *counter = add_carry(self, zero);
-    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    if (self->arena->failed) return am_fail_memory(error, self->carry_count);
     self->body.iteration = counter->inside;
     const int32_t step[] = {counter->inside, micro_batch_constant(self, &self->body, DTYPE_S32, 1)};
-    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    if (self->arena->failed) return am_fail_memory(error, self->carry_count);
     self->carries[0].next = micro_batch_add(self, &self->body, IR_ADD, &scalar, step, 2, NULL);
-    TRY(check_results(axis, level, error));
-    for (int32_t k = 0; k < entry_count * (int32_t)kind_count; k++) results[k] = -1;
+    return AM_OK;
+}
+
+/* Emits the operators of a loop's body, and a carry for each result that leaves the loop: results
+ * [instruction * RESULT_KINDS + kind] is its number, -1: the result does not leave the loop. */
+static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) {
+    const MicroBatchRewrite *axis = self->axis;
+    int32_t entry_count = axis->rules->entry_count;
+    for (int32_t k = 0; k < entry_count * RESULT_KINDS; k++) results[k] = -1;
     for (int32_t i = 0; i < entry_count; i++) {
         if (!is_written(axis, i)) continue;
         emit_inside(self, &self->body, i);
-        for (size_t k = 0; k < kind_count; k++)
-            if (is_added_at_once(axis, i, kinds[k]) && leaves_loop(axis, i, level, kinds[k]))
-                results[(size_t)i * kind_count + k] = add_result(self, i, kinds[k]);
+        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++)
+            if (is_added_at_once(axis, i, kind) && leaves_loop(axis, i, level, kind))
+                results[i * RESULT_KINDS + (int32_t)kind] = add_result(self, i, kind);
     }
     for (int32_t i = 0; i < entry_count; i++)
-        for (size_t k = 0; k < kind_count; k++) {
-            int32_t *result = &results[(size_t)i * kind_count + k];
-            if (*result < 0 && is_written(axis, i) && leaves_loop(axis, i, level, kinds[k]))
-                *result = add_result(self, i, kinds[k]);
+        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
+            int32_t *result = &results[i * RESULT_KINDS + (int32_t)kind];
+            if (*result < 0 && is_written(axis, i) && leaves_loop(axis, i, level, kind))
+                *result = add_result(self, i, kind);
         }
+}
 
+/* Ends the body and adds the loop to the entry; *loop is its instruction there. */
+static AmStatus add_loop(MicroBatchEmitter *self, const MicroBatchBlock *entry, int32_t *loop,
+                         AmError *error) {
     int32_t *values = ARENA_ARRAY(self->arena, int32_t, self->carry_count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->carry_count);
     for (int32_t c = 0; c < self->carry_count; c++) values[c] = self->carries[c].next;
-    self->body.origin = origin;
+    self->body.origin = entry->origin;
     int32_t root = micro_batch_tuple(self, &self->body, values, self->carry_count);
     for (int32_t c = 0; c < self->carry_count; c++) values[c] = self->carries[c].initial;
-    int32_t tuple = micro_batch_tuple(self, &entry, values, self->carry_count);
+    int32_t tuple = micro_batch_tuple(self, entry, values, self->carry_count);
     if (self->arena->failed) return am_fail_memory(error, self->carry_count);
-    IrShape carried = *micro_batch_shape_of(self, &entry, tuple);
+    IrShape carried = *micro_batch_shape_of(self, entry, tuple);
     ir_composed(&self->composer, self->body.computation, 0)->shape = carried;
     self->composer.computations[self->body.computation].root = root;
-    int32_t condition = emit_condition(self, &carried, origin);
-    int32_t loop = micro_batch_add(self, &entry, IR_WHILE, &carried, &tuple, 1, NULL);
+    int32_t condition = emit_condition(self, &carried, entry->origin);
+    *loop = micro_batch_add(self, entry, IR_WHILE, &carried, &tuple, 1, NULL);
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, 2);
     if (self->arena->failed) return am_fail_memory(error, self->carry_count);
     called[0] = self->body.computation;
     called[1] = condition;
-    IrInstruction *made = ir_composed(&self->composer, 0, loop);
+    IrInstruction *made = ir_composed(&self->composer, 0, *loop);
     made->called = called;
     made->called_count = 2;
+    return AM_OK;
+}
+
+static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError *error) {
+    const MicroBatchRewrite *axis = self->axis;
+    int32_t entry_count = axis->rules->entry_count, loop;
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
+    while (entry.origin < entry_count - 1 && !(axis->in_levels[entry.origin] >> level & 1)) entry.origin++;
+    int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * RESULT_KINDS + 1);
+    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    TRY(begin_body(self, &entry, level, error));
+    TRY(check_results(axis, level, error));
+    emit_body(self, level, results);
+    TRY(add_loop(self, &entry, &loop, error));
     for (int32_t i = 0; i < entry_count; i++)
-        for (size_t k = 0; k < kind_count; k++) {
-            int32_t carry = results[(size_t)i * kind_count + k];
+        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
+            int32_t carry = results[i * RESULT_KINDS + (int32_t)kind];
             if (carry < 0 || self->arena->failed) continue;
             entry.origin = i;
-            finish_result(self, i, kinds[k], micro_batch_element(self, &entry, loop, carry));
+            finish_result(self, i, kind, micro_batch_element(self, &entry, loop, carry));
         }
     return self->arena->failed ? am_fail_memory(error, self->carry_count) : AM_OK;
 }
