@@ -108,7 +108,7 @@ static double mean_search(const Modules *modules, Searcher searcher) {
     const SearchOptions options = {.space = SPACE_SINGLE_STAGE,
                                    .searcher = searcher,
                                    .evaluations = FEW,
-                                   .cap = FEW,
+                                   .nested.cap = FEW,
                                    .no_seeds = true,
                                    .no_polish = true,
                                    .no_overrides = true,
