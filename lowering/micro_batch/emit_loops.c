@@ -586,7 +586,7 @@ static AmStatus add_loop(MicroBatchEmitter *self, const MicroBatchBlock *entry, 
 
 static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError *error) {
     const MicroBatchRewrite *axis = self->axis;
-    int32_t entry_count = axis->rules->entry_count, loop;
+    int32_t entry_count = axis->rules->entry_count, loop = -1;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
     while (entry.origin < entry_count - 1 && !(axis->in_levels[entry.origin] >> level & 1)) entry.origin++;
     int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * RESULT_KINDS + 1);
