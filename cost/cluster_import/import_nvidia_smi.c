@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/union_find.h"
 #include "cost/cluster_import/import.h"
 
 enum { MOST_NAMES = 2 * IMPORT_MOST_GPUS, LONGEST_NAME = 63 };
@@ -153,11 +154,6 @@ static void add_nvlinks(MatrixReader *self) {
     }
 }
 
-static int32_t root_of(int32_t *group, int32_t k) {
-    while (group[k] != k) k = group[k] = group[group[k]];
-    return k;
-}
-
 /* One level: groups that got larger get a switch above the places that they join. */
 static AmStatus add_level(MatrixReader *self, int32_t *group, Level level) {
     const char *link = level <= PHB ? import_pcie(self->import, 0)
@@ -166,14 +162,15 @@ static AmStatus add_level(MatrixReader *self, int32_t *group, Level level) {
     const char *above[MOST_NAMES] = {0};
     int32_t before[MOST_NAMES];
     bool grew[MOST_NAMES] = {0};
-    for (int32_t k = 0; k < self->count; k++) before[k] = root_of(group, k);
+    for (int32_t k = 0; k < self->count; k++) before[k] = union_find_root(group, k);
     for (int32_t a = 0; a < self->count; a++)
         for (int32_t b = a + 1; b < self->count; b++)
             if (level == SYS || self->cells[a * self->count + b] == (int16_t)level)
-                group[root_of(group, b)] = root_of(group, a);
-    for (int32_t k = 0; k < self->count; k++) grew[root_of(group, k)] |= before[k] != root_of(group, k);
+                group[union_find_root(group, b)] = union_find_root(group, a);
+    for (int32_t k = 0; k < self->count; k++)
+        grew[union_find_root(group, k)] |= before[k] != union_find_root(group, k);
     for (int32_t k = 0; k < self->count; k++) {
-        int32_t root = root_of(group, k);
+        int32_t root = union_find_root(group, k);
         if (!grew[root]) continue;
         if (!above[root]) above[root] = arena_format(self->import->arena, "%s%d", level_names[level], root);
         if (!above[root]) return am_fail_memory(self->error, level);
@@ -184,7 +181,7 @@ static AmStatus add_level(MatrixReader *self, int32_t *group, Level level) {
     }
     /* From here on the switch stands for the group's first member. */
     for (int32_t k = 0; k < self->count; k++)
-        if (above[root_of(group, k)]) self->places[k] = above[root_of(group, k)];
+        if (above[union_find_root(group, k)]) self->places[k] = above[union_find_root(group, k)];
     return AM_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include <math.h>
 
+#include "base/union_find.h"
 #include "lowering/passes/passes.h"
 #include "lowering/program/program.h"
 
@@ -276,16 +277,6 @@ static void choose_chains(const FusionReader *readers, int32_t count, FusionGrou
 
 /* ---- groups ---- */
 
-static int32_t find_group(int32_t *group, int32_t i) {
-    while (group[i] != i) i = group[i] = group[group[i]];
-    return i;
-}
-
-static void join(int32_t *group, int32_t i, int32_t j) {
-    int32_t a = find_group(group, i), b = find_group(group, j);
-    group[a > b ? a : b] = a > b ? b : a;
-}
-
 /* Returns whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in
  * one fusion with any reader and so brings all of them together. */
 static bool may_be_rounded(const PlanContext *context, int32_t i) {
@@ -308,13 +299,13 @@ static void find_groups(const Paths *self, int32_t *group) {
         for (int32_t k = split_options->first_operand[i];
              k < split_options->first_operand[i + 1] && group[i] >= 0; k++) {
             int32_t source = split_options->operands[k];
-            if (group[source] >= 0 && !self->is_cut[k]) join(group, i, source);
+            if (group[source] >= 0 && !self->is_cut[k]) union_find_join(group, i, source);
             if (group[source] >= 0 || !may_be_rounded(self->context, source)) continue;
-            if (rounded_for[source] >= 0) join(group, i, rounded_for[source]);
+            if (rounded_for[source] >= 0) union_find_join(group, i, rounded_for[source]);
             rounded_for[source] = i;
         }
     for (int32_t i = 0; i < split_options->count; i++)
-        if (group[i] >= 0) group[i] = find_group(group, i);
+        if (group[i] >= 0) group[i] = union_find_root(group, i);
 }
 
 /* Returns whether the instruction runs in every plan. Scalars are excluded: they may be indices

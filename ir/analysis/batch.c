@@ -16,6 +16,8 @@
  */
 #include "ir/analysis/batch.h"
 
+#include "base/union_find.h"
+
 typedef struct Batch {
     const IrFlowGraph *graph;
     const IrDataflow *flow;
@@ -32,12 +34,7 @@ typedef struct Batch {
 } Batch;
 
 static int32_t find(const Batch *batch, int64_t node) {
-    int32_t at = (int32_t)node;
-    while (batch->parents[at] != at) {
-        batch->parents[at] = batch->parents[batch->parents[at]];
-        at = batch->parents[at];
-    }
-    return at;
+    return union_find_root(batch->parents, (int32_t)node);
 }
 
 static const IrShape *shape_of(const Batch *batch, int32_t value) {
@@ -314,7 +311,7 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrFlowGraph *graph, co
     batch.leading = ARENA_ARRAY(arena, int32_t, nodes);
     batch.has_weight = ARENA_ARRAY(arena, bool, nodes);
     if (arena->failed || nodes > INT32_MAX) return am_fail_memory(error, nodes * 17);
-    for (int32_t n = 0; n < nodes; n++) batch.parents[n] = n;
+    union_find_begin(batch.parents, nodes);
     for (int32_t i = 0; i < graph->count; i++)
         if (looked_at[i]) tie_instruction(&batch, i);
     for (int32_t i = 0; i < graph->count; i++)

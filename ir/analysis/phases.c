@@ -24,6 +24,7 @@
 
 #include <string.h>
 
+#include "base/union_find.h"
 #include "ir/analysis/recomputed.h"
 
 /* The branches of a conditional that are searched for an update. */
@@ -73,14 +74,6 @@ static bool is_region_operator(const IrInstruction *instruction) {
     return ir_is_elementwise(instruction->opcode) || is_view(instruction);
 }
 
-static int32_t find_group(const Phases *work, int32_t value) {
-    while (work->groups[value] != value) {
-        work->groups[value] = work->groups[work->groups[value]];
-        value = work->groups[value];
-    }
-    return value;
-}
-
 /* Operand k of a region instruction, if it has the region's elements, else -1. */
 static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
     const IrInstruction *instruction = &work->module->instructions[value];
@@ -97,7 +90,7 @@ static bool carries_gradient(const Phases *work, int32_t value) {
 }
 
 static void join_groups(Phases *work, int32_t operand, int32_t user) {
-    int32_t from = find_group(work, operand), to = find_group(work, user);
+    int32_t from = union_find_root(work->groups, operand), to = union_find_root(work->groups, user);
     if (from == to) return;
     if (work->results[to] < 0) work->results[to] = work->results[from];
     work->groups[from] = to;
@@ -108,7 +101,7 @@ static void grow_regions(Phases *work) {
         const IrInstruction *instruction = &work->module->instructions[i];
         if (work->is_output[i] && work->updates[i] && is_region_operator(instruction)) {
             work->region[i] = true;
-            int32_t group = find_group(work, i);
+            int32_t group = union_find_root(work->groups, i);
             if (work->is_weight[i] && work->results[group] < 0) work->results[group] = i;
         }
         for (int32_t k = 0; work->region[i] && k < instruction->operand_count; k++) {
@@ -128,7 +121,7 @@ static void grow_regions(Phases *work) {
 static void follow_gradients(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i]) continue;
-        int32_t group = find_group(work, i);
+        int32_t group = union_find_root(work->groups, i);
         for (int32_t k = 0; k < work->module->instructions[i].operand_count; k++) {
             int32_t operand = region_operand(work, i, k);
             if (operand < 0) continue;
@@ -149,7 +142,7 @@ static void follow_gradients(Phases *work) {
 static void find_cuts(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i] || !work->gradient[i]) continue;
-        int32_t group = find_group(work, i);
+        int32_t group = union_find_root(work->groups, i);
         if (work->cuts[group] >= 0 || work->entering[group] != -2) continue;
         if (work->open_until[group] <= i && !work->is_output[i]) work->cuts[group] = i;
         if (work->open_until[group] < work->last_use[i]) work->open_until[group] = work->last_use[i];
@@ -180,7 +173,7 @@ static bool completes_gradient(const Phases *work, int32_t value, int32_t group)
 static void mark_gradients(Phases *work, bool of_weights, const bool *excluded) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i] || !work->gradient[i]) continue;
-        int32_t group = find_group(work, i);
+        int32_t group = union_find_root(work->groups, i);
         if ((work->results[group] >= 0) != of_weights) continue;
         bool is_between = !work->is_output[i] && !mixes_with_parameter(work, i);
         int32_t found = work->entering[group] >= 0 ? work->entering[group] : work->cuts[group];

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/union_find.h"
 #include "ir/attention/loop_constants.h"
 #include "ir/dataflow.h"
 
@@ -111,11 +112,6 @@ static void classify(AttentionFinder *self, int32_t i) {
     }
 }
 
-static int32_t find_group(AttentionFinder *self, int32_t i) {
-    while (self->group[i] != i) i = self->group[i] = self->group[self->group[i]];
-    return i;
-}
-
 static bool belongs(const AttentionFinder *self, int32_t i) {
     return self->kinds[i] == KIND_SCORES || self->kinds[i] == KIND_ROW;
 }
@@ -163,11 +159,12 @@ static AmStatus find_groups(AttentionFinder *self, AmError *error) {
             if (self->kinds[operand] == KIND_CANDIDATE) self->kinds[operand] = KIND_ROW;
         }
     }
-    for (int32_t i = 0; i < count; i++) self->group[i] = i;
+    union_find_begin(self->group, count);
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; belongs(self, i) && k < self->at[i].operand_count; k++) {
             int32_t operand = operand_of(self, i, k);
-            if (belongs(self, operand)) self->group[find_group(self, i)] = find_group(self, operand);
+            if (belongs(self, operand))
+                self->group[union_find_root(self->group, i)] = union_find_root(self->group, operand);
         }
     return AM_OK;
 }
@@ -504,11 +501,12 @@ static AmStatus find_in(AttentionFinder *self, AmError *error) {
     int32_t *first = ARENA_ARRAY(&self->scratch, int32_t, count + 1);
     if (self->scratch.failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++)
-        if (belongs(self, i)) sizes[find_group(self, i)]++;
+        if (belongs(self, i)) sizes[union_find_root(self->group, i)]++;
     for (int32_t i = 0, at = 0; i < count; at += sizes[i++]) first[i] = at;
     memset(sizes, 0, sizeof *sizes * (size_t)count);
     for (int32_t i = 0; i < count; i++)
-        if (belongs(self, i)) members[first[find_group(self, i)] + sizes[find_group(self, i)]++] = i;
+        if (belongs(self, i))
+            members[first[union_find_root(self->group, i)] + sizes[union_find_root(self->group, i)]++] = i;
     for (int32_t i = 0; i < count; i++) {
         if (sizes[i] == 0) continue;
         AttentionGroup group = {.members = members + first[i], .count = sizes[i], .consumer = -1};

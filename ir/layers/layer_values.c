@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/union_find.h"
+
 const IrInstruction *split_instruction(const Splitter *self, int32_t made) {
     return ir_composed(&self->composer, 0, made);
 }
@@ -142,16 +144,10 @@ bool split_is_zero(const Splitter *self, int32_t made) {
     return true;
 }
 
-static int32_t find_group(Splitter *self, int32_t parameter) {
-    while (self->group[parameter] != parameter)
-        parameter = self->group[parameter] = self->group[self->group[parameter]];
-    return parameter;
-}
-
 int32_t split_join(Splitter *self, int32_t a, int32_t b) {
     if (a < 0 || b < 0) return a < 0 ? b : a;
-    a = find_group(self, a);
-    b = find_group(self, b);
+    a = union_find_root(self->group, a);
+    b = union_find_root(self->group, b);
     self->group[a > b ? a : b] = a < b ? a : b;
     return a < b ? a : b;
 }
@@ -238,7 +234,7 @@ static int32_t concatenate(Splitter *self, SplitValue *stack) {
     if (is_filled) return split_add(self, IR_BROADCAST, stack->shape, &stack->layers[0].fill, 1, NULL);
     if (count == 1) return reshape(self, split_layer(self, stack, 0), stack->shape);
     if (stack->group >= 0) {
-        self->is_denied[find_group(self, stack->group)] = true;
+        self->is_denied[union_find_root(self->group, stack->group)] = true;
         self->needed_by = self->origin;
     }
     IrShape row = row_shape(self, stack->shape);

@@ -14,6 +14,7 @@
  * A component that needs its own reduced sum has no level: the module cannot be split exactly. If a
  * relaxation allows it, that component uses an estimate of the sum from its own micro-batch.
  */
+#include "base/union_find.h"
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 
 static const char *const batch_statistics = "batch_statistics_per_micro_batch";
@@ -26,15 +27,7 @@ bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i) {
 }
 
 int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t i) {
-    while (self->component[i] != i) i = self->component[i] = self->component[self->component[i]];
-    return i;
-}
-
-static void unite(MicroBatchRewrite *self, int32_t a, int32_t b) {
-    a = micro_batch_component(self, a);
-    b = micro_batch_component(self, b);
-    if (a < b) self->component[b] = a;
-    else self->component[a] = b;
+    return union_find_root(self->component, i);
 }
 
 static bool is_considered(const MicroBatchRewrite *self, int32_t i) {
@@ -108,17 +101,18 @@ static void unite_operand(MicroBatchRewrite *self, int32_t i, int32_t producer, 
     MicroBatchKind kind = micro_batch_state(self, producer, leaf)->kind;
     bool is_taken =
         (kind == TIME_SPLIT && !is_apart(self, i, producer)) || (kind == TIME_PARTIAL && self->carries[i]);
-    if (is_taken && self->is_derived[producer]) unite(self, i, producer);
+    if (is_taken && self->is_derived[producer]) union_find_join(self->component, i, producer);
 }
 
 static void find_components(MicroBatchRewrite *self) {
-    for (int32_t i = 0; i < self->rules->entry_count; i++) self->component[i] = i;
+    union_find_begin(self->component, self->rules->entry_count);
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_considered(self, i) || !micro_batch_in_loop(self, i)) continue;
         visit_operands(self, i, unite_operand, NULL);
         const PlannedLoop *loop = rules_loop(self->rules, i);
         for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-            if (loop->leaves[l].afterwards >= 0) unite(self, i, loop->leaves[l].afterwards);
+            if (loop->leaves[l].afterwards >= 0)
+                union_find_join(self->component, i, loop->leaves[l].afterwards);
     }
 }
 

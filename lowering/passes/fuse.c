@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/union_find.h"
 #include "lowering/passes/accumulate.h"
 #include "lowering/passes/instruction_order.h"
 #include "lowering/passes/passes.h"
@@ -186,25 +187,20 @@ static AmStatus raise_levels(Fuser *self, AmError *error) {
     return AM_OK;
 }
 
-static int32_t find_leader(Fuser *self, int32_t i) {
-    while (self->leader[i] != i) i = self->leader[i] = self->leader[self->leader[i]];
-    return i;
-}
-
 static void form_groups(Fuser *self) {
     for (int32_t i = 0; i < self->count; i++) self->leader[i] = i, self->size[i] = 1;
     for (int32_t i = 0; i < self->count; i++) {
         for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
             int32_t producer = self->graph.producers[e];
             if (!self->inner[e] || self->level[producer] != self->level[i]) continue;
-            int32_t a = find_leader(self, producer), b = find_leader(self, i);
+            int32_t a = union_find_root(self->leader, producer), b = union_find_root(self->leader, i);
             if (a == b) continue;
             int32_t first = a < b ? a : b, second = a < b ? b : a;
             self->leader[second] = first;
             self->size[first] += self->size[second];
         }
     }
-    for (int32_t i = 0; i < self->count; i++) self->leader[i] = find_leader(self, i);
+    for (int32_t i = 0; i < self->count; i++) self->leader[i] = union_find_root(self->leader, i);
 }
 
 /* How a fusion reads operand `value` that comes from outside: a cloned

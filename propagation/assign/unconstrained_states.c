@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include "base/union_find.h"
 #include "propagation/assign/reshard_bytes.h"
 #include "propagation/assign/split.h"
 #include "propagation/rules/linearity.h"
@@ -213,12 +214,6 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     return least;
 }
 
-static int32_t part_of(const Opening *self, int32_t v) {
-    int32_t *part = self->part;
-    while (part[v] != v) v = part[v] = part[part[v]];
-    return v;
-}
-
 /* Operand k of i if it is pending and i alone uses it, or NULL. */
 static const OpenValue *pending_operand(const Opening *self, int32_t i, int32_t k) {
     const OpenValue *value = value_of(self, operand_of(self, i, k));
@@ -300,7 +295,8 @@ static void weigh(Opening *self, OpenValue *value) {
     }
     for (int32_t k = 0; value->is_operator && k < operands; k++) {
         int32_t operand = self->value_of[operand_of(self, i, k)];
-        if (operand >= 0) self->part[part_of(self, operand)] = part_of(self, self->value_of[i]);
+        if (operand >= 0)
+            self->part[union_find_root(self->part, operand)] = union_find_root(self->part, self->value_of[i]);
     }
 }
 
@@ -395,13 +391,14 @@ static void account(Opening *self, double sign, bool whole) {
                        (value->left || (whole ? value->carries_whole : value->carried >> state & 1));
         tell_operands(self, i, state, carries);
         if (!value) continue;
-        self->values[part_of(self, self->value_of[i])].change += sign * own_cost(self, value, state, carries);
+        self->values[union_find_root(self->part, self->value_of[i])].change +=
+            sign * own_cost(self, value, state, carries);
     }
 }
 
 static void take(Opening *self, OpenValue *value) {
     int32_t i = value->instruction;
-    double saved = -self->values[part_of(self, self->value_of[i])].change;
+    double saved = -self->values[union_find_root(self->part, self->value_of[i])].change;
     if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->split_options->bytes[i]) return;
     if (value->is_operator) {
         int8_t f = value->factors[value->chosen];

@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/union_find.h"
 #include "propagation/groups/strict.h"
 
 typedef uint64_t Domain;
@@ -164,19 +165,6 @@ static AmStatus find_body(StrictProblem *problem, AmError *error) {
 }
 
 /* ---- tensors and constraints ---- */
-
-static int32_t find(int32_t *parent, int32_t tensor) {
-    while (parent[tensor] != tensor) {
-        parent[tensor] = parent[parent[tensor]];
-        tensor = parent[tensor];
-    }
-    return tensor;
-}
-
-static void join(StrictProblem *problem, int32_t a, int32_t b) {
-    int32_t from = find(problem->parent, a), to = find(problem->parent, b);
-    problem->parent[from > to ? from : to] = from > to ? to : from;
-}
 
 static int32_t add_tensor(StrictProblem *problem, const IrShape *shape) {
     ARENA_RESERVE(problem->arena, problem->parent, problem->tensor_count, problem->parent_capacity);
@@ -353,7 +341,7 @@ static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int
     if (!is_array && rule->inner) find_elements(problem, instruction, tensors + rule->operand_count);
     if (is_array && is_pointwise(problem, rule, tensors)) {
         for (int32_t slot = 0; slot < rule->operand_count; slot++) {
-            if (tensors[slot] >= 0) join(problem, tensors[slot], instruction);
+            if (tensors[slot] >= 0) union_find_join(problem->parent, tensors[slot], instruction);
         }
     } else {
         add_constraint(problem, instruction, tensors);
@@ -365,7 +353,8 @@ static void join_uses(StrictProblem *problem, int32_t a, int32_t b) {
     if (a < 0 || b < 0) return;
     a = tensor_of_use(problem, a);
     b = tensor_of_use(problem, b);
-    if (a >= 0 && b >= 0 && problem->shapes[a]->rank == problem->shapes[b]->rank) join(problem, a, b);
+    if (a >= 0 && b >= 0 && problem->shapes[a]->rank == problem->shapes[b]->rank)
+        union_find_join(problem->parent, a, b);
 }
 
 /* All that hold an array of a loop are one tensor. */
@@ -415,7 +404,7 @@ static AmStatus add_all(StrictProblem *problem, AmError *error) {
         int32_t updated = tensor_of_use(problem, roles->outputs[roles->parameters[p].output]);
         const IrShape *shape = &rules->module->instructions[parameter].shape;
         if (updated >= 0 && shape->type != DTYPE_TUPLE && shape->rank == problem->shapes[updated]->rank)
-            join(problem, parameter, updated);
+            union_find_join(problem->parent, parameter, updated);
     }
     return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
@@ -507,7 +496,7 @@ static AmStatus index_uses(StrictProblem *problem, AmError *error) {
     if (problem->arena->failed) return am_fail_memory(error, (int64_t)variables * 80);
     memset(problem->ruled_out_by, -1, sizeof(int32_t) * (size_t)variables * STATES);
     for (int32_t k = 0; k < problem->slot_count; k++) {
-        problem->slots[k] = find(problem->parent, problem->slots[k]);
+        problem->slots[k] = union_find_root(problem->parent, problem->slots[k]);
         problem->first_use[problem->slots[k] + 2]++;
     }
     for (int32_t v = 2; v < variables + 2; v++) problem->first_use[v] += problem->first_use[v - 1];
@@ -547,12 +536,14 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     for (int32_t i = 0; i < rules->count; i++) { /* leaves of operators without a rule */
         int32_t from = rules->alias[i];
         bool is_leaf = from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE;
-        if (is_leaf && !is_fused(rules, from)) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
+        if (is_leaf && !is_fused(rules, from))
+            problem->domains[union_find_root(problem->parent, i)] &= bit_of(SBP_B);
     }
     const IrRoles *all = problem->context->roles;
     for (int32_t p = 0; p < all->parameter_count; p++) {
         if (!is_undecided(roots, all->parameters[p].role))
-            problem->domains[find(problem->parent, all->parameters[p].instruction)] &= bit_of(SBP_B);
+            problem->domains[union_find_root(problem->parent, all->parameters[p].instruction)] &=
+                bit_of(SBP_B);
     }
     problem->is_recording_root = true;
     for (int32_t c = 0; c < problem->constraint_count; c++) {
@@ -588,7 +579,7 @@ AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *
 /* ---- decisions ---- */
 
 static int32_t variable_of(const StrictProblem *problem, int32_t parameter) {
-    return find(problem->parent, problem->context->roles->parameters[parameter].instruction);
+    return union_find_root(problem->parent, problem->context->roles->parameters[parameter].instruction);
 }
 
 static int32_t decide(StrictProblem *problem, int32_t parameter, Domain domain) {
@@ -656,7 +647,8 @@ int32_t strict_complete(StrictProblem *problem) {
 }
 
 Sbp strict_state(const StrictProblem *problem, int32_t instruction) {
-    Domain domain = problem->domains[find(problem->parent, problem->context->rules->alias[instruction])];
+    Domain domain =
+        problem->domains[union_find_root(problem->parent, problem->context->rules->alias[instruction])];
     for (int32_t state = 1; state < STATES; state++) {
         if (domain == (Domain)1 << state) return sbp_split(state - 1);
     }

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/union_find.h"
 #include "propagation/rules/rules_builder.h"
 
 typedef enum Spread { SPREAD_WHOLE, SPREAD_SPLIT, SPREAD_PARTIAL, SPREAD_BLOCKED } Spread;
@@ -24,11 +25,6 @@ typedef struct Inside {
     bool *is_blocked;  /* likewise, of a class's representative */
     Spread *spread;    /* [instruction of the body]: for the class that is examined */
 } Inside;
-
-static int32_t find(Inside *self, int32_t place) {
-    while (self->class[place] != place) place = self->class[place] = self->class[self->class[place]];
-    return place;
-}
 
 /* The instruction of the body in a slot of instruction i's rule. */
 static int32_t slot_instruction(const Inside *self, int32_t i, int32_t slot) {
@@ -64,11 +60,11 @@ static void tie(Inside *self, int32_t i) {
             if (factor->dimension[slot] < 0) continue;
             int32_t value = slot_instruction(self, i, slot), d = factor->dimension[slot];
             const IrShape *shape = &self->module->instructions[self->body->first + value].shape;
-            int32_t place = find(self, value * IR_MAX_RANK + d);
+            int32_t place = union_find_root(self->class, value * IR_MAX_RANK + d);
             if (!splits || shape->dimensions[d] != factor->size) self->is_blocked[place] = true;
             if (factor->kind == FACTOR_BLOCKED) continue;
             if (first < 0) first = place;
-            first = find(self, first);
+            first = union_find_root(self->class, first);
             self->is_blocked[place] |= self->is_blocked[first];
             self->class[first] = place;
             first = place;
@@ -81,7 +77,7 @@ static int32_t dimension_in(Inside *self, int32_t value, int32_t class) {
     int32_t found = -1;
     const IrShape *shape = &self->module->instructions[self->body->first + value].shape;
     for (int32_t d = 0; d < shape->rank; d++)
-        if (shape->dimensions[d] > 1 && find(self, value * IR_MAX_RANK + d) == class)
+        if (shape->dimensions[d] > 1 && union_find_root(self->class, value * IR_MAX_RANK + d) == class)
             found = found == -1 ? d : -2;
     return found;
 }
@@ -104,7 +100,7 @@ static Spread spread_of(Inside *self, int32_t i, int32_t class) {
         const Factor *factor = &self->rules[i].factors[f];
         if (factor->kind != FACTOR_REDUCTION || factor->reduction != SBP_ADD) continue;
         int32_t operand = slot_instruction(self, i, 0), d = factor->dimension[0];
-        if (d < 0 || find(self, operand * IR_MAX_RANK + d) != class) continue;
+        if (d < 0 || union_find_root(self->class, operand * IR_MAX_RANK + d) != class) continue;
         return dtype_is_floating(type) && dtype_bits(type) >= 32 ? SPREAD_PARTIAL : SPREAD_BLOCKED;
     }
     return SPREAD_BLOCKED;
@@ -144,7 +140,7 @@ static void add_class(Inside *self, int32_t class, int8_t *inner) {
         if (d >= 0) rule_put(builder, rule_result(builder) + r, d);
     }
     for (int32_t place = 0; place < self->body->count * IR_MAX_RANK; place++)
-        if (find(self, place) == class) inner[place] = (int8_t)(builder->count - 1);
+        if (union_find_root(self->class, place) == class) inner[place] = (int8_t)(builder->count - 1);
 }
 
 void rule_fusion(RuleBuilder *builder) {
@@ -187,7 +183,7 @@ void rule_fusion(RuleBuilder *builder) {
                                                     : body->root) -
                         body->first;
         for (int32_t d = 0; d < rule_rank(builder, slot); d++) {
-            int32_t class = find(&self, value * IR_MAX_RANK + d);
+            int32_t class = union_find_root(self.class, value * IR_MAX_RANK + d);
             if (inner[class] < 0 && builder->shapes[slot]->dimensions[d] > 1) add_class(&self, class, inner);
         }
     }
