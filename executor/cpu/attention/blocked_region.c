@@ -16,28 +16,24 @@
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
 
-enum {
-    BLOCK_BYTES = 512 << 10,
-    LEAST_BLOCKS = 8,
-    LEAST_ROWS = 32,
-    MOST_ROWS = 128,
-    MOST_LABELS = 64,
-    MOST_PREFIXES = 16
-};
+enum { BLOCK_BYTES = 512 << 10, LEAST_BLOCKS = 8, LEAST_ROWS = 32, MOST_ROWS = 128, MOST_PREFIXES = 16 };
 enum { WHOLE_BLOCK, LAST_BLOCK, SIZES }; /* of a block: row_block rows, or what is left */
 
-/* A part of an array (strides `far`), and the same elements packed. */
+/* The elements of an array that one block reads or writes, and a packed copy of them in the scratch memory.
+ */
 typedef struct Move {
     RegionLink link;
-    bool in_place;                         /* the part is contiguous: it is not copied */
-    bool is_of_block;                      /* its place differs from block to block of a unit */
-    int64_t element_bytes, bytes, near_at; /* of the packed elements; scratch offset */
-    int64_t array_at; /* scratch offset of an array that is no operand or result; else -1 */
+    bool in_place;    /* the elements are contiguous in the array: they are not copied */
+    bool is_of_block; /* their place differs from block to block of a unit */
+    int64_t element_bytes;
+    int64_t bytes, packed_at; /* of the copy; its scratch offset */
+    int64_t array_at;         /* scratch offset of an array that is no operand or result; else -1 */
     const void *indices;
     int32_t rank;
-    int64_t *dimensions, *far, *near; /* [rank] */
-    int64_t *steps;        /* [rank]: elements from one index of the label to the next in the array */
-    const int32_t *labels; /* [rank] */
+    int64_t *dimensions;                     /* [rank] */
+    int64_t *array_strides, *packed_strides; /* [rank]: in elements */
+    int64_t *label_strides; /* [rank]: elements of the array from one index of the label to the next */
+    const int32_t *labels;  /* [rank] */
 } Move;
 
 typedef struct PartKernel {
@@ -51,14 +47,16 @@ typedef struct PartKernel {
 
 typedef struct RegionKernel {
     RegionBlocks blocks;
-    int64_t row_block, row_blocks, rows;
+    int64_t row_block, row_blocks, rows; /* rows of a block, blocks, and all rows */
     int32_t unit_count, summed_count;
-    int32_t units[MOST_LABELS], summed[MOST_LABELS]; /* divided labels without the row */
-    int64_t items;
-    int32_t parts;
-    CausalMask mask;  /* its blocks have a prefix of the keys */
-    int32_t prefixes; /* numbers of keys */
-    int64_t prefix;   /* their unit */
+    int32_t units[REGION_MOST_LABELS];  /* divided labels but the row whose indices are independent units */
+    int32_t summed[REGION_MOST_LABELS]; /* those that accumulators sum over, one index after the other */
+    int64_t work_items; /* that run in any order: units, or their blocks where the row is not summed */
+    int32_t worker_count;
+    CausalMask mask;
+    int32_t
+        prefix_count; /* under a causal mask a block takes the first keys: 1 to so many times prefix_keys */
+    int64_t prefix_keys;
     PartKernel before, after[SIZES];
     PartKernel block[MOST_PREFIXES + 1]; /* whole blocks by their number of keys, then the last block */
     int64_t *array_at; /* [value of the region]: scratch offset of its accumulator, or of it if made before */
@@ -72,9 +70,9 @@ typedef struct Worker {
     const KernelCall *call;
     const RegionKernel *kernel;
     char *scratch;
-    int64_t index[MOST_LABELS]; /* [label]: the first one of the block */
-    int64_t first_key;          /* that row 0 sees last; -1: every row may see all keys */
-    const PartKernel *loaded;   /* its copies of what all blocks of the unit read are there; or NULL */
+    int64_t index[REGION_MOST_LABELS]; /* [label]: the first one of the block */
+    int64_t first_key;                 /* that row 0 sees last; -1: every row may see all keys */
+    const PartKernel *loaded;          /* its copies of what all blocks of the unit read are there; or NULL */
 } Worker;
 
 /* ---- run ---- */
@@ -88,23 +86,24 @@ static char *array_of(const Worker *self, const Move *move) {
     }
 }
 
-static char *far_place(const Worker *self, const Move *move) {
+static char *array_place(const Worker *self, const Move *move) {
     int64_t at = 0;
-    for (int32_t d = 0; d < move->rank; d++) at += self->index[move->labels[d]] * move->steps[d];
+    for (int32_t d = 0; d < move->rank; d++) at += self->index[move->labels[d]] * move->label_strides[d];
     return array_of(self, move) + at * move->element_bytes;
 }
 
 static void load(const Worker *self, const Move *move) {
     if (move->in_place) return;
-    strided_copy(self->scratch + move->near_at, move->near, far_place(self, move), move->far,
-                 move->dimensions, move->rank, move->element_bytes);
+    strided_copy(self->scratch + move->packed_at, move->packed_strides, array_place(self, move),
+                 move->array_strides, move->dimensions, move->rank, move->element_bytes);
 }
 
 static void store(const Worker *self, const Move *move, const void *from) {
-    char *far = far_place(self, move);
-    if (move->in_place && far != from) memcpy(far, from, (size_t)move->bytes);
+    char *array = array_place(self, move);
+    if (move->in_place && array != from) memcpy(array, from, (size_t)move->bytes);
     if (!move->in_place)
-        strided_copy(far, move->far, from, move->near, move->dimensions, move->rank, move->element_bytes);
+        strided_copy(array, move->array_strides, from, move->packed_strides, move->dimensions, move->rank,
+                     move->element_bytes);
 }
 
 /* The addresses of a program's values: inputs where they lie or in their packed copies. */
@@ -113,7 +112,8 @@ static void find_addresses(const Worker *self, const PartKernel *part, void **ad
     char *memory = self->scratch + self->kernel->values_at - program->parameter_bytes;
     for (int32_t k = 0; k < part->part.input_count; k++) {
         const Move *move = &part->inputs[k];
-        addresses[move->link.own] = move->in_place ? far_place(self, move) : self->scratch + move->near_at;
+        addresses[move->link.own] =
+            move->in_place ? array_place(self, move) : self->scratch + move->packed_at;
     }
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *owner = &program->values[program->values[v].storage];
@@ -165,10 +165,10 @@ static int32_t size_of_block(const RegionKernel *kernel, int64_t block) {
 /* Which of the block programs. */
 static int32_t variant_of_block(const Worker *self, int64_t block) {
     const RegionKernel *kernel = self->kernel;
-    if (size_of_block(kernel, block) == LAST_BLOCK) return kernel->prefixes;
-    if (self->first_key < 0) return kernel->prefixes - 1;
-    int64_t number = (self->first_key + (block + 1) * kernel->row_block - 1) / kernel->prefix;
-    return number < kernel->prefixes ? (int32_t)number : kernel->prefixes - 1;
+    if (size_of_block(kernel, block) == LAST_BLOCK) return kernel->prefix_count;
+    if (self->first_key < 0) return kernel->prefix_count - 1;
+    int64_t number = (self->first_key + (block + 1) * kernel->row_block - 1) / kernel->prefix_keys;
+    return number < kernel->prefix_count ? (int32_t)number : kernel->prefix_count - 1;
 }
 
 /* Returns whether a vector of a run has consecutive numbers; `*first` is the first. */
@@ -234,7 +234,7 @@ static void run_items(void *user, int32_t part, int32_t parts) {
     Worker worker = {
         .call = call, .kernel = kernel, .scratch = (char *)call->scratch + part * kernel->part_bytes};
     worker.first_key = find_first_key(call, &kernel->mask);
-    team_stretch(kernel->items, 1, part, parts, &first, &end);
+    team_stretch(kernel->work_items, 1, part, parts, &first, &end);
     for (int64_t item = first; item < end; item++) {
         int64_t left = item / per_unit, block = item % per_unit;
         if (left != last) {
@@ -253,7 +253,7 @@ static void run_items(void *user, int32_t part, int32_t parts) {
 
 static void run_region(const KernelCall *call) {
     const RegionKernel *kernel = call->compiled;
-    team_run(call->device, run_items, (void *)call, kernel->parts);
+    team_run(call->device, run_items, (void *)call, kernel->worker_count);
 }
 
 /* ---- preparation ---- */
@@ -292,18 +292,18 @@ static AmStatus prepare_move(RegionKernel *kernel, Move *move, Arena *arena, con
                    .bytes = ir_shape_bytes(shape),
                    .rank = rank,
                    .dimensions = lists,
-                   .far = lists + rank,
-                   .near = lists + 2 * rank,
-                   .steps = lists + 3 * rank,
+                   .array_strides = lists + rank,
+                   .packed_strides = lists + 2 * rank,
+                   .label_strides = lists + 3 * rank,
                    .labels = labels->list + first,
                    .in_place = true};
     for (int32_t d = rank - 1; d >= 0; d--) {
         int32_t label = move->labels[d];
         bool is_divided = kernel->blocks.is_divided[label];
         move->dimensions[d] = extents[label];
-        move->near[d] = elements;
-        move->far[d] = array;
-        move->steps[d] = whole[label] == kernel->blocks.labels.sizes[label] ? array : 0;
+        move->packed_strides[d] = elements;
+        move->array_strides[d] = array;
+        move->label_strides[d] = whole[label] == kernel->blocks.labels.sizes[label] ? array : 0;
         if (extents[label] > 1 && array != elements) move->in_place = false;
         if (is_divided && (label == kernel->blocks.row || kernel->blocks.is_summed[label]) &&
             extents[label] != kernel->blocks.labels.sizes[label])
@@ -345,7 +345,7 @@ static bool begins_with(const Move *wide, const Move *narrow) {
                     !wide->in_place && !narrow->is_of_block;
     for (int32_t d = 0; d < narrow->rank && is_alike; d++)
         is_alike = narrow->dimensions[d] <= wide->dimensions[d] &&
-                   (narrow->dimensions[d] == 1 || narrow->near[d] == wide->near[d]);
+                   (narrow->dimensions[d] == 1 || narrow->packed_strides[d] == wide->packed_strides[d]);
     return is_alike;
 }
 
@@ -365,7 +365,7 @@ static int64_t place_copies(PartKernel *part, int64_t at) {
     for (int32_t k = 0; k < part->part.input_count; k++) {
         Move *move = &part->inputs[k];
         bool is_shared = part->owner != part && !move->is_of_block;
-        move->near_at = is_shared ? part->owner->inputs[k].near_at : at;
+        move->packed_at = is_shared ? part->owner->inputs[k].packed_at : at;
         if (!is_shared && !move->in_place) at += kernel_align(move->bytes);
     }
     return at;
@@ -375,18 +375,18 @@ static int64_t place_copies(PartKernel *part, int64_t at) {
 static void plan_memory(RegionKernel *kernel) {
     PartKernel *parts[MOST_PREFIXES + 1 + SIZES + 1] = {&kernel->before, &kernel->after[WHOLE_BLOCK],
                                                         &kernel->after[LAST_BLOCK]};
-    for (int32_t k = 0; k <= kernel->prefixes; k++) parts[k + 1 + SIZES] = &kernel->block[k];
+    for (int32_t k = 0; k <= kernel->prefix_count; k++) parts[k + 1 + SIZES] = &kernel->block[k];
     int64_t end = 0, copies = 0, values = 0, kernels = 0, places = 0;
     for (int32_t v = 0; v < kernel->blocks.region->value_count; v++) {
         kernel->array_at[v] = end;
         end += kernel_align(kernel->array_bytes[v]);
     }
-    PartKernel *wide = &kernel->block[kernel->prefixes - 1];
+    PartKernel *wide = &kernel->block[kernel->prefix_count - 1];
     wide->owner = wide;
     int64_t end_of_wide = place_copies(wide, end);
     copies = end_of_wide - end;
     /* One program's copies of what all blocks read stay while another runs. */
-    for (int32_t p = 0; p < kernel->prefixes + 2 + SIZES; p++) {
+    for (int32_t p = 0; p < kernel->prefix_count + 2 + SIZES; p++) {
         const Program *program = parts[p]->part.program;
         bool is_shared = p > SIZES && shares_copies(wide, parts[p]);
         parts[p]->owner = is_shared ? wide : parts[p];
@@ -431,8 +431,8 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
 static void plan_prefixes(RegionKernel *kernel) {
     int64_t keys = kernel->mask.key >= 0 ? kernel->blocks.labels.sizes[kernel->mask.key] : 1;
     int64_t least = (keys + MOST_PREFIXES - 1) / MOST_PREFIXES;
-    kernel->prefix = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
-    kernel->prefixes = (int32_t)((keys + kernel->prefix - 1) / kernel->prefix);
+    kernel->prefix_keys = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
+    kernel->prefix_count = (int32_t)((keys + kernel->prefix_keys - 1) / kernel->prefix_keys);
 }
 
 /* The extents of a stage's programs, by label. */
@@ -448,13 +448,13 @@ static int64_t *extents_of(const RegionKernel *kernel, Arena *arena, RegionStage
 
 static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) {
     int64_t rest = kernel->rows % kernel->row_block;
-    for (int32_t k = 0; k <= kernel->prefixes; k++) {
-        bool is_last = k == kernel->prefixes;
+    for (int32_t k = 0; k <= kernel->prefix_count; k++) {
+        bool is_last = k == kernel->prefix_count;
         int64_t *block =
             extents_of(kernel, arena, REGION_BLOCK, is_last && rest > 0 ? rest : kernel->row_block);
         if (!block) return am_fail_memory(error, 64);
-        if (kernel->mask.key >= 0 && !is_last && (k + 1) * kernel->prefix < block[kernel->mask.key])
-            block[kernel->mask.key] = (k + 1) * kernel->prefix;
+        if (kernel->mask.key >= 0 && !is_last && (k + 1) * kernel->prefix_keys < block[kernel->mask.key])
+            block[kernel->mask.key] = (k + 1) * kernel->prefix_keys;
         TRY(region_part_build(&kernel->block[k].part, arena, &kernel->blocks, REGION_BLOCK, block, error));
     }
     for (int32_t size = 0; size < SIZES; size++) {
@@ -469,9 +469,9 @@ static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) 
     TRY(prepare_part(kernel, &kernel->before, arena, WHOLE_BLOCK, error));
     for (int32_t size = 0; size < SIZES; size++)
         TRY(prepare_part(kernel, &kernel->after[size], arena, size, error));
-    for (int32_t k = 0; k <= kernel->prefixes; k++)
-        TRY(prepare_part(kernel, &kernel->block[k], arena, k == kernel->prefixes ? LAST_BLOCK : WHOLE_BLOCK,
-                         error));
+    for (int32_t k = 0; k <= kernel->prefix_count; k++)
+        TRY(prepare_part(kernel, &kernel->block[k], arena,
+                         k == kernel->prefix_count ? LAST_BLOCK : WHOLE_BLOCK, error));
     return AM_OK;
 }
 
@@ -493,18 +493,19 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     RegionBlocks *blocks = &kernel->blocks;
     double elements = 0;
     TRY(region_blocks_find(blocks, arena, region, error));
-    if (blocks->labels.count > MOST_LABELS) return am_fail(error, AM_ERROR_INPUT, "", "too many dimensions");
+    if (blocks->labels.count > REGION_MOST_LABELS)
+        return am_fail(error, AM_ERROR_INPUT, "", "too many dimensions");
     kernel->rows = blocks->labels.sizes[blocks->row];
     kernel->row_block = choose_rows(blocks);
     kernel->row_blocks = (kernel->rows + kernel->row_block - 1) / kernel->row_block;
     TRY(region_blocks_find_causal(&kernel->mask, arena, blocks, error));
     plan_prefixes(kernel);
-    kernel->items = blocks->is_summed[blocks->row] ? 1 : kernel->row_blocks;
+    kernel->work_items = blocks->is_summed[blocks->row] ? 1 : kernel->row_blocks;
     for (int32_t l = 0; l < blocks->labels.count; l++) {
         if (!blocks->is_divided[l] || l == blocks->row) continue;
         if (blocks->is_summed[l]) kernel->summed[kernel->summed_count++] = l;
         else kernel->units[kernel->unit_count++] = l;
-        if (!blocks->is_summed[l]) kernel->items *= blocks->labels.sizes[l];
+        if (!blocks->is_summed[l]) kernel->work_items *= blocks->labels.sizes[l];
     }
     kernel->array_at = ARENA_ARRAY(arena, int64_t, region->value_count + 1);
     kernel->array_bytes = ARENA_ARRAY(arena, int64_t, region->value_count + 1);
@@ -515,8 +516,8 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     for (int32_t v = 0; v < region->value_count; v++)
         elements += (double)ir_shape_elements(&region->values[v].shape);
     int32_t parts = team_parts(call->device, elements);
-    kernel->parts = parts < kernel->items ? parts : (int32_t)kernel->items;
-    call->scratch_bytes = kernel->parts * kernel->part_bytes;
+    kernel->worker_count = parts < kernel->work_items ? parts : (int32_t)kernel->work_items;
+    call->scratch_bytes = kernel->worker_count * kernel->part_bytes;
     call->compiled = kernel;
     call->run = run_region;
     return AM_OK;

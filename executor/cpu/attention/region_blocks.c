@@ -1,8 +1,6 @@
 /* Finds the labels that a region is divided along and the stage of every instruction. */
 #include "executor/cpu/attention/region_blocks.h"
 
-enum { MOST_LABELS = 64 };
-
 static AmStatus refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
 }
@@ -122,7 +120,7 @@ static void join_small(RegionBlocks *self, const ValueLabels *scores) {
 
 /* Chooses the rows, the longest free dimension of one operand of the scores, and the labels beside them. */
 static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) {
-    bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[MOST_LABELS] = {false};
+    bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[REGION_MOST_LABELS] = {false};
     if (!after) return am_fail_memory(error, self->region->value_count);
     const ProgramInstruction *scores = find_scores(self, after);
     if (!scores) return refuse("no product depends on another", error);
@@ -130,7 +128,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) 
     const RegionLabels *labels = &self->labels;
     int32_t side = 0;
     self->row = -1;
-    for (int32_t k = 0; k < of->count && k < MOST_LABELS; k++) {
+    for (int32_t k = 0; k < of->count && k < REGION_MOST_LABELS; k++) {
         int32_t label = of->list[k];
         bool on_left = region_labels_has(labels, scores->operands[0], label);
         may[k] = may_divide(self, label, after);
@@ -140,7 +138,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) 
         side = on_left ? 0 : 1;
     }
     if (self->row < 0) return refuse("no dimension of the products can be divided", error);
-    for (int32_t k = 0; k < of->count && k < MOST_LABELS; k++)
+    for (int32_t k = 0; k < of->count && k < REGION_MOST_LABELS; k++)
         self->is_divided[of->list[k]] =
             may[k] && region_labels_has(labels, scores->operands[side], of->list[k]);
     join_small(self, of);

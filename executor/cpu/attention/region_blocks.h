@@ -33,6 +33,7 @@ typedef struct RegionBlocks {
     bool *is_accumulated; /* [value]: a sum over a summed label; made in the block, complete after */
 } RegionBlocks;
 
+enum { REGION_MOST_LABELS = 64 };        /* of a region that is computed by blocks */
 enum { REGION_JOINED_BYTES = 64 << 10 }; /* of f32 scores in a block of several heads or examples */
 
 /* Fills `blocks`, in the arena. AM_ERROR_INPUT: the region is not computed by blocks. */
