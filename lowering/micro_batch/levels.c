@@ -184,8 +184,8 @@ static void raise_forward(MicroBatchRewrite *self, int32_t i, int32_t producer, 
 }
 
 /* Moves the forward pass behind the sums of data that the backward pass takes, such as the count of targets
- * of a masked mean, which then have a loop of their own: iterations of both passes can alternate. True if
- * some level rose. */
+ * of a masked mean, which then have a loop of their own: iterations of both passes can alternate. Returns
+ * whether some level rose. `needed`: [component], scratch memory. */
 static bool postpone_forward(MicroBatchRewrite *self, int32_t *needed) {
     int32_t count = self->rules->entry_count;
     int64_t before = 0, after = 0;
@@ -200,14 +200,14 @@ static bool postpone_forward(MicroBatchRewrite *self, int32_t *needed) {
     return after > before;
 }
 
-/* False: some component would have to run after itself. `scratch`: [instruction]. */
-static bool find_levels(MicroBatchRewrite *self, int32_t *scratch) {
+/* Returns false if some component would have to run after itself. `needed`: [component], scratch memory. */
+static bool find_levels(MicroBatchRewrite *self, int32_t *needed) {
     for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->available[i] = 0;
     do {
         while (raise_levels(self))
             for (int32_t i = 0; i < self->rules->entry_count; i++)
                 if (self->level[i] > TIME_MOST_LEVELS) return false;
-    } while (self->settings.separate_backward && postpone_forward(self, scratch));
+    } while (self->settings.separate_backward && postpone_forward(self, needed));
     return true;
 }
 
@@ -290,9 +290,9 @@ AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error) {
     find_derived(self);
     find_components(self);
     self->estimating = -1;
-    int32_t *scratch = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
-    if (!scratch) return am_fail_memory(error, self->rules->entry_count);
-    while (!find_levels(self, scratch)) {
+    int32_t *needed = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
+    if (!needed) return am_fail_memory(error, self->rules->entry_count);
+    while (!find_levels(self, needed)) {
         Recurrence recurrence = {.found = -1};
         int32_t late = -1;
         for (int32_t i = 0; i < self->rules->entry_count && recurrence.found < 0; i++) {
