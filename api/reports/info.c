@@ -377,9 +377,11 @@ static void print_unplanned(Text *text, const IrModule *module) {
 /* Describes a module of which XLA alone accepts all, and sets *is_done. */
 static AmStatus try_unplanned(Text *text, bool *is_done, const ReportCall *call, AmError *error) {
     IrModule *module;
-    AmError ignored = {0};
-    AmStatus status = AM_OK;
-    if (ir_read(&module, call->files[0], &ignored) != AM_OK) return AM_OK;
+    AmError again = {0};
+    AmStatus status = ir_read(&module, call->files[0], &again);
+    *is_done = status == AM_ERROR_INTERNAL; /* no memory */
+    if (*is_done && error) *error = again;
+    if (status != AM_OK) return status;
     *is_done = module->unbounded || module->unplanned;
     if (*is_done) {
         if (error) *error = (AmError){0};
