@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -325,7 +326,7 @@ void file_release(FileBytes *bytes) {
     *bytes = (FileBytes){0};
 }
 
-enum { NAME_TRIES = 100, SUFFIX_ROOM = 32 };
+enum { NAME_TRIES = 100, SUFFIX_ROOM = 32, PIPE_TRIES = 500 };
 
 /* Writes a name beside the target that cannot be predicted into writer->part, which has room for it. */
 static bool draw_name(FileWriter *writer) {
@@ -380,6 +381,23 @@ static FILE *open_part(FileWriter *writer, const struct stat *replaced) {
     return stream;
 }
 
+FILE *file_open_in_place(const char *path) {
+    const struct timespec pause = {0, 10000000};
+    struct stat facts;
+    bool is_pipe = stat(path, &facts) == 0 && S_ISFIFO(facts.st_mode);
+    if (!is_pipe) return fopen(path, "wb");
+    int file = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    for (int k = 0; file < 0 && errno == ENXIO && k < PIPE_TRIES; k++) {
+        nanosleep(&pause, NULL);
+        file = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    }
+    if (file >= 0) fcntl(file, F_SETFL, O_WRONLY);
+    FILE *stream = file >= 0 ? fdopen(file, "wb") : NULL;
+    if (!stream && file >= 0) close(file);
+    if (!stream && errno == ENXIO) errno = EPIPE;
+    return stream;
+}
+
 /* A rename replaces a regular file or nothing; a device or pipe is written in place, a symbolic link is
  * followed to the file that it names. */
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error) {
@@ -405,7 +423,7 @@ AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error)
         }
         writer->part[0] = '\0';
     }
-    writer->stream = in_place ? fopen(writer->path, "wb") : open_part(writer, exists ? &facts : NULL);
+    writer->stream = in_place ? file_open_in_place(writer->path) : open_part(writer, exists ? &facts : NULL);
     if (!writer->stream) {
         AmStatus status = am_fail_system(error, AM_ERROR_USAGE, path, errno, "cannot be written");
         file_writer_abandon(writer);

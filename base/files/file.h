@@ -60,6 +60,11 @@ typedef struct FileWriter {
     int cause;         /* errno of the first failure; 0: none */
 } FileWriter;
 
+/* Opens a file that a rename cannot replace, to write from its begin. A named pipe that no program reads
+ * would be waited for without an end, also after an interrupt: after five seconds NULL, and errno is EPIPE.
+ */
+FILE *file_open_in_place(const char *path);
+
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error);
 AmStatus file_writer_add(FileWriter *writer, const void *data, size_t length, AmError *error);
 AmStatus file_writer_commit(FileWriter *writer, AmError *error);

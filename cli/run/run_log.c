@@ -9,12 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files/file.h"
 #include "base/system/process.h"
 #include "cli/run/run_stream.h"
 
 AmStatus run_log_open(RunLog *log, const char *path, bool resumes, AmError *error) {
     *log = (RunLog){.path = path, .is_cut = !resumes};
-    log->file = fopen(path, resumes ? "a+" : "w");
+    log->file = resumes ? fopen(path, "a+") : file_open_in_place(path);
     if (log->file) return AM_OK;
     return am_fail(error, AM_ERROR_USAGE, path, "cannot be written: %s", strerror(errno));
 }

@@ -119,6 +119,15 @@ def test_pipe_as_input():
         check(automap("simulate", "plan", MODEL, timeout=60), 3, "plan")
 
 
+def test_pipe_as_output():
+    """A FIFO is written for a reader. Without one it is waited for a few seconds, also by the log of a training."""
+    os.mkfifo("out")
+    with subprocess.Popen(["cat", "out"], stdout=subprocess.PIPE) as reader:
+        check(automap("cluster", "nominal:2", "--json", "-o", "out", timeout=60), 0)
+        assert b"automap-cluster-1" in reader.stdout.read()
+    check(train("--steps", "2", "--log", "out", timeout=60), 2, "out: cannot be written")
+
+
 def test_mode_is_kept():
     """A replaced file keeps its mode, also behind a link; a new one follows the umask."""
     for name, arguments in (("m.plan.json", ["search", MODEL, "--cluster", "nominal:2", "--evaluations", "2", "-o"]),
