@@ -35,6 +35,7 @@ STATE = os.path.join(MODELS, "mlp_tiny", "state.npz")
 AGENT = os.path.join(SOURCE, "datasets", "agents", "pipeline.safetensors")
 BERT = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
 IMPORTS = os.path.join(SOURCE, "tests", "imports")
+SHARDED = os.path.join(SOURCE, "tests", "propagate", "branches.hlo")
 SMALL = ["--cluster", "nominal:4", "--evaluations", "3", "-o", "out.plan.json"]
 
 # name: (arguments, share of the call stacks in the short form; 0: the long form only)
@@ -100,10 +101,35 @@ COMMANDS = {
     "diff": (["diff", "plan.json", "pipeline.json", MLP, "--json"], 0),
     "export-torchtitan": (["export", "zero3.json", BERT, "--format", "torchtitan"], 12),
     "export-torchtitan-json": (["export", "zero3.json", BERT, "--format", "torchtitan", "--json", "-o", "out.json"], 0),
+    "search-fused": (["search", BERT, *SMALL, "--attention", "fused"], 0),
+    "search-degrees": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "40", "-o", "out.plan.json", "--pipeline", "2", "--data", "2"], 0),
+    "search-policy": (["search", MLP, *SMALL, "--policy", "policy.safetensors"], 0),
+    "agent-train-search": (["agent", "train-search", MLP, "--problems", "2", "-o", "out.safetensors"], 0),
+    "propagate-kept": (["propagate", SHARDED, "--keep-shardings"], 6),
+    "info-unplanned": (["info", "mixed.hlo.txt", "--json"], 2),
+    "convert-meshes": (["convert", "meshes.hlo.txt", "out.hlo.txt"], 2),
+    "export-open": (["export", "plan.json", MLP, "--format", "shardy", "--spelling", "open"], 0),
+    "simulate-slow": (["simulate", "pipeline.json", MLP, "--jitter", "0.1", "--seed", "3", "--slow", "1=2"], 0),
+    "import-tests": (["cluster", "--import", os.path.join(IMPORTS, "all_reduce.json"), "--device-type", "T4", "--json"], 0),
     "published": (["published", "runs.csv", "--json"], 0),
     "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"], 0),
 }
 HINTS = {"stages": 2, "hints": [{"scope": "params/0", "stage": 0}, {"parameter": "params/1/kernel", "sharding": "-,model"}]}
+MIXED = """HloModule m
+
+ENTRY e {
+  x = f16[2] parameter(0)
+  y = f32[2] parameter(1)
+  ROOT r = f32[2] add(x, y)
+}
+"""
+MESHES = """HloModule m, num_partitions=4
+
+ENTRY e {
+  x = f32[4,4] parameter(0), sharding={mesh['a'=2,'b'=2] [{'a'}, {}], replicated={'b'}}
+  ROOT r = f32[4,4] add(x, x), sharding={mesh['a'=2,'b'=2], unreduced}
+}
+"""
 RUN = dict(source="paper", group="g", model="gpt", layers=2, hidden=16, heads=2, vocab=32, sequence=8, dtype="f16",
            device="A100-80GB", devices=2, global_batch=4, micro_batch=2, data=1, tensor=1, pipeline=2, schedule="1f1b",
            outcome="ok", step_seconds=0.01)  # fmt: skip
@@ -122,6 +148,9 @@ def prepare(folder):
     automap("search", BERT, "--cluster", "nominal:4", "--baseline", "zero3", "-o", "zero3.json")
     automap("cluster", "nominal:4", "--json", "-o", "cluster.json")
     write_cluster(pathlib.Path(folder, "mixed.json"), [("V100", 1), ("T4", 1)], prices=True)
+    automap("agent", "train-search", MLP, "--problems", "2", "-o", "policy.safetensors")
+    pathlib.Path(folder, "mixed.hlo.txt").write_text(MIXED)
+    pathlib.Path(folder, "meshes.hlo.txt").write_text(MESHES)
     pathlib.Path(folder, "hints.json").write_text(json.dumps(HINTS))
     pathlib.Path(folder, "runs.csv").write_text("\n".join(",".join(map(str, row)) for row in (RUN.keys(), RUN.values())) + "\n")
     automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
