@@ -173,6 +173,10 @@ void cli_leave_when_interrupted(void) {
     signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe fails instead */
 }
 
+void cli_leave_if_interrupted(void) {
+    if (interrupted) leave_interrupted(SIGINT);
+}
+
 void cli_interrupt(void) {
     interrupted = 1;
 }

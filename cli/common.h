@@ -120,6 +120,8 @@ void cli_print_error(const AmError *error, bool as_json);
 
 /* From now on an interrupt sets the flag that is returned; a second one ends the program. */
 const volatile sig_atomic_t *cli_catch_interrupts(void);
+/* Ends the program if the flag is set: in a measurement, whose result would come seconds later. */
+void cli_leave_if_interrupted(void);
 /* Sets that flag, as an interrupt does. */
 void cli_interrupt(void);
 /* Until then, and in commands that keep no state: an interrupt ends the program with exit code 130 and one

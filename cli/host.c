@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Draws one line, from 0 to 1, if stderr is a terminal and --quiet is absent; the last call removes it. */
+/* Draws one line, from 0 to 1, if stderr is a terminal and --quiet is absent; the last call removes it. An
+ * interrupt ends the program. */
 static int show_measuring(void *user, const AmProgress *progress) {
     static const char full[] = "##############################", empty[] = "..............................";
     const Cli *cli = user;
+    cli_leave_if_interrupted();
     if (strcmp(progress->phase, "waiting") == 0) cli_release_notes(cli);
     if (!isatty(2) || cli_has(cli, "--quiet")) return 0;
     double done = (double)progress->evaluations / (double)progress->limit;

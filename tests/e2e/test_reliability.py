@@ -254,8 +254,10 @@ def test_interrupts():
                         ["agent", "generate", "-o", "work/a.safetensors", "--count", "1000000"],
                         ["agent", "evaluate", AGENT, "--count", "1000000", "-o", "work/e"],
                         ["explain", "bert.plan.json", bert, "--evaluations", "100000", "-o", "work/x"],
+                        ["search", MODEL, "--cluster", "host:2", "--evaluations", "2", "-o", "work/s"],
                         ["cluster", "--probe", "--device", "cpu", "-o", "work/c"]):
-            process = subprocess.Popen([AUTOMAP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            process = subprocess.Popen([AUTOMAP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                       env=dict(os.environ, XDG_CACHE_HOME=os.path.abspath("cache")))
             time.sleep(0.15)
             process.send_signal(number)
             errors = process.communicate(timeout=60)[1].decode()
