@@ -155,7 +155,9 @@ class Partition:
         has_data[self.data_values()] = True
         for number, value in enumerate(self.whole.inputs):
             has_state[value] = number not in self.data
-        self.group, maker = [], {}
+        maker = {}
+        self.group, self.maker = [], {value: k for k, node in enumerate(nodes) for value in node.outputs}
+        early = self.before_batch() if self.count == 1 else set()
         for k, node in enumerate(nodes):
             inputs = numbers(node)
             has_batch = any(self.is_split[value] for value in [*inputs, *node.outputs])
@@ -168,12 +170,12 @@ class Partition:
             elif not has_data[node.outputs[0]]:
                 self.group.append("before" if counts or has_state[node.outputs[0]] or any(
                     self.group[maker[value]] == "before" for value in inputs if value in maker) else "free")
-            elif not has_batch:
+            elif not has_batch and k not in early:
                 self.group.append("after")
             else:
                 self.group.append("micro" if has_state[node.outputs[0]] else "free")
             maker.update((value, k) for value in node.outputs)
-        self.has_data, self.has_state, self.maker = has_data, has_state, maker
+        self.has_data, self.has_state = has_data, has_state
         is_update = {row["output"] for row in rows if row["output"] is not None}
         losses = [value for at, value in enumerate(self.whole.outputs)
                   if at not in is_update and not isinstance(value, Constant)]
@@ -181,7 +183,8 @@ class Partition:
         for k, node in enumerate(nodes):
             if self.group[k] == "micro":
                 self.group[k] = "forward" if k in needed else "backward"
-                self.check_sum(node)
+                if self.count > 1:
+                    self.check_sum(node)
         self.delay_updates()
 
     def delay_updates(self):
@@ -215,6 +218,13 @@ class Partition:
             found.add(k)
             open_values += numbers(self.whole.nodes[k])
         return found
+
+    def before_batch(self):
+        """Nodes that a node with a row for each example needs, such as the mean of a batch norm. They belong to the
+        passes of the only micro-batch, which is the whole batch."""
+        split = [value for node in self.whole.nodes for value in numbers(node)
+                 if any(self.is_split[made] for made in node.outputs)]
+        return self.ancestors(split)
 
     def find_parts(self, rows):
         """part[value]: where it is computed; None: wherever it is used."""

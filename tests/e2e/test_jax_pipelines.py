@@ -51,6 +51,7 @@ SMALL = {
                         "--cluster", "nominal:4"],
     },
 }
+BATCH_NORM = ["--stages", "2", "--data", "2", "--micro-batches", "1", "--cluster", "nominal:4", "--evaluations", "10"]
 MASKED = [*EVEN, "--micro-batches", "4", "--mesh", "data=1", "--schedule", "1f1b", "--cluster", "nominal:2"]
 MORE = {
     "gpipe": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
@@ -73,6 +74,7 @@ def cases():
         yield from ((name, what, options) for what, options in MORE.items())
     if FULL:
         yield "fused_tiny", "masked mean", MASKED
+        yield "flax_tiny", "batch norm", BATCH_NORM
 
 
 def arguments_of(name):
@@ -175,16 +177,36 @@ def check(name, what, options, folder):
     return f"{told}, {check_memory(name, what, document, plan, peaks)}" if name == "gpt2_tiny" else told
 
 
+def document_of_one_part(micro_batches, turns):
+    """For a step of a scalar state and a vector of data."""
+    rows = [{"number": 0, "role": "weight", "output": 0, "part": 0, "spec": []},
+            {"number": 1, "role": "data", "output": None, "part": 0, "spec": [None]}]
+    mesh = {"shape": [1], "axis_names": ["data"], "devices": [0]}
+    return {"format": "automap-jax-2", "micro_batches": micro_batches, "schedule": "none", "parts": 1, "parameters": rows,
+            "stages": [{"mesh": mesh, "recomputes": False, "turns": turns}]}
+
+
+def check_whole_batch():
+    """One micro-batch is the whole batch, whose mean a step may subtract."""
+    def loss(state, x):
+        y = jax.numpy.tanh(x * state)
+        return ((y - y.mean()) ** 2).sum()
+
+    def step(state, x):
+        value, gradient = jax.value_and_grad(loss)(state, x)
+        return state - 0.1 * gradient, value
+
+    arguments = np.float32(2), np.arange(4, dtype=np.float32)
+    run = automap_jax.run(document_of_one_part(1, [["forward", 0, 0], ["backward", 0, 0]]), step, arguments)
+    assert np.allclose(run(*arguments), step(*arguments)), (run(*arguments), step(*arguments))
+
+
 def check_refusals():
     """A step that is no sum over its examples."""
     def step(state, x):
         return state, (x * state).max()
 
-    rows = [{"number": 0, "role": "weight", "output": 0, "part": 0, "spec": []},
-            {"number": 1, "role": "data", "output": None, "part": 0, "spec": [None]}]
-    mesh = {"shape": [1], "axis_names": ["data"], "devices": [0]}
-    document = {"format": "automap-jax-2", "micro_batches": 2, "schedule": "none", "parts": 1, "parameters": rows,
-                "stages": [{"mesh": mesh, "recomputes": False, "turns": []}]}
+    document = document_of_one_part(2, [])
     for changes, words in (({}, "needs the whole batch"), ({"micro_batches": 3}, "do not divide"),
                            ({"format": "automap-torch-1"}, "expected format")):
         try:
@@ -198,6 +220,7 @@ def check_refusals():
 def main():
     wanted = sys.argv[1:]
     check_refusals()
+    check_whole_batch()
     with tempfile.TemporaryDirectory() as folder:
         for name, what, options in cases():
             if not wanted or name in wanted:
