@@ -23,6 +23,7 @@
 #include <zstd_errors.h>
 
 #include "base/files/file_format.h"
+#include "base/suffix.h"
 #include "base/suggest.h"
 
 enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256, NEAR_BYTES = 512 };
@@ -510,11 +511,6 @@ AmStatus file_check_writable(const char *path, AmError *error) {
     return status;
 }
 
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), end = strlen(suffix);
-    return length >= end && strcmp(text + length - end, suffix) == 0;
-}
-
 /* One gzip member without a time stamp, so equal content is equal bytes. */
 static AmStatus compress_gzip(Buffer *out, const void *data, size_t length, AmError *error) {
     z_stream stream = {0};
@@ -556,8 +552,8 @@ AmStatus file_write(const char *path, const void *data, size_t length, AmError *
     Buffer packed = {0};
     FileWriter writer = {0};
     AmStatus status = AM_OK;
-    if (ends_with(path, ".gz")) TRY_OR_FAIL(compress_gzip(&packed, data, length, error));
-    else if (ends_with(path, ".zst")) TRY_OR_FAIL(compress_zstd(&packed, data, length, error));
+    if (has_suffix(path, ".gz")) TRY_OR_FAIL(compress_gzip(&packed, data, length, error));
+    else if (has_suffix(path, ".zst")) TRY_OR_FAIL(compress_zstd(&packed, data, length, error));
     TRY_OR_FAIL(file_writer_begin(&writer, path, error));
     if (packed.data) TRY_OR_FAIL(file_writer_add(&writer, packed.data, packed.length, error));
     else TRY_OR_FAIL(file_writer_add(&writer, data, length, error));

@@ -16,6 +16,7 @@
 
 #include "base/files/array_file.h"
 #include "base/files/array_rows.h"
+#include "base/suffix.h"
 
 enum { LLM_C_HEADER = 1024, INDEX_HEADER = 34, INDEX_PIECE = 4096 };
 
@@ -25,11 +26,6 @@ static uint64_t number(const unsigned char *at, int bytes) {
     uint64_t value = 0;
     for (int k = 0; k < bytes; k++) value |= (uint64_t)at[k] << (8 * k);
     return value;
-}
-
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), end = strlen(suffix);
-    return length >= end && strcmp(text + length - end, suffix) == 0;
 }
 
 /* The first bytes of a file, zeros behind its end. False: it cannot be read. */
@@ -50,7 +46,7 @@ static void set_ending(char *path, const char ending[5]) {
 /* NAME.idx beside NAME.bin, where it is Megatron's; C heap, or NULL. */
 static char *find_index(const char *path) {
     unsigned char start[9];
-    if (!ends_with(path, ".bin") && !ends_with(path, ".idx")) return NULL;
+    if (!has_suffix(path, ".bin") && !has_suffix(path, ".idx")) return NULL;
     char *index = strdup(path);
     if (!index) return NULL;
     set_ending(index, ".idx");
@@ -82,7 +78,7 @@ bool token_file_is(const char *path) {
     if (memcmp(start, MEGATRON_MAGIC, 9) == 0 || find_llm_header(start)) return true;
     if (memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "\x93NUMPY", 6) == 0) return false;
     for (size_t k = 0; k < sizeof suffixes / sizeof *suffixes; k++)
-        if (ends_with(path, suffixes[k])) return true;
+        if (has_suffix(path, suffixes[k])) return true;
     return false;
 }
 
@@ -102,7 +98,7 @@ static AmStatus open_llm(TokenFile *file, const unsigned char *start, const LlmH
 
 static AmStatus open_raw(TokenFile *file, AmError *error) {
     file->format = "raw";
-    file->type = ends_with(file->path, ".u32") ? DTYPE_U32 : DTYPE_U16;
+    file->type = has_suffix(file->path, ".u32") ? DTYPE_U32 : DTYPE_U16;
     int64_t width = dtype_bytes(file->type);
     file->count = file->file.bytes / width;
     if (file->file.bytes % width == 0) return AM_OK;
@@ -240,7 +236,7 @@ static AmStatus open_any(TokenFile *file, const char *index, AmError *error) {
     const LlmHeader *header = find_llm_header(start);
     if (header) return open_llm(file, start, header, error);
     if (memcmp(start, "\x93NUMPY", 6) == 0) return open_numpy(file, error);
-    if (ends_with(file->path, ".idx"))
+    if (has_suffix(file->path, ".idx"))
         return am_fail(error, AM_ERROR_INPUT, file->path, "byte 0: is no index of Megatron's ('MMIDIDX')");
     return open_raw(file, error);
 }

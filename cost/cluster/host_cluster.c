@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "base/files/json.h"
+#include "base/files/json_digits.h"
 #include "cost/cluster/cluster.h"
 
 typedef struct HostScale {
@@ -35,12 +36,6 @@ AmStatus host_cluster_ranks(int32_t *ranks, const char *name, AmError *error) {
     return AM_OK;
 }
 
-static json_t *number(double value) {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
-    return json_real(strtod(text, NULL));
-}
-
 /* Between two times that are alike in order of magnitude. */
 static double between(double alone, double together, double weight) {
     if (alone > 0 && together > 0) return exp((1 - weight) * log(alone) + weight * log(together));
@@ -55,8 +50,9 @@ static json_t *mix_curves(json_t *alone, json_t *together, double weight) {
         return json_incref(together ? together : alone);
     json_t *seconds = json_array();
     for (size_t k = 0; k < json_array_size(to); k++)
-        json_array_append_new(seconds, number(between(json_number_value(json_array_get(from, k)),
-                                                      json_number_value(json_array_get(to, k)), weight)));
+        json_array_append_new(seconds,
+                              json_four_digits(between(json_number_value(json_array_get(from, k)),
+                                                       json_number_value(json_array_get(to, k)), weight)));
     return json_pack("{s:O, s:o}", "sizes", json_object_get(together, "sizes"), "seconds", seconds);
 }
 
@@ -86,16 +82,16 @@ static AmStatus describe_type(json_t **type, const HostScale *scale) {
     if (together) TRY(json_get_object(&together, together, "operators", source, "$.together", scale->error));
     json_t *own_rates = json_object();
     json_object_foreach(rates, name, rate)
-        json_object_set_new(own_rates, name, number(json_number_value(rate) / scale->ranks));
+        json_object_set_new(own_rates, name, json_four_digits(json_number_value(rate) / scale->ranks));
     /* One thread's loops make the rate of memory, so ranks lose of it only where they share processors. */
     *type = json_pack("{s:I, s:o, s:o, s:O*, s:O*, s:b, s:o}", "memory_bytes",
                       (json_int_t)(scale->memory_bytes / scale->ranks), "memory_bytes_per_second",
-                      number(memory_rate / scale->sharing), "flops_per_second", own_rates,
+                      json_four_digits(memory_rate / scale->sharing), "flops_per_second", own_rates,
                       "kernel_launch_seconds", json_object_get(alone, "kernel_launch_seconds"), "efficiency",
                       json_object_get(alone, "efficiency"), "overlaps_communication", 0, "operators",
                       mix_operators(operators, together, scale->weight));
     if (!*type) return am_fail_memory(scale->error, 0);
-    if (scale->sharing > 1) json_object_set_new(*type, "processors", number(1 / scale->sharing));
+    if (scale->sharing > 1) json_object_set_new(*type, "processors", json_four_digits(1 / scale->sharing));
     return AM_OK;
 }
 
@@ -133,7 +129,7 @@ static json_t *share_curve(json_t *own, json_t *shared, double sharing) {
             if (!has_shared) value = one * sharing;
             else if (sharing >= 2 || one < 0) value = two * fmax(sharing, 2) / 2;
             else value = one + (sharing - 1) * (two - one);
-            json_array_append_new(seconds, number(fmax(value, 1e-9)));
+            json_array_append_new(seconds, json_four_digits(fmax(value, 1e-9)));
         }
     }
     return json_pack("{s:O, s:o}", "sizes", sizes, "seconds", seconds);
@@ -160,9 +156,9 @@ static json_t *bound_collectives(json_t *collectives) {
         static const char *const names[] = {"all_gather", "reduce_scatter"};
         for (int p = 0; p < 2; p++)
             json_array_set_new(json_object_get(json_object_get(bounded, names[p]), "seconds"), k,
-                               number(fmin(second_of(parts[p], k), all)));
+                               json_four_digits(fmin(second_of(parts[p], k), all)));
         json_array_set_new(json_object_get(json_object_get(bounded, "all_reduce"), "seconds"), k,
-                           number(all));
+                           json_four_digits(all));
     }
     return bounded;
 }
@@ -180,7 +176,8 @@ static json_t *bound_by_shared(json_t *own, json_t *shared) {
             json_array_foreach(columns, column, bytes) {
                 size_t k = row * json_array_size(columns) + column;
                 double other = find_seconds(json_object_get(shared, kind), ranks, bytes);
-                if (other > 0 && other < second_of(curve, k)) json_array_set_new(seconds, k, number(other));
+                if (other > 0 && other < second_of(curve, k))
+                    json_array_set_new(seconds, k, json_four_digits(other));
             }
         }
     }
@@ -208,9 +205,10 @@ static AmStatus describe_link(json_t **description, const HostScale *scale) {
     TRY(json_get_number(&latency, link, "latency_seconds", 0, 3600, source, "$.link", scale->error));
     json_t *own = json_object_get(link, "collectives"), *of_shared = json_object_get(shared, "collectives");
     /* A transfer copies its bytes twice. */
-    *description = json_pack("{s:o, s:o, s:O*}", "bytes_per_second", number(rate / (2 * scale->sharing)),
-                             "latency_seconds", number(latency * scale->sharing), "efficiency",
-                             json_object_get(link, "efficiency"));
+    *description =
+        json_pack("{s:o, s:o, s:O*}", "bytes_per_second", json_four_digits(rate / (2 * scale->sharing)),
+                  "latency_seconds", json_four_digits(latency * scale->sharing), "efficiency",
+                  json_object_get(link, "efficiency"));
     if (!*description) return am_fail_memory(scale->error, 0);
     json_t *collectives = describe_collectives(scale, own, of_shared);
     if (json_object_size(collectives) > 0)

@@ -188,3 +188,11 @@ AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, cons
                         const ClusterDeviceType *type, AmError *error) {
     return executed_stage(steps, count, NULL, NULL, arena, program, type, error);
 }
+
+int32_t executed_origin(const ExecutedStep *executed) {
+    const Program *program = executed->program;
+    if (executed->instruction) return executed->instruction->origin;
+    if (executed->step == program->step_count) return -1;
+    const ProgramFusion *fusion = &program->fusions[program->steps[executed->step].fusion];
+    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
+}

@@ -45,6 +45,10 @@ enum { EXECUTED_MOST_ITERATIONS = 4096 };
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
 
+/* Returns the instruction of the canonical module from which a step comes, of a fusion the last one; -1:
+ * none. */
+int32_t executed_origin(const ExecutedStep *executed);
+
 /* The instruction of a step that is a transfer, else NULL. */
 static inline const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
     const ProgramInstruction *instruction = executed->instruction;

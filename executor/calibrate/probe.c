@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "automap_features.h"
+#include "base/files/json_digits.h"
 #include "base/system/clock.h"
 #include "executor/calibrate/probe_collectives.h"
 
@@ -120,20 +121,14 @@ static double best_rate(const Series *series, double launch) {
     return best > 0 ? best : rate_of(series, series->count - 1, launch);
 }
 
-/* Four digits: more are noise. */
-static json_t *number(double value) {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
-    return json_real(strtod(text, NULL));
-}
-
 /* [size, fraction of the peak] */
 static json_t *curve(const Series *series, double launch) {
     json_t *points = json_array();
     double peak = best_rate(series, launch);
     for (int32_t k = 0; k < series->count; k++) {
         double fraction = fmin(1, fmax(rate_of(series, k, launch) / peak, 1e-4));
-        json_array_append_new(points, json_pack("[o, o]", number(series->sizes[k]), number(fraction)));
+        json_array_append_new(
+            points, json_pack("[o, o]", json_four_digits(series->sizes[k]), json_four_digits(fraction)));
     }
     return points;
 }
@@ -164,7 +159,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
         TRY(tell_products(self, types[k], &growth, &series));
         probe_progress(&self->listener, (double)(k + 1) / (sizeof types / sizeof *types));
         double rate = best_rate(&series, launch) / self->share;
-        json_object_set_new(rates, dtype_name(types[k]), number(rate));
+        json_object_set_new(rates, dtype_name(types[k]), json_four_digits(rate));
         char key[32] = "dot";
         if (types[k] != DTYPE_F32) snprintf(key, sizeof key, "dot_%s", dtype_name(types[k]));
         json_object_set_new(efficiency, key, curve(&series, launch));
@@ -184,7 +179,7 @@ static AmStatus measure_operators(Probe *self, json_t *type) {
     json_object_set_new(type, "operators", operators);
     json_object_set_new(type, "overlaps_communication", json_false());
     if (ranks > processors)
-        json_object_set_new(type, "processors", number((double)processors / (double)ranks));
+        json_object_set_new(type, "processors", json_four_digits((double)processors / (double)ranks));
     return status;
 }
 
@@ -201,8 +196,9 @@ static AmStatus measure_peaks(Probe *self, json_t **type) {
     TRY(measure(self, WORK_LAUNCH, 0, 1, &launch));
     TRY(measure_series(self, &memory, WORK_ELEMENTS, 0, &elements));
     TRY(measure_products(self, rates, efficiency, launch));
-    json_object_set_new(*type, "kernel_launch_seconds", number(launch));
-    json_object_set_new(*type, "memory_bytes_per_second", number(best_rate(&memory, launch) / self->share));
+    json_object_set_new(*type, "kernel_launch_seconds", json_four_digits(launch));
+    json_object_set_new(*type, "memory_bytes_per_second",
+                        json_four_digits(best_rate(&memory, launch) / self->share));
     json_object_set_new(efficiency, "memory", curve(&memory, launch));
     return AM_OK;
 }
@@ -215,8 +211,9 @@ static AmStatus measure_type(Probe *self, json_t **type) {
 }
 
 static json_t *link_of(const Probe *self, const Series *series, double latency) {
-    return json_pack("{s:o, s:o, s:o}", "bytes_per_second", number(best_rate(series, latency) / self->share),
-                     "latency_seconds", number(latency), "efficiency", curve(series, latency));
+    return json_pack("{s:o, s:o, s:o}", "bytes_per_second",
+                     json_four_digits(best_rate(series, latency) / self->share), "latency_seconds",
+                     json_four_digits(latency), "efficiency", curve(series, latency));
 }
 
 /* Measures copies from the open device to another: the time of the smallest copy is latency. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/files/json_digits.h"
 #include "base/system/clock.h"
 
 enum { KINDS = 4, MOST_GROUPS = 16, MOST_CASES = KINDS * PROBE_MOST_COLLECTIVE_SIZES };
@@ -85,13 +86,6 @@ static AmStatus measure_groups(Measured *self, const ProbeRanks *ranks, double e
     return AM_OK;
 }
 
-/* Four digits: more are noise. */
-static json_t *number(double value) {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
-    return json_real(strtod(text, NULL));
-}
-
 static AmStatus tell_kind(const Measured *self, const ProbeRanks *ranks, int32_t k, AmError *error) {
     const ProbeListener *listener = self->listener;
     for (int32_t g = 0; g < self->group_count && listener->collective; g++)
@@ -108,7 +102,7 @@ static json_t *curve_of(const Measured *self, const ProbeRanks *ranks, int32_t k
     for (int32_t g = 0; g < self->group_count; g++) {
         json_array_append_new(groups, json_integer(self->groups[g]));
         for (int32_t s = 0; s < self->size_count; s++)
-            json_array_append_new(seconds, number(self->seconds[g][k][s]));
+            json_array_append_new(seconds, json_four_digits(self->seconds[g][k][s]));
     }
     return json_pack("{s:[o, o], s:o}", "sizes", groups, bytes, "seconds", seconds);
 }

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/files/json_digits.h"
 #include "base/system/clock.h"
 #include "base/system/clock_cost.h"
 #include "base/system/parallel.h"
@@ -292,13 +293,6 @@ static AmStatus measure_point(const ProbeClass *class, const int64_t *sizes, Ben
     return status;
 }
 
-/* Four digits: more are noise. */
-static json_t *number(double value) {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
-    return json_real(strtod(text, NULL));
-}
-
 /* Copies the sizes of a dimension. A sparse grid has every other size up to most_sparse, of four dimensions
  * every third: times of products and convolutions are nearly linear in each dimension, as the interpolation
  * is. The first and the last size are always kept. Returns their number. */
@@ -351,7 +345,7 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
     }
     if (status == AM_OK) smooth(measured, class, counts, points);
     for (int32_t p = 0; p < points && status == AM_OK; p++)
-        json_array_append_new(seconds, number(measured[p]));
+        json_array_append_new(seconds, json_four_digits(measured[p]));
     free(measured);
     return status;
 }

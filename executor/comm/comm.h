@@ -105,10 +105,16 @@ const char *comm_call_name(const CommCall *call);
 AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                               const World *processes, AmError *error);
 
+/* Returns the number of the first row in part k of a dimension that is cut into parts. */
+static inline int64_t comm_part_start(const int64_t *parts, int32_t k) {
+    int64_t start = 0;
+    for (int32_t j = 0; j < k; j++) start += parts[j];
+    return start;
+}
+
 extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
-/* Results of one call from what all members of its group brought (CommCalls with
- * operands in this process), the results overlapping no operand; for back ends that
- * have carried the operands here. */
+/* Computes the results of one call from what all members of its group brought (CommCalls with operands in
+ * this process); no result overlaps an operand. Tests run ranks with it one after the other. */
 AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error);
 extern const CommBackEnd comm_mpi;        /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */

@@ -39,12 +39,6 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
 }
 
-static int64_t part_start(const int64_t *parts, int32_t k) {
-    int64_t start = 0;
-    for (int32_t j = 0; j < k; j++) start += parts[j];
-    return start;
-}
-
 /* The reduction of operand k, arrays to be named. */
 static Combine combine_of(const CommCall *call, int32_t k) {
     Dtype type = call->operand_shapes[k]->type;
@@ -150,7 +144,7 @@ static AmStatus all_gather(Comm *comm, RendezvousGroup *group, const CommCall *c
         for (int32_t member = 0; member < group->count; member++) {
             box[movement->dimension] = movement->parts[member];
             strided_row_major(in_strides, box, shape->rank);
-            int64_t at = part_start(movement->parts, member) * out_strides[movement->dimension];
+            int64_t at = comm_part_start(movement->parts, member) * out_strides[movement->dimension];
             strided_copy((char *)call->results[k] + at * bytes, out_strides,
                          call_of(group, member)->operands[k], in_strides, box, shape->rank, bytes);
         }
@@ -168,7 +162,7 @@ static AmStatus reduce_scatter(Comm *comm, RendezvousGroup *group, const CommCal
         int64_t bytes = dtype_bytes(whole->type), part = movement->parts[call->position];
         int64_t outer = strided_elements(whole->dimensions, d);
         int64_t inner = strided_elements(whole->dimensions + d + 1, whole->rank - d - 1);
-        int64_t start = part_start(movement->parts, call->position) * inner;
+        int64_t start = comm_part_start(movement->parts, call->position) * inner;
         Combine work = combine_of(call, k);
         work.result_count = 1;
         for (int64_t o = 0; o < outer; o++) {
@@ -193,12 +187,12 @@ static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *c
         strided_row_major(out_strides, shape->dimensions, shape->rank);
         memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
         memcpy(from, box, sizeof(int64_t) * (size_t)shape->rank);
-        from[other] = part_start(movement->other_parts, group->count);
+        from[other] = comm_part_start(movement->other_parts, group->count);
         for (int32_t member = 0; member < group->count; member++) {
             box[d] = from[d] = movement->parts[member];
             strided_row_major(in_strides, from, shape->rank);
-            int64_t out_at = part_start(movement->parts, member) * out_strides[d];
-            int64_t in_at = part_start(movement->other_parts, call->position) * in_strides[other];
+            int64_t out_at = comm_part_start(movement->parts, member) * out_strides[d];
+            int64_t in_at = comm_part_start(movement->other_parts, call->position) * in_strides[other];
             strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
                          (const char *)call_of(group, member)->operands[k] + in_at * bytes, in_strides, box,
                          shape->rank, bytes);

@@ -73,12 +73,6 @@ static AmStatus add_whole(CommStream *stream, Arena *arena, int32_t array, const
     return add_run(stream, arena, array, shape->type, 0, ir_shape_bytes(shape), error);
 }
 
-static int64_t part_start(const int64_t *parts, int32_t k) {
-    int64_t start = 0;
-    for (int32_t j = 0; j < k; j++) start += parts[j];
-    return start;
-}
-
 static int64_t row_bytes(const CommCall *call) {
     int64_t bytes = 0;
     for (int32_t k = 0; k < call->operand_count; k++)
@@ -133,12 +127,12 @@ AmStatus comm_stream_given(CommStream *stream, Arena *arena, const CommCall *cal
         int64_t start, extent, own_start;
         switch (call->collective->kind) {
         case PROGRAM_REDUCE_SCATTER:
-            TRY(add_slab(stream, arena, k, shape, d, part_start(movement->parts, position),
+            TRY(add_slab(stream, arena, k, shape, d, comm_part_start(movement->parts, position),
                          movement->parts[position], error));
             break;
         case PROGRAM_ALL_TO_ALL:
             TRY(add_slab(stream, arena, k, shape, movement->other,
-                         part_start(movement->other_parts, position), movement->other_parts[position],
+                         comm_part_start(movement->other_parts, position), movement->other_parts[position],
                          error));
             break;
         case PROGRAM_HALO_EXCHANGE:
@@ -169,7 +163,7 @@ AmStatus comm_stream_taken(CommStream *stream, Arena *arena, const CommCall *cal
             if (extent > 0) TRY(add_slab(stream, arena, k, shape, d, start, extent, error));
             break;
         default:
-            TRY(add_slab(stream, arena, k, shape, d, part_start(movement->parts, position),
+            TRY(add_slab(stream, arena, k, shape, d, comm_part_start(movement->parts, position),
                          movement->parts[position], error));
             break;
         }

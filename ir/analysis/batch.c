@@ -16,6 +16,7 @@
  */
 #include "ir/analysis/batch.h"
 
+#include "base/int_list.h"
 #include "base/union_find.h"
 
 typedef struct Batch {
@@ -57,12 +58,6 @@ static void tie_equal(const Batch *batch, int32_t value, int32_t other) {
         if (a->dimensions[d] == b->dimensions[d]) tie(batch, value, d, other, d);
 }
 
-static bool contains(const int64_t *values, int64_t count, int64_t value) {
-    for (int64_t i = 0; i < count; i++)
-        if (values[i] == value) return true;
-    return false;
-}
-
 /* Joins the major parts of merged and split dimensions. Both parts of a split batch belong to the
  * batch. */
 static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
@@ -92,7 +87,7 @@ static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
 static void tie_kept(const Batch *batch, int32_t value, int32_t operand, const IrAttributes *attributes) {
     const IrShape *from = shape_of(batch, operand);
     for (int32_t d = 0, kept = 0; d < from->rank && from->type != DTYPE_TUPLE; d++)
-        if (!contains(attributes->dimensions, attributes->dimension_count, d))
+        if (!int_list_contains(attributes->dimensions, attributes->dimension_count, d))
             tie(batch, operand, d, value, kept++);
 }
 
@@ -105,12 +100,12 @@ static void tie_dot(const Batch *batch, int32_t value, int32_t lhs, int32_t rhs,
     for (int32_t k = 0; k < dot->contracting_count; k++)
         tie(batch, lhs, dot->lhs_contracting[k], rhs, dot->rhs_contracting[k]);
     for (int32_t d = 0; d < shape_of(batch, lhs)->rank; d++)
-        if (!contains(dot->lhs_batch, dot->batch_count, d) &&
-            !contains(dot->lhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->lhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->lhs_contracting, dot->contracting_count, d))
             tie(batch, lhs, d, value, result++);
     for (int32_t d = 0; d < shape_of(batch, rhs)->rank; d++)
-        if (!contains(dot->rhs_batch, dot->batch_count, d) &&
-            !contains(dot->rhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->rhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->rhs_contracting, dot->contracting_count, d))
             tie(batch, rhs, d, value, result++);
 }
 
@@ -127,15 +122,15 @@ static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32
     const IrShape *from = shape_of(batch, operand), *index_shape = shape_of(batch, indices);
     int32_t offset = 0, index_dimension = 0;
     for (int32_t d = 0; d < from->rank; d++) {
-        if (contains(gather->collapsed_dimensions, gather->collapsed_count, d)) continue;
-        if (contains(gather->operand_batching, gather->batching_count, d)) continue;
+        if (int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d)) continue;
+        if (int_list_contains(gather->operand_batching, gather->batching_count, d)) continue;
         if (offset < gather->offset_count && gather->slice_sizes &&
             gather->slice_sizes[d] == from->dimensions[d])
             tie(batch, operand, d, value, gather->offset_dimensions[offset]);
         offset++;
     }
     for (int32_t d = 0; d < shape_of(batch, value)->rank; d++) {
-        if (contains(gather->offset_dimensions, gather->offset_count, d)) continue;
+        if (int_list_contains(gather->offset_dimensions, gather->offset_count, d)) continue;
         if (index_dimension == gather->index_vector_dimension) index_dimension++;
         if (index_dimension < index_shape->rank) tie(batch, indices, index_dimension, value, d);
         index_dimension++;

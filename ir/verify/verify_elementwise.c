@@ -89,15 +89,11 @@ AmStatus verify_clamp(const Verifier *verifier, const IrInstruction *instruction
     return verify_scalar_or_alike(verifier, instruction, 2, instruction->shape.type);
 }
 
-static Dtype part_type(Dtype type) {
-    return type == DTYPE_C64 ? DTYPE_F32 : type == DTYPE_C128 ? DTYPE_F64 : type;
-}
-
 /* abs, real and imag: a complex operand gives its part's type. */
 AmStatus verify_part(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_same_dimensions(verifier, instruction, 0));
     return verify_type(verifier, instruction, instruction->shape.type,
-                       part_type(verify_operand(verifier, instruction, 0)->type));
+                       dtype_real_part(verify_operand(verifier, instruction, 0)->type));
 }
 
 AmStatus verify_complex(const Verifier *verifier, const IrInstruction *instruction) {
@@ -105,7 +101,7 @@ AmStatus verify_complex(const Verifier *verifier, const IrInstruction *instructi
                      verify_operand(verifier, instruction, 0)));
     TRY(verify_same_dimensions(verifier, instruction, 0));
     return verify_type(verifier, instruction, verify_operand(verifier, instruction, 0)->type,
-                       part_type(instruction->shape.type));
+                       dtype_real_part(instruction->shape.type));
 }
 
 /* A conversion to another width: the last dimension holds the parts of the wider type. Conversions

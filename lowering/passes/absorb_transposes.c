@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/int_list.h"
 #include "lowering/passes/passes.h"
 
 typedef struct Absorber {
@@ -58,18 +59,12 @@ static bool takes_orders(const Program *program, const ProgramInstruction *dot) 
            (left == DTYPE_F32 || left == DTYPE_F64 || left == DTYPE_BF16 || left == DTYPE_F16);
 }
 
-static bool contains(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
-
 /* The free dimensions of a side, in order. */
 static int32_t list_free(int64_t *list, const Dot *dot, int32_t side, int32_t rank) {
     int32_t count = 0;
     for (int32_t d = 0; d < rank; d++)
-        if (!contains(dot->batch[side], dot->batch_count, d) &&
-            !contains(dot->contracting[side], dot->contracting_count, d))
+        if (!int_list_contains(dot->batch[side], dot->batch_count, d) &&
+            !int_list_contains(dot->contracting[side], dot->contracting_count, d))
             list[count++] = d;
     return count;
 }

@@ -82,17 +82,9 @@ static void find_places(PaperChainBuilder *self) {
 
 /* ---- costs ---- */
 
-static int32_t origin_of(const ExecutedStep *executed) {
-    if (executed->instruction) return executed->instruction->origin;
-    if (executed->step == executed->program->step_count) return -1;
-    const ProgramFusion *fusion =
-        &executed->program->fusions[executed->program->steps[executed->step].fusion];
-    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
-}
-
 static void add_step(PaperChainBuilder *self, const ExecutedStep *executed) {
     if (executed_collective(executed)) return;
-    int32_t origin = origin_of(executed), outer = origin < 0 ? -1 : self->outer[origin];
+    int32_t origin = executed_origin(executed), outer = origin < 0 ? -1 : self->outer[origin];
     if (outer < 0) return;
     IrPhase phase = self->context->roles->phases[origin];
     bool is_gradient = self->context->split_options->storage->role[origin] == STORAGE_GRADIENT;

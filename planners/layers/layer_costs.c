@@ -328,14 +328,6 @@ static void find_place(const LayerCosts *self, int32_t origin, StepPlace *place)
                                                                                : LAYER_FORWARD;
 }
 
-static int32_t origin_of(const ExecutedStep *executed) {
-    if (executed->instruction) return executed->instruction->origin;
-    if (executed->step == executed->program->step_count) return -1;
-    const ProgramFusion *fusion =
-        &executed->program->fusions[executed->program->steps[executed->step].fusion];
-    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
-}
-
 static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const ExecutedStep *executed,
                                const StepPlace *place, AmError *error) {
     const ProgramCollective *collective = executed->instruction->collective;
@@ -427,7 +419,7 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
     StepPlace place = {0, LAYER_FORWARD};
     if (!places) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
-        find_place(self, origin_of(&steps[s]), &place);
+        find_place(self, executed_origin(&steps[s]), &place);
         if (steps[s].program == program) places[steps[s].step] = place;
         if (executed_collective(&steps[s])) {
             TRY(add_collective(self, table, &steps[s], &place, error));

@@ -159,22 +159,3 @@ AmStatus target_check_module(Target target, const PlanContext *context, AmError 
     return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
                    "%s trains transformers, and the module has no attention", trainer);
 }
-
-/* ---- the table ---- */
-
-void target_table(Text *text) {
-    static const char *const stages[] = {"one", "alike", "any"};
-    for (int32_t target = 0; target < TARGET_COUNT; target++) {
-        const TargetRow *row = &rows[target];
-        text_append(text, "| `%s` | %s | %s | %s | ", row->name, stages[row->stages],
-                    row->has_micro_batches ? "any number" : "one", row->has_equal_shards ? "equal" : "any");
-        if (row->stages == TARGET_ONE_STAGE) text_append_string(text, "-");
-        for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
-            if (row->schedules >> kind & 1)
-                text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
-        text_append(text, " | %s |\n",
-                    row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
-                    : row->has_plain_pools ? "no split of overlapping pool windows"
-                                           : "-");
-    }
-}

@@ -58,7 +58,4 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error);
 /* AM_ERROR_INFEASIBLE, with the reason, for a module of which the target can run no plan. */
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error);
 
-/* Appends the table, one row of Markdown for each target. */
-void target_table(Text *text);
-
 #endif

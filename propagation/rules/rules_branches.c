@@ -10,22 +10,17 @@
 
 #include "propagation/rules/rules_values.h"
 
-static bool holds_arrays(const IrShape *shape) {
-    if (shape->type != DTYPE_TUPLE) return dtype_bits(shape->type) > 0;
-    for (int32_t k = 0; k < shape->rank; k++)
-        if (!holds_arrays(&shape->elements[k])) return false;
-    return true;
-}
-
 bool branches_can_be_planned(const IrModule *module, const IrInstruction *conditional,
                              const int32_t *mentions) {
     if (conditional->opcode != IR_CONDITIONAL || conditional->called_count < 1 ||
-        conditional->operand_count != conditional->called_count + 1 || !holds_arrays(&conditional->shape))
+        conditional->operand_count != conditional->called_count + 1 ||
+        !values_are_arrays(&conditional->shape))
         return false;
     for (int32_t k = 0; k < conditional->called_count; k++) {
         const IrComputation *branch = &module->computations[conditional->called[k]];
         const IrShape *given = &module->instructions[conditional->operands[1 + k]].shape;
-        if (mentions[conditional->called[k]] != 1 || branch->parameter_count != 1 || !holds_arrays(given))
+        if (mentions[conditional->called[k]] != 1 || branch->parameter_count != 1 ||
+            !values_are_arrays(given))
             return false;
     }
     return true;

@@ -45,10 +45,10 @@ static void count_mentions(const IrModule *module, int32_t *mentions) {
             mentions[module->instructions[i].called[k]]++;
 }
 
-static bool holds_arrays(const IrShape *shape) {
+bool values_are_arrays(const IrShape *shape) {
     if (shape->type != DTYPE_TUPLE) return dtype_bits(shape->type) > 0;
     for (int32_t k = 0; k < shape->rank; k++)
-        if (!holds_arrays(&shape->elements[k])) return false;
+        if (!values_are_arrays(&shape->elements[k])) return false;
     return true;
 }
 
@@ -57,7 +57,7 @@ static bool holds_arrays(const IrShape *shape) {
 static bool can_be_planned(const IrModule *module, const IrInstruction *loop, const int32_t *mentions) {
     return loop->opcode == IR_WHILE && loop->shape.type == DTYPE_TUPLE && loop->called_count == 2 &&
            loop->operand_count == 1 && mentions[loop->called[0]] == 1 && mentions[loop->called[1]] == 1 &&
-           holds_arrays(&loop->shape) && module->computations[loop->called[0]].parameter_count == 1 &&
+           values_are_arrays(&loop->shape) && module->computations[loop->called[0]].parameter_count == 1 &&
            module->computations[loop->called[1]].parameter_count == 1;
 }
 

@@ -10,6 +10,8 @@ typedef struct ValueResolver {
     uint64_t constant_mask;
 } ValueResolver;
 
+/* Returns whether all leaves of a shape are arrays: no token, no opaque value. */
+bool values_are_arrays(const IrShape *shape);
 /* Finds the planned computations and loops of rules->module, filling
  * is_planned, times, loops and conditionals; rules->alias and leaf are ready to be set. */
 AmStatus values_begin(ValueResolver *resolver, Rules *rules, Arena *arena, AmError *error);

@@ -58,12 +58,30 @@ static void test_plans(void **state) {
     assert_true(runs(TARGET_AUTOMAP, &plan));
 }
 
+/* One row of Markdown for each target. */
+static void append_table(Text *text) {
+    static const char *const stages[] = {"one", "alike", "any"};
+    for (int32_t target = 0; target < TARGET_COUNT; target++) {
+        const TargetRow *row = target_row((Target)target);
+        text_append(text, "| `%s` | %s | %s | %s | ", row->name, stages[row->stages],
+                    row->has_micro_batches ? "any number" : "one", row->has_equal_shards ? "equal" : "any");
+        if (row->stages == TARGET_ONE_STAGE) text_append_string(text, "-");
+        for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
+            if (row->schedules >> kind & 1)
+                text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
+        text_append(text, " | %s |\n",
+                    row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
+                    : row->has_plain_pools ? "no split of overlapping pool windows"
+                                           : "-");
+    }
+}
+
 static void test_documented(void **state) {
     (void)state;
     Text table = {0};
     FileBytes page;
     AmError error = {0};
-    target_table(&table);
+    append_table(&table);
     assert_int_equal(file_read(&page, SOURCE_DIR "/docs/commands.md", &error), AM_OK);
     assert_non_null(strstr(page.data, table.data));
     file_release(&page);

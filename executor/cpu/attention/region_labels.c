@@ -4,6 +4,8 @@
  */
 #include "executor/cpu/attention/region_labels.h"
 
+#include "base/int_list.h"
+
 enum { MOST_ATOMS = 4 * IR_MAX_RANK };
 
 typedef struct Atom {
@@ -103,12 +105,6 @@ static void match_dimension(LabelFinder *self, int32_t a, int32_t a_dimension, i
     match(self, a, a_dimension, 1, b, b_dimension, 1);
 }
 
-static bool contains(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
-
 /* Result dimension d of a dot is number dimensions[d] of batch, left free, right free. */
 static void match_dot(LabelFinder *self, const ProgramInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
@@ -130,7 +126,8 @@ static void match_dot(LabelFinder *self, const ProgramInstruction *instruction) 
         const int64_t *batch = side ? dot->rhs_batch : dot->lhs_batch;
         const int64_t *contracting = side ? dot->rhs_contracting : dot->lhs_contracting;
         for (int32_t d = 0; d < self->region->values[operands[side]].shape.rank; d++)
-            if (!contains(batch, dot->batch_count, d) && !contains(contracting, dot->contracting_count, d))
+            if (!int_list_contains(batch, dot->batch_count, d) &&
+                !int_list_contains(contracting, dot->contracting_count, d))
                 match_dimension(self, operands[side], d, result, place[at++]);
     }
     if (instruction->operand_count > 2)
@@ -176,7 +173,7 @@ static bool match_instruction(LabelFinder *self, const ProgramInstruction *instr
         int32_t kept = 0;
         if (instruction->operand_count != 2) return false;
         for (int32_t d = 0; d < values[operand].shape.rank; d++)
-            if (!contains(attributes->dimensions, attributes->dimension_count, d))
+            if (!int_list_contains(attributes->dimensions, attributes->dimension_count, d))
                 match_dimension(self, operand, d, result, kept++);
         return true;
     }

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/int_list.h"
 #include "executor/array/strided.h"
 
 /* Nanoseconds: of starting one product, of copying one element before or after, of a multiplication
@@ -26,12 +27,6 @@ static void add(Axes *axes, int32_t kind, DotAxis axis) {
     axes->list[kind][axes->rank[kind]++] = axis;
 }
 
-static bool contains(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
-
 static void collect(Axes *axes, const IrDot *dot, const IrShape *left, const IrShape *right,
                     const int64_t *dimensions) {
     int64_t x[IR_MAX_RANK], y[IR_MAX_RANK], sizes[IR_MAX_RANK], z[IR_MAX_RANK], natural[IR_MAX_RANK];
@@ -46,12 +41,12 @@ static void collect(Axes *axes, const IrDot *dot, const IrShape *left, const IrS
             (DotAxis){left->dimensions[dot->lhs_contracting[k]],
                       {x[dot->lhs_contracting[k]], y[dot->rhs_contracting[k]], 0}});
     for (int32_t d = 0; d < left->rank; d++)
-        if (!contains(dot->lhs_batch, dot->batch_count, d) &&
-            !contains(dot->lhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->lhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->lhs_contracting, dot->contracting_count, d))
             add(axes, ROWS, (DotAxis){left->dimensions[d], {x[d], 0, 0}});
     for (int32_t d = 0; d < right->rank; d++)
-        if (!contains(dot->rhs_batch, dot->batch_count, d) &&
-            !contains(dot->rhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->rhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->rhs_contracting, dot->contracting_count, d))
             add(axes, COLUMNS, (DotAxis){right->dimensions[d], {0, y[d], 0}});
     int32_t rank = 0;
     for (int32_t kind = BATCH; kind <= COLUMNS; kind++)

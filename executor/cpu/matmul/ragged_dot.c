@@ -12,16 +12,11 @@
 
 #include <string.h>
 
+#include "base/int_list.h"
 #include "executor/array/strided.h"
 #include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "ir/hlo.pb-c.h"
-
-static bool contains(const int64_t *list, size_t count, int64_t value) {
-    for (size_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
 
 static int64_t offset_of(const int64_t *index, const int64_t *strides, int32_t rank) {
     int64_t at = 0;
@@ -111,9 +106,9 @@ static bool describe(RaggedDot *kernel, const KernelCall *call,
     strided_row_major(right_strides, right->dimensions, right->rank);
     size_t contracting = dot->n_lhs_contracting_dimensions, batches = dot->n_lhs_batch_dimensions;
     if (dot->n_rhs_contracting_dimensions != contracting || dot->n_rhs_batch_dimensions != batches ||
-        ragged < 0 || ragged >= left->rank || contains(dot->lhs_batch_dimensions, batches, ragged))
+        ragged < 0 || ragged >= left->rank || int_list_contains(dot->lhs_batch_dimensions, batches, ragged))
         return false;
-    kernel->contracts = contains(dot->lhs_contracting_dimensions, contracting, ragged);
+    kernel->contracts = int_list_contains(dot->lhs_contracting_dimensions, contracting, ragged);
     if (numbers->n_rhs_group_dimensions != (kernel->contracts ? 0 : 1)) return false;
     int64_t group = kernel->contracts ? -1 : numbers->rhs_group_dimensions[0];
     if (!kernel->contracts && (group < 0 || group >= right->rank)) return false;
@@ -139,16 +134,16 @@ static bool describe(RaggedDot *kernel, const KernelCall *call,
         kernel->contracted_right[kernel->contracted_rank++] = right_strides[b];
     }
     for (int32_t d = 0; d < left->rank; d++) {
-        if (contains(dot->lhs_batch_dimensions, batches, d) ||
-            contains(dot->lhs_contracting_dimensions, contracting, d))
+        if (int_list_contains(dot->lhs_batch_dimensions, batches, d) ||
+            int_list_contains(dot->lhs_contracting_dimensions, contracting, d))
             continue;
         if (kernel->result_rank >= IR_MAX_RANK) return false;
         if (d == ragged) kernel->ragged = kernel->result_rank;
         add_dimension(kernel, left->dimensions[d], left_strides[d], 0);
     }
     for (int32_t d = 0; d < right->rank; d++) {
-        if (contains(dot->rhs_batch_dimensions, batches, d) || d == group ||
-            contains(dot->rhs_contracting_dimensions, contracting, d))
+        if (int_list_contains(dot->rhs_batch_dimensions, batches, d) || d == group ||
+            int_list_contains(dot->rhs_contracting_dimensions, contracting, d))
             continue;
         if (kernel->result_rank >= IR_MAX_RANK) return false;
         add_dimension(kernel, right->dimensions[d], 0, right_strides[d]);
