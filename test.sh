@@ -184,6 +184,14 @@ test_threads() (
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )
 
+# Prints how many tests of the log were skipped, and how many of these need a GPU.
+count_skipped() {
+  local skipped on_gpu
+  skipped=$(sed -nE 's/^\s*[0-9]+ - (\S+) \(Skipped\).*/\1/p' build/ctest.log.part | sort)
+  on_gpu=$(comm -12 <(echo "$skipped") <(ctest --test-dir build -N -L gpu | sed -nE 's/^ *Test *#[0-9]+: //p' | sort))
+  echo "$(grep -c . <<<"$skipped") tests skipped, $(grep -c . <<<"$on_gpu") of them because they need a GPU"
+}
+
 main() {
   export OPENBLAS_NUM_THREADS=1
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
@@ -212,6 +220,7 @@ main() {
   printf '%s\n' "${times[@]}"
   if [ ${#failed[@]} -gt 0 ]; then printf 'FAILED: %s\n' "${failed[@]}"; fi
   cat build/ctest.log.part
+  count_skipped
   [ ${#failed[@]} -eq 0 ]
 }
 
