@@ -16,8 +16,9 @@
 #include "cli/memory.h"
 #include "cli/terminal.h"
 
-/* Appends to names[0..MOST_NAMES) and returns the new count. */
 enum { MOST_NAMES = 32 };
+
+/* Appends to names[0..MOST_NAMES) and returns the new count. */
 static size_t add_names(const char **names, size_t count, const CliCommand *const *commands) {
     for (; *commands && count < MOST_NAMES; commands++) names[count++] = (*commands)->name;
     return count;

@@ -8,15 +8,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Prior variances. */
-#define COMMON 1.0
-#define OWN    0.5
-#define FROM   0.02
-#define PAIR   0.3
+/* Prior variances of the terms of an increment. */
+#define COMMON 1.0  /* the same for all samples of a decision */
+#define OWN    0.5  /* by the strategy chosen */
+#define FROM   0.02 /* by the strategy of an earlier neighbour */
+#define PAIR   0.3  /* by both strategies */
 #define NOISE  1e-4
 
 #define DEVIATIONS 1.25 /* of a normal distribution in a mean absolute one */
-#define HOPE       0.7  /* of a standard deviation */
+#define HOPE       0.7  /* standard deviations by which an estimate is lowered where few samples are known */
 
 enum { MOST_SAMPLES = 160, MOST_NEIGHBOURS = 8, PRICE_STEPS = 4, SLOPE_ITERATIONS = 40 };
 

@@ -73,7 +73,7 @@ static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
     return result > operand ? result : operand;
 }
 
-/* Makes one collective that replaces the `count` members at `order`. */
+/* Gives `target` the movements of the `count` members at `order`, which it replaces. */
 static AmStatus join_movements(ProgramInstruction *target, const Program *program, const int32_t *order,
                                int32_t count, AmError *error) {
     if (!target->collective->movements) return AM_OK;
@@ -91,12 +91,12 @@ static AmStatus join_movements(ProgramInstruction *target, const Program *progra
 /* leader[i]: instruction that i is merged into (itself where it is not). Levels
  * are those of merged instructions, so members of earlier merges share one. `*order` is that of
  * the program as merged so far; it becomes NULL if more is merged. */
-static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *axes_of,
+static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *class_of,
                                uint8_t axes, int32_t *leader, const int32_t **order, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = graph->count, candidates = 0;
     if (!*order) TRY(program_order(order, program, graph, leader, error));
-    for (int32_t i = 0; i < count; i++) candidates += axes_of[i] == axes;
+    for (int32_t i = 0; i < count; i++) candidates += class_of[i] == axes;
     int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
     Bucket *buckets = ARENA_ARRAY(arena, Bucket, candidates);
     if (arena->failed) return am_fail_memory(error, count);
@@ -106,12 +106,12 @@ static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph
         int32_t *own = &level[leader[i]];
         for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
             int32_t producer = graph->producers[e];
-            int32_t above = level[leader[producer]] + (axes_of[producer] == axes ? 1 : 0);
+            int32_t above = level[leader[producer]] + (class_of[producer] == axes ? 1 : 0);
             if (above > *own) *own = above;
         }
     }
     for (int32_t i = 0; i < count; i++) {
-        if (axes_of[i] != axes || leader[i] != i) continue;
+        if (class_of[i] != axes || leader[i] != i) continue;
         const ProgramInstruction *instruction = &program->instructions[i];
         const ProgramValue *value = result_of(program, instruction);
         int64_t bytes = moved_bytes(program, graph, instruction);
@@ -201,21 +201,21 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
     if (program->mesh->device_count == 1) return AM_OK;
     int32_t count = program->instruction_count;
     int32_t *leader = ARENA_ARRAY(program->arena, int32_t, count + 1);
-    uint8_t *axes_of = ARENA_ARRAY(program->arena, uint8_t, count + 1);
+    uint8_t *class_of = ARENA_ARRAY(program->arena, uint8_t, count + 1);
     ProgramGraph graph;
     if (program->arena->failed) return am_fail_memory(error, count);
     TRY(program_graph(&graph, program, error));
     int32_t uses[MERGE_CLASSES] = {0};
     for (int32_t i = 0; i < count; i++) {
         leader[i] = i;
-        axes_of[i] = (uint8_t)merging_class(program, &graph, i);
-        uses[axes_of[i]]++;
+        class_of[i] = (uint8_t)merging_class(program, &graph, i);
+        uses[class_of[i]]++;
     }
     const int32_t *order = NULL;
     bool is_merged = false;
     for (int32_t axes = 1; axes < MERGE_CLASSES; axes++) {
         if (uses[axes] < 2) continue;
-        TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, &order, error));
+        TRY(assign_buckets(program, &graph, class_of, (uint8_t)axes, leader, &order, error));
         is_merged |= !order;
     }
     if (!is_merged) return AM_OK;

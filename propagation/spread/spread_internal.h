@@ -22,7 +22,7 @@ struct Spread {
     const Hlo__OpSharding **spelling; /* [instructions]: in the given form; NULL: by tiles */
     int32_t *first_user;              /* [instructions + 1] in `users` */
     int32_t *users;                   /* each once, in the order of the module */
-    int32_t *used_as;      /* of `users`: number of the first operand that it is, or -1 - number if several */
+    int32_t *used_as;      /* of `users`: number of the operand that it is; of several -1 - the first */
     int32_t *parent;       /* [instructions]: computation */
     int32_t *caller;       /* [computations]: the while, conditional or call that runs it; -1 */
     int32_t *order;        /* [instructions]: operands before users, by computation */

@@ -30,8 +30,8 @@ typedef struct VectorFold {
     int64_t bytes;
     /* accumulators[i] = value, for i < count */
     void (*begin)(void *accumulators, const Wide *value, int64_t count);
-    /* accumulators[r] = accumulators[r] op row r, `stride` elements apart and folded in an order of its own
-     */
+    /* accumulators[r] = accumulators[r] op row r, `stride` elements apart; the kernel, not the data, has the
+     * order of the fold */
     void (*rows)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t length);
     /* accumulators[j] = accumulators[j] op in[r*stride + j] for all rows r */
     void (*columns)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t width);
