@@ -232,21 +232,11 @@ static SplitValue *concatenate_stacks(Splitter *self, const IrInstruction *instr
 
 /* ---- one operator for each layer ---- */
 
-/* A value whose dimensions are the stack's without the first; a scalar of an operator that takes one. */
-static int32_t operand_of_layer(Splitter *self, SplitValue *operand, int32_t k) {
-    return operand->shape->rank == 0 ? split_whole(self, operand) : split_layer(self, operand, k);
-}
-
 /* The fill of layer k of an operand, LAYERS_NONE if its elements may differ. */
 static int32_t fill_of(Splitter *self, SplitValue *operand, int32_t k) {
     if (operand->shape->rank == 0) return split_whole(self, operand);
     if (operand->layers) return operand->layers[k].fill;
     return operand->fill;
-}
-
-/* Notes a parameter that meets a stack of its shape. */
-static void want(Splitter *self, const SplitValue *operand) {
-    if (operand->follows >= 0 && !operand->layers) self->is_wanted[operand->follows] = true;
 }
 
 static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
@@ -264,7 +254,8 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
     SplitValue *stack = split_stack(self, &instruction->shape);
     if (!stack) return NULL;
     for (int32_t o = 0; o < count; o++) {
-        want(self, operands[o]);
+        bool is_parameter = operands[o]->follows >= 0 && !operands[o]->layers;
+        if (is_parameter) self->is_wanted[operands[o]->follows] = true;
         stack->group = split_join(self, stack->group, operands[o]->group);
     }
     IrShape shape = split_layer_shape(&instruction->shape), scalar = {.type = shape.type};
@@ -292,7 +283,9 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
         } else if (adds && fills[1] >= 0 && split_is_zero(self, fills[1])) {
             stack->layers[k].value = split_layer(self, operands[0], k);
         } else {
-            for (int32_t o = 0; o < count; o++) values[o] = operand_of_layer(self, operands[o], k);
+            for (int32_t o = 0; o < count; o++) /* an operator may take scalars beside arrays */
+                values[o] = operands[o]->shape->rank == 0 ? split_whole(self, operands[o])
+                                                          : split_layer(self, operands[o], k);
             stack->layers[k].value = split_add_like(self, &shape, values, count, instruction->attributes);
         }
     }

@@ -278,17 +278,12 @@ static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t
     return true;
 }
 
-static bool makes(const Program *program, const ProgramStep *step, int32_t value) {
+/* Returns whether a step computes a value. */
+static bool computes(const Program *program, const ProgramStep *step, int32_t value) {
     if (step->fusion < 0) return step->instruction == program->values[value].instruction;
     for (int32_t k = 0; k < program_step_results(program, step); k++)
         if (program_step_result(program, step, k) == value) return true;
     return false;
-}
-
-static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
-    const ProgramStep *step = &self->program->steps[self->made_at[value]];
-    while (!makes(self->program, step, value)) step++;
-    return step;
 }
 
 /* Places new values directly over the parameters that they replace, if no later step reads the old
@@ -303,9 +298,9 @@ static void place_updates(Planner *self) {
         update->in_place = value != parameter && self->storage[value] == parameter;
         if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
-        if (self->last_use[parameter] == s &&
-            !reads_in_place(self, step_that_makes(self, value), parameter, value))
-            continue;
+        const ProgramStep *step = &program->steps[s];
+        while (!computes(program, step, value)) step++; /* of those that run together */
+        if (self->last_use[parameter] == s && !reads_in_place(self, step, parameter, value)) continue;
         if (ir_shape_bytes(&program->values[value].shape) !=
             ir_shape_bytes(&program->values[parameter].shape))
             continue;

@@ -116,6 +116,7 @@ __attribute__((format(printf, 4, 5))) static AmStatus refuse(Resolver *self, int
     return self->refusals[k] ? AM_OK : am_fail_memory(error, (int64_t)sizeof text);
 }
 
+/* Returns whether an operator passes on elements of its operand. */
 static bool is_view(IrOpcode opcode) {
     return opcode == IR_CONVERT || opcode == IR_COPY || opcode == IR_RESHAPE || opcode == IR_BITCAST ||
            opcode == IR_TRANSPOSE || opcode == IR_BROADCAST || opcode == IR_SLICE ||
@@ -269,7 +270,7 @@ static bool is_within(const Resolver *self, int32_t inner, int32_t outer) {
 }
 
 /* Returns whether two pins on the same weights require the same. */
-static bool is_alike(const Resolver *self, int32_t a, int32_t b) {
+static bool pins_agree(const Resolver *self, int32_t a, int32_t b) {
     bool has_sharding =
         pin_kind(&self->pins[a]) == PIN_SCOPE_SHARDING || pin_kind(&self->pins[b]) == PIN_SCOPE_SHARDING;
     if (has_sharding) return strcmp(self->pins[a].sharding, self->pins[b].sharding) == 0;
@@ -298,7 +299,7 @@ static AmStatus find_innermost(Resolver *self, AmError *error) {
             bool is_inner = self->size[k] < self->size[inner];
             bool is_nested = is_inner ? is_within(self, k, inner) : is_within(self, inner, k);
             bool is_same = self->size[k] == self->size[inner];
-            if (!is_nested || (is_same && !is_alike(self, k, inner)))
+            if (!is_nested || (is_same && !pins_agree(self, k, inner)))
                 return fail_pair(self, inner, k, is_nested, error);
             if (is_inner) inner = k;
         }
@@ -309,16 +310,13 @@ static AmStatus find_innermost(Resolver *self, AmError *error) {
     return AM_OK;
 }
 
-/* The axis over which the scope of a weight is split; -1: none, or it is in no scope. */
-static int32_t axis_asked(const Resolver *self, int32_t parameter) {
-    return self->pinned[parameter].pin ? self->axis[self->pinned[parameter].pin - self->pins] : -1;
-}
-
-static bool may_take(const Resolver *self, const LinkageGroup *group, int32_t axis, const bool *is_excluded,
-                     int32_t number) {
-    for (int32_t m = 0; m < group->member_count; m++)
-        if (axis_asked(self, group->members[m].parameter) != axis) return false;
-    return !is_excluded[number];
+/* Returns whether all weights of a group are in scopes that are split over the axis. */
+static bool is_pinned_to(const Resolver *self, const LinkageGroup *group, int32_t axis) {
+    for (int32_t m = 0; m < group->member_count; m++) {
+        const PropagationPin *pin = self->pinned[group->members[m].parameter].pin;
+        if (!pin || self->axis[pin - self->pins] != axis) return false;
+    }
+    return true;
 }
 
 /* Splits the weights in scopes of one axis: groups by size, the largest first. */
@@ -332,7 +330,7 @@ static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
         for (int32_t g = 0; g < groups->group_count; g++) {
             const LinkageGroup *group = &groups->groups[g];
             if (best >= 0 && group->member_count <= groups->groups[best].member_count) continue;
-            if (may_take(self, group, axis, is_excluded, g)) best = g;
+            if (!is_excluded[g] && is_pinned_to(self, group, axis)) best = g;
         }
         if (best < 0) return AM_OK;
         const LinkageGroup *group = &groups->groups[best];
