@@ -35,7 +35,7 @@ void simulate_trace_slice(void *trace, const SimulatedSlice *slice); /* Simulati
 AmStatus simulate_trace_end(SimulateTrace *trace, const Simulation *simulation);
 void simulate_trace_close(SimulateTrace *trace);
 
-/* What a simulation gives besides its result. */
+/* The outputs of a simulation besides its result. */
 typedef struct SimulateOutput {
     const char *path;    /* of a trace; or NULL */
     TraceEvents *events; /* that get its slices; or NULL */

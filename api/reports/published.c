@@ -58,7 +58,7 @@ static void print_json(Text *text, const ReportCall *call, const PublishedRow *r
 
 /* ---- text ---- */
 
-/* Nothing where the fraction is unknown. */
+/* Appends nothing if the fraction is unknown. */
 static void append_percent(Text *text, double fraction, bool has_sign) {
     if (isfinite(fraction)) text_append(text, has_sign ? "%+.1f %%" : "%.1f %%", 100 * fraction);
 }

@@ -45,7 +45,7 @@ static CudaLibrary library = {.title = "NVRTC, the compiler of kernels in the CU
                               .symbols = symbols,
                               .symbol_count = sizeof symbols / sizeof *symbols};
 
-/* What NVRTC is asked for: machine code of this architecture, or PTX. */
+/* The output of NVRTC: machine code of this architecture, or PTX. */
 typedef struct Target {
     int32_t architecture;
     bool ptx;

@@ -396,7 +396,7 @@ static AmStatus read_servers(ClusterReader *self, json_t *root) {
     return find_link(self, &cluster->between_servers, root, "between_servers", "$");
 }
 
-/* Which links, if any, stand alone between the devices of a server: asked for with every price. */
+/* Finds whether all devices of a server have one link between them, once, since every price needs it. */
 void cluster_find_sole_links(Cluster *cluster) {
     const Topology *topology = cluster->topology;
     int32_t first = -1;

@@ -78,7 +78,7 @@ AmStatus import_xml(Import *import, const FileBytes *file, AmError *error);
 /* The topology of this host as hwloc writes it, in the arena. */
 AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
 
-/* What readers add. Names are copied. */
+/* The functions by which readers add devices and links. Names are copied. */
 void import_add_host(Import *import, const char *name, size_t length, int64_t devices);
 void import_add_edge(Import *import, const char *from, const char *to, const char *link, double width);
 /* Adds a link of that rate per direction, all parallel links together; returns its name, which

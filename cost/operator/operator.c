@@ -210,7 +210,7 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     work->is_continued = fused->kind != FUSED_NONE && !fused->is_first;
 }
 
-/* As measured there; false: the profile does not know it. */
+/* Sets the seconds that the profile has measured; false: the profile lacks the operator. */
 static bool find_measured(const OperatorWork *work, const ProfileType *profile, ProfileSource source,
                           double *seconds) {
     StepEvent event = {0};

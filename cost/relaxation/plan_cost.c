@@ -89,7 +89,8 @@ static IrPhase phase_of(const ShardingGraph *model, int32_t i) {
     return model->context->roles->phases[i];
 }
 
-/* What a reader takes instruction i's result for. A parameter takes the result that updates it. */
+/* Returns the purpose for which a reader takes the result of instruction i. A parameter takes the result that
+ * updates it. */
 static ShardingGraphPurpose purpose_of(const ShardingGraph *model, int32_t i, int32_t reader) {
     bool is_update = phase_of(model, i) == IR_PHASE_OPTIMIZER ||
                      phase_of(model, reader) == IR_PHASE_OPTIMIZER || model->parts->kept_bytes[reader] > 0;

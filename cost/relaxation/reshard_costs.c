@@ -6,7 +6,7 @@
 
 enum { WHOLE, PARTIAL, FIRST_SPLIT };
 
-/* So many bytes that latency and all efficiency curves are past their bends. */
+/* A number of bytes at which latency is negligible and all efficiency curves are constant. */
 #define MANY_BYTES 1e15
 
 typedef struct ReshardCostBuilder {

@@ -130,7 +130,7 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
                           self->device_of, error);
 }
 
-/* From a chunk of a stage to another one of it: nothing goes from stage to stage. */
+/* Returns whether a transfer goes between two chunks of one stage, and so over no link. */
 static bool is_copy(const PlanCosts *self, const ProgramTransfer *transfer) {
     return plan_ranks_stage(self->ranks, transfer->route->source.first_rank) ==
            plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
@@ -237,7 +237,7 @@ static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks tic
     stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
 }
 
-/* Which values go from stage to stage; how often is counted on the way. */
+/* Lists the values that go from stage to stage, and counts how often. */
 static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
     simulation->values = ARENA_ARRAY(arena, SimulatedTransfer, costs->channel_count);
     if (arena->failed) return am_fail_memory(error, costs->channel_count);

@@ -22,7 +22,7 @@ static int32_t tell(const StageClock *self, int32_t device, const ExecutedStep *
                     Ticks ticks) {
     if (!self->watch || ticks <= 0) return start.event;
     int32_t event = -1, last = self->stream_count == 1 ? self->costs->stage->mesh.device_count - 1 : device;
-    /* Where one represents all devices, the first one's event counts. */
+    /* If one device represents all, the event of the first one counts. */
     for (int32_t each = last; each >= device; each--)
         event = self->watch->on_step(self->watch->user, self->first_rank + each, executed, start, ticks);
     return event;

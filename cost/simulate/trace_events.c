@@ -11,7 +11,7 @@
 
 enum { MOST_DEVICE = 1 << 24, NAME_BYTES = 128 };
 
-/* What an event is made of. */
+/* The parts of an event. */
 typedef struct TraceFields {
     char name[NAME_BYTES]; /* the beginning of it */
     uint64_t name_hash, instruction_hash;

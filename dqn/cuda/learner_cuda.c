@@ -468,7 +468,7 @@ static void reserve_arrays(LearnerCuda *learner) {
         memory_reserve(&learner->memory, arrays[i].place, arrays[i].bytes);
 }
 
-/* What the kernels are to know of the network, once its arrays have places. */
+/* The description of the network for the kernels, when its arrays have addresses. */
 static void describe_network(LearnerCuda *learner) {
     const NetworkCuda *network = &learner->network;
     UpdateCuda *update = &learner->update;

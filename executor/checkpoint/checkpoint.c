@@ -413,7 +413,7 @@ static AmStatus restore(Checkpoint *self, AmError *error) {
     return AM_OK;
 }
 
-/* Which parameters are saved, and as what. */
+/* Finds the parameters that are saved, and the tensors of the file. */
 static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
     const IrRoles *roles = self->owner.context->roles;
     CheckpointManifest *form = &self->form;

@@ -1,4 +1,4 @@
-/* From a program's collective to a call: what all back ends share. */
+/* Makes a call of a back end from a collective of a program: ranks, shapes and reductions. */
 #include "executor/comm/comm.h"
 
 #include <stdlib.h>

@@ -154,7 +154,7 @@ static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, Am
     return AM_OK;
 }
 
-/* The same for all members, who know the same of the call but not the others' shapes. */
+/* Chooses the same chunk on all members, which know the call but not the shapes of the others. */
 static int64_t choose_chunk(const CommCall *call) {
     int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
     int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;

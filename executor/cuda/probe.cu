@@ -1,4 +1,4 @@
-/* What probe_cuda.c measures memory and launches with. */
+/* Kernels with which probe_cuda.c measures memory and launches. */
 
 /* Words that are numbers near one or smaller in f64, f32, f16 and bf16 alike, with random fractions:
  * products of zeros take less power, and so run faster, than those of real data. */

@@ -238,7 +238,7 @@ static AmStatus read_watch(void *watch, double *seconds, AmError *error) {
 
 static const ProbeStopwatch stopwatch = {open_watch, begin_watch, end_watch, read_watch, close_watch};
 
-/* By NCCL if each rank has a card, else by the default meeting of ranks in one process. */
+/* Uses NCCL if each rank has a card, else the collectives of ranks in one process. */
 static bool find_card_ranks(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices) {
     static const int64_t sizes[] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
                                     1 << 20, 1 << 22, 1 << 24, 1 << 26, 0};

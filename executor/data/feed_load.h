@@ -11,7 +11,7 @@
 #include "base/permutation.h"
 #include "executor/data/feed_source.h"
 
-/* Which examples are whose batch. */
+/* The examples of the batch of each rank. */
 typedef struct FeedOrder {
     int64_t batches, examples, per_batch; /* of an epoch; examples and per_batch: of the shuffled data */
     uint64_t seed;

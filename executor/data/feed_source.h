@@ -12,7 +12,7 @@
 #include "base/files/token_file.h"
 #include "executor/data/feed.h"
 
-/* Which parameter's values come from where. */
+/* The source of the values of each parameter. */
 typedef struct Feed {
     const IrParameter *parameter; /* of the module as read */
     int32_t number;               /* of the parameter in the ranks' programs; of its first layer */

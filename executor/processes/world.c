@@ -27,7 +27,7 @@ enum { MOST_FACT_BYTES = 1 << 16, MOST_VERDICT = 512 };
 static const double default_join_seconds = 60, default_silence_seconds = 30;
 /* The time for which a broken data connection waits for a reason on the control connection. */
 static const double reason_seconds = 2;
-/* The same for a collective that has failed: long for news, short for a user. */
+/* The same time after a failed collective: enough for messages of other processes, short for a user. */
 static const double explanation_seconds = 0.5;
 
 typedef struct Message {

@@ -50,7 +50,7 @@ static AmStatus find_outputs(Evaluation *self, AmError *error) {
                    "none of the %d outputs is one number (expected a loss or a count)", roles->output_count);
 }
 
-/* Which parameters the files of data can feed. */
+/* Finds the parameters whose values the files of data have. */
 static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError *error) {
     FeedSource source;
     Arena arena = {0};

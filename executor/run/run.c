@@ -136,7 +136,7 @@ static AmStatus open_devices(Run *run, AmError *error) {
     return open_channels(run, error);
 }
 
-/* Which devices of the plan are this process's ranks. */
+/* Finds the devices of the plan that are ranks of this process. */
 static AmStatus deal_ranks(Run *run, AmError *error) {
     const Plan *plan = run->options->plan;
     int32_t processes = run->world ? run->world->count : 1;

@@ -1,4 +1,4 @@
-/* Which output of a training step is the loss. */
+/* Finds the output of a training step that is the loss. */
 #ifndef IR_ANALYSIS_FIND_LOSS_H
 #define IR_ANALYSIS_FIND_LOSS_H
 

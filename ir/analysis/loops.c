@@ -21,7 +21,7 @@
 /* Copies and barriers in a row that are seen through. */
 #define MAX_HANDED_ON 16
 
-/* So many loops without a count are named in warnings of their own. */
+/* The number of loops without a count that have a warning each; one more warning counts the others. */
 #define MAX_NAMED 5
 
 /* Beyond this magnitude nothing is counted; sums and negations stay in range. */

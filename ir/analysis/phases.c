@@ -64,7 +64,7 @@ static bool is_plumbing(const IrInstruction *instruction) {
            instruction->opcode == IR_CONDITIONAL;
 }
 
-/* The same elements in another type or arrangement of dimensions. */
+/* Returns whether an operator keeps the elements and changes their type or shape alone. */
 static bool is_view(const IrInstruction *instruction) {
     return instruction->opcode == IR_CONVERT || instruction->opcode == IR_COPY ||
            instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST;
@@ -117,7 +117,7 @@ static void grow_regions(Phases *work) {
     }
 }
 
-/* Which region instructions follow a gradient, and what enters each group. */
+/* Finds the instructions of the region that follow a gradient, and the values that enter each group. */
 static void follow_gradients(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->region[i]) continue;

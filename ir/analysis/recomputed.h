@@ -1,4 +1,4 @@
-/* Which backward instructions compute a forward value once more. */
+/* Finds backward instructions that compute a forward value once more. */
 #ifndef IR_ANALYSIS_RECOMPUTED_H
 #define IR_ANALYSIS_RECOMPUTED_H
 

@@ -48,7 +48,7 @@ static bool pads_nothing(const IrAttributes *attributes, int32_t rank) {
     return true;
 }
 
-/* Which operand the instruction hands on unchanged, or -1. */
+/* Returns the operand that the instruction passes on unchanged, or -1. */
 static int32_t operand_handed_on(const IrInstruction *instructions, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     if (instruction->operand_count == 0) return -1;

@@ -162,7 +162,7 @@ static int32_t size_of_block(const RegionKernel *kernel, int64_t block) {
     return (block + 1) * kernel->row_block > kernel->rows ? LAST_BLOCK : WHOLE_BLOCK;
 }
 
-/* Which of the block programs. */
+/* Returns the number of the block program: by the first key that the block may see. */
 static int32_t variant_of_block(const Worker *self, int64_t block) {
     const RegionKernel *kernel = self->kernel;
     if (size_of_block(kernel, block) == LAST_BLOCK) return kernel->prefix_count;

@@ -57,7 +57,7 @@ static inline Dtype region_sum_type(Dtype type) {
     return dtype_is_floating(type) && type != DTYPE_F64 ? DTYPE_F32 : type;
 }
 
-/* Where the elements of a region's value, an accumulator or a vector of indices come from or go to. */
+/* The place of the elements of a region's value, of an accumulator or of a vector of indices. */
 typedef enum RegionPlace {
     REGION_PARAMETER,   /* of the region, number `index` */
     REGION_OUTPUT,      /* of the region, number `index` */

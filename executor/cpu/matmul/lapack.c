@@ -104,7 +104,7 @@ static bool describe(Piece *pieces, int32_t *count, const char *words, const IrS
     return *count == shape_count;
 }
 
-/* From row by row, as the arrays lie, to column by column, or back. */
+/* Transposes between the row-major order of arrays and the column-major order of LAPACK. */
 static void turn(char *out, const char *in, const Piece *piece, bool to_columns) {
     const int64_t dimensions[2] = {piece->rows, piece->columns};
     const int64_t by_rows[2] = {piece->columns, 1}, by_columns[2] = {1, piece->rows};

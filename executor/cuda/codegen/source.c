@@ -1,4 +1,4 @@
-/* From a kernel call to its source: a table of families, and what all of them check. */
+/* Makes the source of a kernel call: the table of families of kernels, and the checks of all of them. */
 #include "executor/cuda/codegen/source_text.h"
 
 static const struct {
