@@ -209,9 +209,16 @@ static AmStatus read_dimension_labels(IrTextReader *reader, const IrAttributeRow
     return AM_OK;
 }
 
+/* The rank that has a dimension at this position, too: '?' stands between labels. */
+static size_t reach(size_t rank, int64_t position) {
+    return position >= (int64_t)rank && position < IR_MAX_RANK ? (size_t)position + 1 : rank;
+}
+
 static void write_labels(Text *out, const Labels *labels) {
     char letters[IR_MAX_RANK + 1];
     size_t rank = *labels->count + 2;
+    for (int i = 0; i < 2; i++) rank = reach(rank, *labels->named[i]);
+    for (size_t i = 0; i < *labels->count; i++) rank = reach(rank, (*labels->spatial)[i]);
     if (rank > IR_MAX_RANK) rank = IR_MAX_RANK;
     memset(letters, '?', sizeof letters);
     for (int i = 0; i < 2; i++) {
