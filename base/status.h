@@ -49,10 +49,6 @@ void am_error_source(AmError *error, const char *source);
 /* Out of memory: AM_ERROR_INTERNAL with the number of bytes that the failed allocation requested. */
 AmStatus am_fail_memory(AmError *error, int64_t bytes);
 
-/* Called by arenas, texts and the program's JSON when an allocation fails, before they report it. The program
- * defines it and ends; a library that embeds automap has none, and NULL results and `failed` travel up. */
-void am_without_memory(int64_t bytes) __attribute__((weak, visibility("hidden")));
-
 /* A system call failed with `cause` (errno): "SOURCE: WHAT: reason". Returns `code`, but AM_ERROR_INTERNAL
  * without memory and AM_ERROR_RUNTIME where too many files are open: then the input is not to blame. */
 AmStatus am_fail_system(AmError *error, AmStatus code, const char *source, int cause, const char *what);

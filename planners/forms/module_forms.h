@@ -2,10 +2,11 @@
  *
  * A module is searched as the options and its size demand, and in up to two further forms:
  *
- *     form                      searched                            rewriting
- *     chosen                    always                              layers apart, source's recomputation
- * undone with recomputation        where the plan is short of memory   layers apart with loops over layers
- * where the plan has one stage        none
+ *     form                searched                              rewriting
+ *     ------------------  ------------------------------------  -------------------------------------------
+ *     chosen              always                                layers apart, source's recomputation undone
+ *     with recomputation  where the plan is short of memory     layers apart
+ *     with loops          where the plan has one stage          none (loops over layers stay)
  *
  * A large module, of which a sample is searched (planners/sample_search.h), is always short of memory: its
  * form with recomputation is the first one. Each form has attention as separate operators or as one,
