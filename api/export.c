@@ -123,6 +123,7 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
                             AmError *error) {
     Plan *plan = self->from->plan;
     TRY(export_check_form(self->target, self->from->whole, error));
+    TRY(plan_check_own_devices(plan, error));
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));

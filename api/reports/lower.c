@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/reports/reports.h"
+#include "cost/simulate/simulate.h"
 #include "lowering/spmd/ranks.h"
 
 static AmStatus lower_plan(Program **program, Arena *arena, json_t **root, PlanContext *context,
@@ -13,6 +14,7 @@ static AmStatus lower_plan(Program **program, Arena *arena, json_t **root, PlanC
     int64_t device = 0;
     char name[16];
     TRY(plan_read(&plan, root, arena, context, option_text(call->options, "plan"), error));
+    TRY(plan_check_own_devices(plan, error));
     TRY(plan_ranks(&ranks, arena, context, plan, error));
     if (text) {
         snprintf(name, sizeof name, "%sdevice", call->options->dashes);

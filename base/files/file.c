@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -50,27 +51,35 @@ static bool is_null_device(const struct stat *facts) {
     return stat("/dev/null", &null) == 0 && null.st_rdev == facts->st_rdev;
 }
 
-static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmError *error) {
+/* Waits until a pipe or a terminal has bytes or its end. An interrupt ends the wait; read() would go on. */
+static AmStatus wait_for_bytes(int file, const char *name, AmError *error) {
+    struct pollfd polled = {.fd = file, .events = POLLIN};
+    if (poll(&polled, 1, -1) >= 0 || errno != EINTR) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, name, "the reading was interrupted");
+}
+
+static AmStatus read_all(Buffer *buffer, int file, const char *name, AmError *error) {
     size_t expected = SMALLEST_BUFFER;
     struct stat facts;
-    if (fstat(fileno(stream), &facts) == 0) {
+    if (fstat(file, &facts) == 0) {
         if (S_ISDIR(facts.st_mode)) {
             return am_fail(error, AM_ERROR_INPUT, name, "is a directory, expected a file");
         }
         /* Devices may never end. */
-        if (S_ISCHR(facts.st_mode) && !isatty(fileno(stream)) && !is_null_device(&facts))
+        if (S_ISCHR(facts.st_mode) && !isatty(file) && !is_null_device(&facts))
             return am_fail(error, AM_ERROR_INPUT, name, "is a device, expected a file");
         if (S_ISREG(facts.st_mode) && facts.st_size > 0) expected = (size_t)facts.st_size + 1;
     }
     for (;;) {
         TRY(buffer_reserve(buffer, expected, error));
-        size_t got = fread(buffer->data + buffer->length, 1, buffer->capacity - buffer->length - 1, stream);
-        buffer->length += got;
-        if (got == 0) break;
+        TRY(wait_for_bytes(file, name, error));
+        ssize_t got = read(file, buffer->data + buffer->length, buffer->capacity - buffer->length - 1);
+        if (got == 0) return AM_OK;
+        if (got < 0 && errno != EAGAIN)
+            return am_fail(error, AM_ERROR_INPUT, name, "cannot be read: %s", strerror(errno));
+        if (got > 0) buffer->length += (size_t)got;
         expected = SMALLEST_BUFFER;
     }
-    if (ferror(stream)) return am_fail(error, AM_ERROR_INPUT, name, "cannot be read: %s", strerror(errno));
-    return AM_OK;
 }
 
 /* Returns whether two names are near up to their first dots: a common suffix makes no misspelling. */
@@ -243,11 +252,11 @@ static const Compression COMPRESSIONS[] = {{"\x1f\x8b", 2, expand_gzip},
                                            {"\x28\xb5\x2f\xfd", 4, expand_zstd}};
 enum { COMPRESSION_COUNT = sizeof COMPRESSIONS / sizeof *COMPRESSIONS };
 
-/* Reads and expands an open stream. */
-static AmStatus read_and_expand(FileBytes *bytes, FILE *stream, const char *name, AmError *error) {
+/* Reads and expands an open file. */
+static AmStatus read_and_expand(FileBytes *bytes, int file, const char *name, AmError *error) {
     Buffer stored = {0}, expanded = {0};
     AmStatus status = AM_OK;
-    TRY_OR_FAIL(read_stream(&stored, stream, name, error));
+    TRY_OR_FAIL(read_all(&stored, file, name, error));
     bytes->stored_length = (int64_t)stored.length;
     for (int i = 0; i < COMPRESSION_COUNT; i++) {
         const Compression *row = &COMPRESSIONS[i];
@@ -289,10 +298,11 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     *bytes = (FileBytes){.name = name};
     if (!*path)
         return am_fail(error, AM_ERROR_INPUT, "", "expected the name of a file to read, found an empty one");
-    FILE *stream = standard_input ? stdin : fopen(path, "rb");
-    if (!stream) return fail_to_open(path, errno, error);
-    AmStatus status = read_and_expand(bytes, stream, name, error);
-    if (!standard_input) fclose(stream);
+    /* A pipe without a writer opens at once: its reading waits, and hears an interrupt. */
+    int file = standard_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return fail_to_open(path, errno, error);
+    AmStatus status = read_and_expand(bytes, file, name, error);
+    if (!standard_input) close(file);
     return status == AM_OK ? check_encoding(bytes, error) : status;
 }
 
@@ -312,13 +322,8 @@ AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error) {
     int file;
     *bytes = (FileBytes){.name = path};
     TRY(file_open_regular(&file, path, error));
-    FILE *stream = fdopen(file, "rb");
-    if (!stream) {
-        close(file);
-        return am_fail_memory(error, BUFSIZ);
-    }
-    AmStatus status = read_and_expand(bytes, stream, path, error);
-    fclose(stream);
+    AmStatus status = read_and_expand(bytes, file, path, error);
+    close(file);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/files/file.h"
 #include "base/files/file_format.h"
@@ -510,9 +511,8 @@ static AmStatus fail_unknown(const char *name, AmError *error) {
 /* Returns whether the name is a path: it contains a dot or a slash, or such a file exists. */
 static bool is_path(const char *name) {
     if (strcmp(name, "-") == 0 || strpbrk(name, "./")) return true;
-    FILE *probe = fopen(name, "rb");
-    if (probe) fclose(probe);
-    return probe != NULL;
+    struct stat facts;
+    return stat(name, &facts) == 0;
 }
 
 AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path, AmError *error) {

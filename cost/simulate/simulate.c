@@ -44,7 +44,7 @@ struct PlanCosts {
     AmWarnings warnings;
 };
 
-static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError *error) {
+AmStatus plan_check_devices(const Plan *plan, const Cluster *cluster, AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
             if (plan->stages[s].devices[d] < 0 || plan->stages[s].devices[d] >= cluster->device_count)
@@ -52,6 +52,17 @@ static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError 
                                "$.stages[%d].devices: %d is not a device of cluster %s (expected 0 to %d)", s,
                                plan->stages[s].devices[d], cluster->name, cluster->device_count - 1);
     return AM_OK;
+}
+
+AmStatus plan_check_own_devices(const Plan *plan, AmError *error) {
+    Arena arena = {0};
+    Cluster *cluster = NULL;
+    AmStatus status = cluster_from_json(&cluster, &arena, plan->cluster_description,
+                                        plan->source ? plan->source : "the plan", error);
+    if (status == AM_OK) status = plan_check_devices(plan, cluster, error);
+    cluster_free(cluster);
+    arena_free(&arena);
+    return status;
 }
 
 AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
@@ -69,7 +80,7 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
                         .newest = ARENA_ARRAY(arena, int32_t, plan->stage_count),
                         .warnings = {.arena = arena}};
     if (arena->failed) return am_fail_memory(error, ranks->rank_count);
-    TRY(check_devices(plan, cluster, error));
+    TRY(plan_check_devices(plan, cluster, error));
     const PlanContext *context = ranks->context;
     const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
     if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);

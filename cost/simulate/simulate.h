@@ -87,6 +87,11 @@ typedef struct SimulationOptions {
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
 } SimulationOptions;
 
+/* AM_ERROR_INPUT if a stage names a device that the cluster does not have. */
+AmStatus plan_check_devices(const Plan *plan, const Cluster *cluster, AmError *error);
+/* The same for the cluster that the plan file describes. */
+AmStatus plan_check_own_devices(const Plan *plan, AmError *error);
+
 /* The lowered programs of a plan with their prices: the input of any number of simulations. */
 typedef struct PlanCosts PlanCosts;
 

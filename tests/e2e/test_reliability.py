@@ -119,13 +119,37 @@ def test_pipe_as_input():
         check(automap("simulate", "plan", MODEL, timeout=60), 3, "plan")
 
 
+def wait_for_sleep(process):
+    """Waits until the process has used processor time and then sleeps for 0.2 s."""
+    idle = 0
+    while process.poll() is None and idle < 10:
+        fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
+        sleeps = fields[0] == "S" and os.readlink(f"/proc/{process.pid}/exe") == os.path.realpath(AUTOMAP)
+        idle = idle + 1 if sleeps else 0
+        time.sleep(0.02)
+
+
+def test_pipe_without_writer():
+    """A FIFO that nobody writes is waited for until the first interrupt, also by commands that save their state."""
+    os.mkfifo("none")
+    for command in (["search", MODEL, "--cluster", "none"], ["search", "none", "--cluster", "nominal:2"],
+                    ["search", "-", "--cluster", "nominal:2"], ["info", "none"]):
+        with subprocess.Popen([AUTOMAP, *command], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            wait_for_sleep(process)
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)  # its stdin stays open until then
+            text = process.stderr.read()
+            assert process.returncode == 130 and text.count(b"\n") == 1, (command, process.returncode, text)
+
+
 def test_pipe_as_output():
     """A FIFO is written for a reader. Without one it is waited for a few seconds, also by the log of a training."""
     os.mkfifo("out")
     with subprocess.Popen(["cat", "out"], stdout=subprocess.PIPE) as reader:
         check(automap("cluster", "nominal:2", "--json", "-o", "out", timeout=60), 0)
         assert b"automap-cluster-1" in reader.stdout.read()
-    check(train("--steps", "2", "--log", "out", timeout=60), 2, "out: cannot be written")
+    for option in ("--log", "--profile"):
+        check(train("--steps", "2", option, "out", timeout=60), 2, "out: cannot be written")
 
 
 def test_mode_is_kept():
@@ -386,8 +410,9 @@ def test_names_in_errors():
     plan["stages"][0]["devices"] = [d + 124 for d in plan["stages"][0]["devices"]]
     with open("far.json", "w") as file:
         json.dump(plan, file)
-    result = automap("simulate", "far.json", MODEL)
-    check(result, 3, "far.json")
+    for command in (["simulate", "far.json", MODEL], ["export", "far.json", MODEL, "--format", "jax"],
+                    ["lower", MODEL, "--plan", "far.json"]):
+        check(automap(*command), 3, "far.json", "is not a device of cluster")
 
 
 def main():
