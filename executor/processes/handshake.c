@@ -197,6 +197,7 @@ static AmStatus check_peer(HandshakeServer *server, const Caller *caller, bool *
     }
     prove(proof, "join", place, &caller->challenge, hello);
     if (memcmp(proof, hello->proof, PROOF) != 0) {
+        server->strangers++;
         answer(caller, place, "it is of another run (another job or another AUTOMAP_SECRET)");
         return AM_OK;
     }
@@ -269,16 +270,20 @@ static int32_t count_missing(const HandshakeServer *server) {
 
 static AmStatus fail_missing(const HandshakeServer *server, AmError *error) {
     enum { MOST_NAMES = 8 };
-    Text names = {0};
+    Text names = {0}, strangers = {0};
     int32_t missing = count_missing(server), named = 0;
     for (int32_t p = 1; p < server->place->count && named < MOST_NAMES; p++)
         if (!has_joined(&server->joined[p])) text_append(&names, named++ ? ", %d" : "%d", (int)p);
     if (missing > named) text_append(&names, " and %d more", (int)(missing - named));
+    if (server->strangers > 0)
+        text_append(&strangers, "; callers refused for another job or another AUTOMAP_SECRET: %d",
+                    (int)server->strangers);
     AmStatus status =
-        am_fail(error, AM_ERROR_RUNTIME, "", "process%s %s of %d did not join on port %u within %.3g s",
+        am_fail(error, AM_ERROR_RUNTIME, "", "process%s %s of %d did not join on port %u within %.3g s%s",
                 missing > 1 ? "es" : "", names.data ? names.data : "", (int)server->place->count,
-                (unsigned)server->place->port, server->seconds);
+                (unsigned)server->place->port, server->seconds, strangers.data ? strangers.data : "");
     text_free(&names);
+    text_free(&strangers);
     return status;
 }
 

@@ -43,6 +43,7 @@ typedef struct HandshakeServer {
     void *user;
     const char *ended; /* why, once the run has: its own, */
     int32_t dismissed; /* and how many of this run were turned away */
+    int32_t strangers; /* how many proved another secret */
 } HandshakeServer;
 
 AmStatus handshake_serve(HandshakeServer *server, AmError *error);

@@ -75,7 +75,7 @@ port=$((port + 1))
 start_torch 0 2 AUTOMAP_SECRET=ours "${run[@]}" --join-seconds 2
 start_torch 1 2 AUTOMAP_SECRET=theirs "${run[@]}" --join-seconds 2
 expect 1 5 'refused process 1: it is of another run'
-expect 0 5 'process 1 of 2 did not join'
+expect 0 5 'process 1 of 2 did not join .*refused for another job or another AUTOMAP_SECRET: 1'
 
 # Nobody listens.
 start_torch 1 2 "${run[@]}" --join-seconds 0.5
