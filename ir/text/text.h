@@ -28,6 +28,7 @@ typedef struct IrScanner {
     Arena *arena;
     AmError *error;
     IrSeenShape *seen; /* [IR_SEEN_SHAPES], or NULL */
+    int64_t filled;    /* bytes of the arrays whose text is one number */
 } IrScanner;
 
 /* A stretch of the text, not NUL-terminated. */

@@ -3,8 +3,8 @@
  * Values are written in logical row-major order with one pair of braces per dimension; complex
  * numbers and tuples are in parentheses. "{...}" represents omitted values. In the message, values
  * follow the literal's own layout, which is the instruction's when read; the printer addresses them
- * by the strides of the layout. Memory grows with the number of values in the text, never with the
- * declared shape.
+ * by the strides of the layout. Memory grows with the number of values in the text, not with the declared
+ * shape; but one number for an array, its first value, has zeros after it, up to 64 MiB in a module.
  */
 #include <math.h>
 #include <string.h>
@@ -67,6 +67,8 @@ static const Storage *storage_of(const Hlo__ShapeProto *shape) {
 }
 
 /* ------------------------------------------------------------------ Reading */
+
+enum { MOST_FILLED = 64 << 20 };
 
 typedef struct Values {
     IrScanner *scanner;
@@ -164,6 +166,30 @@ static AmStatus read_dimension(Values *values, size_t level) {
                         (long long)values->shape->dimensions[level], level);
 }
 
+/* Reads one number for an array as XLA does: it is the first value, and the others are zero. */
+static AmStatus read_first_value(Values *values) {
+    const Hlo__ShapeProto *shape = values->shape;
+    IrScanner *scanner = values->scanner;
+    int64_t start = scanner->at, bytes = values->storage->width;
+    for (size_t i = 0; i < shape->n_dimensions; i++) {
+        if (shape->dimensions[i] < 1) return ir_scan_fail(scanner, start, "expected '{', found one number");
+        if (shape->dimensions[i] > (MOST_FILLED - scanner->filled) / bytes)
+            return ir_scan_fail(
+                scanner, start,
+                "arrays of one number and zeros have more than %d bytes (expected all values)", MOST_FILLED);
+        bytes *= shape->dimensions[i];
+    }
+    scanner->filled += bytes;
+    TRY(read_number(values));
+    char *all = arena_alloc(scanner->arena, (size_t)bytes);
+    if (!all) return ir_scan_memory(scanner);
+    memset(all, 0, (size_t)bytes);
+    memcpy(all, values->data, (size_t)values->length);
+    values->data = all;
+    values->length = bytes;
+    return AM_OK;
+}
+
 /* Takes "{...}", the mark of values left out. */
 static bool accept_elided(IrScanner *scanner) {
     IrScanner ahead = *scanner;
@@ -210,7 +236,8 @@ static AmStatus read_array(IrScanner *scanner, Hlo__LiteralProto *literal) {
     Values values = {scanner, literal->shape, storage, type, NULL, 0, 0};
     if (type == DTYPE_C64) values.type = DTYPE_F32;
     if (type == DTYPE_C128) values.type = DTYPE_F64;
-    TRY(read_dimension(&values, 0));
+    bool is_alone = values.shape->n_dimensions > 0 && storage->numbers == 1 && ir_scan_peek(scanner) != '{';
+    TRY(is_alone ? read_first_value(&values) : read_dimension(&values, 0));
     TRY(put_in_layout(&values));
     size_t count = (size_t)(storage->is_bytes ? values.length : values.length / storage->width);
     memcpy((char *)literal + storage->count, &count, sizeof count);

@@ -204,7 +204,7 @@ static void test_every_code_of_small_floats_comes_back(void **state) {
             double value;
             uint64_t payload, again;
             ir_float_write(&text, types[t], code);
-            IrScanner scanner = {"test", text.data, (int64_t)text.length, 0, &arena, NULL, NULL};
+            IrScanner scanner = {"test", text.data, (int64_t)text.length, 0, &arena, NULL, NULL, 0};
             assert_int_equal(ir_scan_real(&scanner, &value, &payload), AM_OK);
             assert_int_equal(scanner.at, scanner.length);
             assert_true(float_format_encode(types[t], value, payload, &again));
@@ -253,6 +253,8 @@ static const BadText BAD_TEXTS[] = {
     {MAIN "  ROOT a = f32[2] map(p), to_apply=f\n}\n", 4, 36, "no computation 'f'"},
     {MAIN "  ROOT a = f32[2] constant({1})\n}\n", 4, 30, "expected 2 values"},
     {MAIN "  ROOT a = f32[2] constant({1, 2, 3})\n}\n", 4, 33, "expected '}'"},
+    {MAIN "  a = f32[4096,2048] constant(1)\n  ROOT b = f32[4096,2049] constant(1)\n}\n", 5, 36,
+     "have more than 67108864 bytes"},
     {MAIN "  ROOT a = s8[] constant(128)\n}\n", 4, 26, "out of range of s8"},
     {MAIN "  ROOT a = s1[] constant(1)\n}\n", 4, 26, "out of range of s1"},
     {MAIN "  ROOT a = u8[] constant(-1)\n}\n", 4, 26, "out of range of u8"},
