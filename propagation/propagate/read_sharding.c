@@ -12,7 +12,7 @@
  */
 #include "propagation/propagate/read_sharding.h"
 
-#include "ir/hlo.pb-c.h"
+#include "propagation/sharding/mesh_parts.h"
 
 static AmStatus fail(AmError *error, const char *what) {
     return am_fail(error, AM_ERROR_INPUT, "", "sharding: %s", what);
@@ -103,43 +103,37 @@ static AmStatus read_tiled(DeviceTiles *tiles, Arena *arena, const Hlo__OpShardi
 static AmStatus read_named(DeviceTiles *tiles, Arena *arena, const Hlo__NamedShardingProto *message,
                            AmError *error) {
     const Hlo__MeshProto *mesh = message->mesh;
-    int64_t sizes[IR_MAX_RANK];
-    int32_t order[IR_MAX_RANK];
-    bool taken[IR_MAX_RANK] = {false};
+    MeshParts parts;
+    int32_t order[MESH_PARTS_MAX];
     size_t count = 0;
     if (message->n_manual_axes + message->n_unreduced_axes > 0)
         return fail(error, "manual and unreduced axes are not supported");
     if (mesh->n_axes > IR_MAX_RANK || message->n_dim_shardings > IR_MAX_RANK)
         return fail(error, "unexpected number of dimensions or axes");
-    for (size_t k = 0; k < mesh->n_axes; k++) sizes[k] = mesh->axes[k]->size;
+    TRY(mesh_parts_cut(&parts, message, error));
     for (size_t k = 0; k < mesh->n_device_ids; k++)
         if (mesh->device_ids[k] != (int64_t)k)
             return fail(error, "a mesh whose devices are not in order is not supported");
     if (mesh->iota_transform && mesh->iota_transform->n_transpose_perm > 1)
         return fail(error, "a mesh whose devices are not in order is not supported");
-    tiles->mesh = mesh;
+    tiles->mesh = parts.has_cut_axis ? NULL : mesh;
     tiles->rank = (int32_t)message->n_dim_shardings;
-    tiles->device_count = product(sizes, mesh->n_axes);
+    tiles->device_count = product(parts.size, (size_t)parts.count);
     if (tiles->device_count == 0) return fail(error, "unexpected size of a mesh");
     for (int32_t d = 0; d < tiles->rank; d++) {
         const Hlo__NamedShardingProto__DimensionSharding *dimension = message->dim_shardings[d];
-        tiles->tiles[d] = 1;
-        for (size_t k = 0; k < dimension->n_axes; k++) {
-            int64_t axis = dimension->axes[k]->mesh_axis_index;
-            if (axis < 0 || axis >= (int64_t)mesh->n_axes || taken[axis] || dimension->axes[k]->sub_axis_info)
-                return fail(error, "an axis that is split already, or a part of one");
-            taken[axis] = true;
-            order[count++] = (int32_t)axis;
-            tiles->tiles[d] *= (int32_t)sizes[axis];
-        }
+        int64_t ways = 1;
+        for (size_t k = 0; k < dimension->n_axes; k++)
+            TRY(mesh_parts_take(&parts, dimension->axes[k], order, &count, &ways, error));
+        tiles->tiles[d] = (int32_t)ways;
     }
-    for (size_t k = 0; k < mesh->n_axes; k++)
-        if (!taken[k]) order[count++] = (int32_t)k;
+    for (int32_t k = 0; k < parts.count; k++)
+        if (!parts.is_taken[k]) order[count++] = k;
     set_strides(tiles);
     int32_t *place = ARENA_ARRAY(arena, int32_t, tiles->device_count);
     if (!place) return am_fail_memory(error, tiles->device_count);
     tiles->place = place;
-    return place_iota(place, tiles->device_count, sizes, order, count, error);
+    return place_iota(place, tiles->device_count, parts.size, order, count, error);
 }
 
 AmStatus sharding_read(DeviceTiles *tiles, Arena *arena, const Hlo__OpSharding *message, AmError *error) {

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "propagation/sharding/mesh_parts.h"
+
 #define MAX_DIMENSIONS (2 * IR_MAX_RANK)
 
 static AmStatus fail(AmError *error, const char *what) {
@@ -141,54 +143,38 @@ static AmStatus read_tiled(const Tiles **tiles, TilesPool *pool, const Hlo__OpSh
     return AM_OK;
 }
 
-/* Appends an axis to the order in which a sharding names those of its mesh. */
-static AmStatus take_axis(int32_t *order, size_t *count, bool *taken, const Hlo__MeshProto *mesh,
-                          const Hlo__AxisRefProto *axis, AmError *error) {
-    int64_t index = axis->mesh_axis_index;
-    if (index < 0 || index >= (int64_t)mesh->n_axes || taken[index] || axis->sub_axis_info)
-        return fail(error, "an axis that is split already, or a part of one");
-    taken[index] = true;
-    order[(*count)++] = (int32_t)index;
-    return AM_OK;
-}
-
 static AmStatus read_named(const Tiles **tiles, TilesPool *pool, const Hlo__NamedShardingProto *message,
                            AmError *error) {
     const Hlo__MeshProto *mesh = message->mesh;
     DeviceArray array = {0};
-    int64_t sizes[IR_MAX_RANK];
-    int32_t order[IR_MAX_RANK];
-    bool taken[IR_MAX_RANK] = {false};
+    MeshParts parts;
+    int32_t order[MESH_PARTS_MAX];
     size_t count = 0;
     if (mesh->n_axes > IR_MAX_RANK || message->n_dim_shardings > IR_MAX_RANK)
         return fail(error, "unexpected number of dimensions or axes");
     if (mesh->iota_transform && mesh->iota_transform->n_transpose_perm > 1)
         return fail(error, "a mesh whose devices are not in order is not supported");
-    for (size_t k = 0; k < mesh->n_axes; k++) sizes[k] = mesh->axes[k]->size;
-    array.device_count = product(sizes, mesh->n_axes);
+    TRY(mesh_parts_cut(&parts, message, error));
+    array.device_count = product(parts.size, (size_t)parts.count);
     if (array.device_count == 0) return fail(error, "unexpected size of a mesh");
     array.rank = (int32_t)message->n_dim_shardings;
     for (size_t d = 0; d < message->n_dim_shardings; d++) {
         const Hlo__NamedShardingProto__DimensionSharding *dimension = message->dim_shardings[d];
-        size_t first = count;
-        for (size_t k = 0; k < dimension->n_axes; k++)
-            TRY(take_axis(order, &count, taken, mesh, dimension->axes[k], error));
         array.sizes[d] = 1;
-        for (; first < count; first++) array.sizes[d] *= sizes[order[first]];
+        for (size_t k = 0; k < dimension->n_axes; k++)
+            TRY(mesh_parts_take(&parts, dimension->axes[k], order, &count, &array.sizes[d], error));
     }
     array.count = array.rank + 2;
     array.sizes[array.rank] = array.sizes[array.rank + 1] = 1;
     array.is_manual[array.rank] = true;
-    for (size_t k = 0; k < message->n_manual_axes; k++) {
-        TRY(take_axis(order, &count, taken, mesh, message->manual_axes[k], error));
-        array.sizes[array.rank] *= sizes[order[count - 1]];
+    for (size_t k = 0; k < message->n_manual_axes; k++)
+        TRY(mesh_parts_take(&parts, message->manual_axes[k], order, &count, &array.sizes[array.rank], error));
+    for (int32_t k = 0; k < parts.count; k++) {
+        if (parts.is_taken[k]) continue;
+        order[count++] = k;
+        array.sizes[array.rank + 1] *= parts.size[k];
     }
-    for (size_t k = 0; k < mesh->n_axes; k++) {
-        if (taken[k]) continue;
-        order[count++] = (int32_t)k;
-        array.sizes[array.rank + 1] *= sizes[k];
-    }
-    TRY(list_iota(pool->scratch, array.device_count, sizes, order, mesh->n_axes, error));
+    TRY(list_iota(pool->scratch, array.device_count, parts.size, order, (size_t)parts.count, error));
     if (mesh->n_device_ids > 0) {
         int32_t *places = pool->scratch + 2 * (size_t)TILES_MAX_DEVICES;
         memcpy(places, pool->scratch, sizeof *places * (size_t)array.device_count);
