@@ -382,6 +382,18 @@ static void tie_given(Spread *self) {
     }
 }
 
+/* Gives conditionals and loops the result's sharding of their computation. One that shares the computation
+ * with a later caller is not told of its changes. */
+static void follow_shared(Spread *self) {
+    for (int32_t i = 0; i < self->module->instruction_count; i++) {
+        const IrInstruction *instruction = spread_instruction(self, i);
+        if ((instruction->opcode != IR_WHILE && instruction->opcode != IR_CONDITIONAL) ||
+            instruction->called_count == 0)
+            continue;
+        copy_related(self, self->module->computations[instruction->called[0]].root, i);
+    }
+}
+
 /* ---------------------------------------------------------------- The fixed point */
 
 static void note_change(Spread *self, int32_t i) {
@@ -463,6 +475,7 @@ AmStatus spread_run(Spread *self, AmError *error) {
         self->is_second = true;
         run_levels(self);
     }
+    follow_shared(self);
     return self->arena->failed ? am_fail_memory(error, (int64_t)self->arena->used) : AM_OK;
 }
 

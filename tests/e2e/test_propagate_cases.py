@@ -2,8 +2,9 @@
 
 A line "// expect NAME SHARDING" gives the sharding of an instruction in the output, equal if the same
 devices hold the same parts. A line "// refuse TEXT" gives a part of the message of a module that is
-refused. A line "// options OPTIONS" takes the place of --keep-shardings. For every module that is accepted, the output has the instructions of the input in their
-order, each with a sharding, and given shardings stay.
+refused. A line "// options OPTIONS" takes the place of --keep-shardings. For every module that is accepted,
+the output has the instructions of the input in their order, each with a sharding, given shardings stay, and
+automap accepts the output.
 """
 # labels: e2e
 # cost: 3
@@ -40,6 +41,10 @@ def check(path):
     if done.returncode != 0:
         failures.append(f"{path.name}: exit code {done.returncode}, {done.stderr.strip()}")
         return
+    again = subprocess.run([AUTOMAP, "propagate", "-", "--keep-shardings"], input=done.stdout, capture_output=True,
+                           text=True, timeout=60)
+    if again.returncode != 0:
+        failures.append(f"{path.name}: the output is refused: {again.stderr.strip()}")
     before, after = hlo.Module(re.sub(r"^\s*//.*$", "", text, flags=re.M)), hlo.Module(done.stdout)
     for computation, instructions in before.computations.items():
         names = [each.name for each in after.computations.get(computation, [])]
