@@ -327,12 +327,13 @@ def test_outputs_that_cannot_be_written(work, plan):
     nowhere = work / "no_such_folder"
     search = ["search", MODEL, "--cluster", "nominal:4", "--evaluations", "20"]
     run = ["run", MODEL, "--plan", plan, "--state", "random"]
-    # Known before the work begins: a missing model is not even looked for.
-    missing = ["search", work / "missing.hlo.pb", "--cluster", "nominal:4"]
-    expect(2, "no_such_folder/p.json: cannot be written", *missing, "-o", nowhere / "p.json")
-    expect(2, "no_such_folder/log: cannot be written", *missing, "-o", work / "p.json", "--log", nowhere / "log")
-    expect(2, "cannot be written: Is a directory", *missing, "-o", work)
-    expect(2, "-o: the value is empty", *missing, "-o", "")
+    # Known before the work begins: a damaged model is not even read.
+    damaged = ["search", work / "damaged.hlo.pb", "--cluster", "nominal:4"]
+    damaged[1].write_bytes(b"no model")
+    expect(2, "no_such_folder/p.json: cannot be written", *damaged, "-o", nowhere / "p.json")
+    expect(2, "no_such_folder/log: cannot be written", *damaged, "-o", work / "p.json", "--log", nowhere / "log")
+    expect(2, "cannot be written: Is a directory", *damaged, "-o", work)
+    expect(2, "-o: the value is empty", *damaged, "-o", "")
     for option in ["--save", "--outputs"]:
         assert expect(2, "cannot be written", *run, option, nowhere / "x.npz") == ""
         assert expect(2, "expected a name ending in", *run, option, work / "x.other") == ""
