@@ -188,6 +188,19 @@ AmStatus spread_give(Spread *self, int32_t instruction, const Hlo__OpSharding *m
     return read_one(self, instruction, message, &self->is_given[instruction], error);
 }
 
+/* Returns whether `i` is a replicated parameter of a branch or function. XLA refines parameters; those of
+ * loops are tied to the loop, and others that are split were meant so. */
+static bool is_default_of_branch(const Spread *self, int32_t i) {
+    int32_t caller = self->caller[self->parent[i]];
+    bool is_loop = caller >= 0 && spread_instruction(self, caller)->opcode == IR_WHILE;
+    if (spread_instruction(self, i)->opcode != IR_PARAMETER || caller < 0 || is_loop) return false;
+    for (int32_t k = 0; k < spread_leaf_count(self, i); k++) {
+        const Tiles *tiles = self->leaves[self->first_leaf[i] + k];
+        if (tiles && tiles->kind != TILES_REPLICATED) return false;
+    }
+    return true;
+}
+
 static AmStatus read_given(Spread *self, AmError *error) {
     const IrModule *module = self->module;
     for (int32_t i = 0; i < module->instruction_count; i++) {
@@ -204,6 +217,7 @@ static AmStatus read_given(Spread *self, AmError *error) {
         /* The operands of an outfeed have its sharding; the token has none. */
         if (instruction->opcode != IR_OUTFEED) TRY(spread_give(self, i, message, error));
         self->spelling[i] = message;
+        if (is_default_of_branch(self, i)) self->is_given[i] = false;
     }
     /* An annotated value that has no sharding of its own takes that of its annotation. */
     for (int32_t at = module->instruction_count - 1; at >= 0; at--) {
@@ -376,8 +390,8 @@ static void tie_given(Spread *self) {
             if (to == source || spread_has(self, to) || spread_leaf_count(self, to) != leaves) continue;
             memcpy(&self->leaves[self->first_leaf[to]], &self->leaves[self->first_leaf[source]],
                    sizeof *self->leaves * (size_t)leaves);
-            self->is_given[to] =
-                self->is_given[source] && spread_instruction(self, to)->opcode != IR_PARAMETER;
+            bool is_given = self->is_given[source] || self->spelling[source];
+            self->is_given[to] = is_given && spread_instruction(self, to)->opcode != IR_PARAMETER;
         }
     }
 }
