@@ -9,15 +9,19 @@ The step, with gradients and the optimizer's update, is traced into ATen operato
 becomes HLO instructions (operators.py). Parameters of the module have the names that PyTorch gives them.
 """
 
+import contextlib
+import inspect
+import itertools
 import json
 import operator as python_operator
 import pathlib
+import re
 
 import numpy as np
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.func import functional_call, functionalize, grad_and_value
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
@@ -69,6 +73,43 @@ def differentiate(module, parameters, buffers, batch):
     return grad_and_value(loss_of, has_aux=True)(parameters)
 
 
+@contextlib.contextmanager
+def modules_named(model):
+    """Inside, every node that is traced in a module of the model has the path of that module in its metadata."""
+    entered, hooks = [], []
+
+    def newest_first():
+        return reversed(get_proxy_mode().tracer.graph.nodes)
+
+    def enter(*_):
+        entered.append(next(iter(newest_first()), None))
+
+    def leaver(path):
+        def leave(*_):
+            first = entered.pop()
+            for node in itertools.takewhile(lambda node: node is not first, newest_first()):
+                node.meta.setdefault("module", path)
+        return leave
+
+    for path, module in model.named_modules():
+        hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leaver(path))]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def place(node):
+    """Where the step has an operator, as far as PyTorch says so: ` (module layers.0, model.py:57)`."""
+    path = node.meta.get("module")
+    places = [f"module {path}"] if path else []
+    own = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))
+    frames = re.findall(r'File "(.*)", line (\d+)', node.stack_trace or "")
+    lines = [f"{pathlib.Path(file).name}:{line}" for file, line in frames if not file.startswith(own)]
+    return f" ({', '.join(places + lines[-1:])})" if places or lines else ""
+
+
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
     module = LossOf(model, loss)
@@ -80,8 +121,10 @@ def traced(model, loss, optimizer, batch):
         new, new_state = update(optimizer, parameters, gradients, state)
         return new, own, new_state, value
 
-    with sdpa_kernel(SDPBackend.MATH):
-        graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake")(*arguments)
+    lines = {"record_stack_traces": True} if "record_stack_traces" in inspect.signature(make_fx).parameters else {}
+    with sdpa_kernel(SDPBackend.MATH), modules_named(model):
+        graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
+                        **lines)(*arguments)
     return graph, arguments
 
 
@@ -115,12 +158,15 @@ def convert(writer, graph, paths):
         elif node.op == "call_function":
             name = node.target._schema.name.split("::")[1]
             if name not in TABLE:
-                raise NotImplementedError(f"{node.target}: automap_torch does not know this operator of the step")
+                raise NotImplementedError(f"{node.target}{place(node)}: automap_torch does not know this operator")
             arguments = torch.fx.map_arg(node.args, read), torch.fx.map_arg(node.kwargs, read)
             plain = {key: value for key, value in arguments[1].items()
                      if key not in ("dtype", "layout", "device", "pin_memory", "memory_format", "implicit")}
             writer.metadata = f', metadata={{op_name="{node.name}"}}'
-            values[node] = TABLE[name](writer, name, facts(node.meta["val"]), *arguments[0], **plain)
+            try:
+                values[node] = TABLE[name](writer, name, facts(node.meta["val"]), *arguments[0], **plain)
+            except NotImplementedError as error:
+                raise NotImplementedError(f"{node.target}{place(node)}: {error}") from None
             writer.metadata = ""
         elif node.op == "output":
             results = pytree.tree_leaves(torch.fx.map_arg(node.args[0], read))

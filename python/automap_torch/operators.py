@@ -427,13 +427,18 @@ def index_put(w, name, out, x, indices, values, accumulate=False):
                    f"index_vector_dim={at}, to_apply={w.reduction('add', x.dtype)}")
 
 
-# ---- convolutions and pools, of two dimensions ----
+# ---- convolutions of one to three dimensions, pools of two ----
+
+def each(value, count):
+    """One number for each of the dimensions of a window."""
+    return list(value) * (count // len(value)) if isinstance(value, (list, tuple)) else [value] * count
+
 
 def pairs(value):
-    return list(value) * (2 // len(value)) if isinstance(value, (list, tuple)) else [value] * 2
+    return each(value, 2)
 
 
-def window(sizes, strides, padding, input_dilation=(1, 1), kernel_dilation=(1, 1)):
+def window(sizes, strides, padding, input_dilation=(1,), kernel_dilation=(1,)):
     text = f"size={'x'.join(map(str, sizes))}"
     rows = (("stride", strides), ("lhs_dilate", input_dilation), ("rhs_dilate", kernel_dilation))
     text += "".join(f" {name}={'x'.join(map(str, values))}" for name, values in rows if any(v != 1 for v in values))
@@ -442,17 +447,25 @@ def window(sizes, strides, padding, input_dilation=(1, 1), kernel_dilation=(1, 1
     return f"window={{{text}}}"
 
 
+def labels(count, x, kernel, result):
+    """The names of all dimensions: `bf`, for example, then those of the window."""
+    places = "012"[:count]
+    return f"dim_labels={x}{places}_{kernel}{places}->{result}{places}"
+
+
 def check_plain(dilation, transposed, groups):
-    if transposed or groups != 1 or any(d != 1 for d in pairs(dilation)):
-        raise NotImplementedError("a convolution that is dilated, transposed or in groups")
+    dilations = dilation if isinstance(dilation, (list, tuple)) else [dilation]
+    if transposed or groups != 1 or any(d != 1 for d in dilations):
+        raise NotImplementedError("expected one group and no dilation, not transposed")
 
 
 @operator("convolution")
 def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transposed, _, groups):
     check_plain(dilation, transposed, groups)
+    count = len(kernel.shape) - 2
+    padding = [(p, p) for p in each(padding, count)]
     found = w.write("convolution", out.shape, out.dtype, [x, kernel],
-                    window(kernel.shape[2:], pairs(stride), [(p, p) for p in pairs(padding)])
-                    + ", dim_labels=bf01_oi01->bf01")
+                    f"{window(kernel.shape[2:], each(stride, count), padding)}, {labels(count, 'bf', 'oi', 'bf')}")
     if bias is None:
         return found
     return w.elementwise("add", out.dtype, out.shape, found, w.broadcast_in(bias, out.shape, [1]))
@@ -462,20 +475,24 @@ def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transp
 def convolution_backward(w, name, out, grad, x, kernel, bias_sizes, stride, padding, dilation, transposed, _, groups,
                          wanted):
     check_plain(dilation, transposed, groups)
-    stride, padding, sizes = pairs(stride), pairs(padding), kernel.shape[2:]
+    sizes = kernel.shape[2:]
+    count = len(sizes)
+    dimensions, ones = range(count), [1] * count
+    stride, padding = each(stride, count), each(padding, count)
     found = [None, None, None]
-    rest = [x.shape[2 + d] + 2 * padding[d] - sizes[d] - stride[d] * (grad.shape[2 + d] - 1) for d in range(2)]
+    rest = [x.shape[2 + d] + 2 * padding[d] - sizes[d] - stride[d] * (grad.shape[2 + d] - 1) for d in dimensions]
     if wanted[0]:
-        turned = w.write("reverse", kernel.shape, kernel.dtype, [kernel], "dimensions={2,3}")
-        edges = [(sizes[d] - 1 - padding[d], sizes[d] - 1 - padding[d] + rest[d]) for d in range(2)]
+        turned = w.write("reverse", kernel.shape, kernel.dtype, [kernel],
+                         f"dimensions={numbers(2 + d for d in dimensions)}")
+        edges = [(sizes[d] - 1 - padding[d], sizes[d] - 1 - padding[d] + rest[d]) for d in dimensions]
         found[0] = w.write("convolution", x.shape, x.dtype, [grad, turned],
-                           window(sizes, (1, 1), edges, stride) + ", dim_labels=bf01_io01->bf01")
+                           f"{window(sizes, ones, edges, stride)}, {labels(count, 'bf', 'io', 'bf')}")
     if wanted[1]:
-        edges = [(padding[d], padding[d] - rest[d]) for d in range(2)]
+        edges = [(padding[d], padding[d] - rest[d]) for d in dimensions]
         found[1] = w.write("convolution", kernel.shape, kernel.dtype, [x, grad],
-                           window(grad.shape[2:], (1, 1), edges, (1, 1), stride) + ", dim_labels=fb01_io01->fb01")
+                           f"{window(grad.shape[2:], ones, edges, ones, stride)}, {labels(count, 'fb', 'io', 'fb')}")
     if wanted[2]:
-        found[2] = w.reduce(grad, (0, 2, 3))
+        found[2] = w.reduce(grad, [0, *(2 + d for d in dimensions)])
     return found
 
 
@@ -487,7 +504,7 @@ def max_pool(w, name, out, x, sizes, stride=(), padding=0, dilation=1, ceil=Fals
     strides = pairs(stride) if stride else sizes
     value = out[0]
     found = w.write("reduce-window", value.shape, value.dtype, [x, w.constant(-math.inf, x.dtype)],
-                    window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)], (1,), (1,))
+                    window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)])
                     + f", to_apply={w.reduction('maximum', x.dtype)}")
     return [found, None]
 
@@ -502,5 +519,5 @@ def max_pool_backward(w, name, out, grad, x, sizes, stride, padding, dilation, c
     w.reductions[name] = (f"{name} {{\n  a = {scalar} parameter(0)\n  b = {scalar} parameter(1)\n"
                           f"  ROOT c = pred[] compare(a, b), direction=GE\n}}\n")
     return w.write("select-and-scatter", out.shape, out.dtype, [x, grad, w.constant(0, x.dtype)],
-                   window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)], (1,), (1,))
+                   window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)])
                    + f", select={name}, scatter={w.reduction('add', x.dtype)}")

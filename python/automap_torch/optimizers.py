@@ -9,11 +9,11 @@ import torch
 def settings_of(optimizer):
     """The settings of the only group."""
     if len(optimizer.param_groups) != 1:
-        raise NotImplementedError("optimizers of several groups of parameters")
+        raise NotImplementedError("an optimizer of several groups of parameters (expected one group)")
     settings = optimizer.param_groups[0]
     for name in ("amsgrad", "maximize", "differentiable"):
         if settings.get(name):
-            raise NotImplementedError(f"{type(optimizer).__name__} with {name}")
+            raise NotImplementedError(f"{type(optimizer).__name__} with {name} (expected {name}=False)")
     return settings
 
 
@@ -34,7 +34,7 @@ def initial_state(optimizer, parameters):
 def sgd(settings, parameters, gradients, state):
     rate, momentum, decay = settings["lr"], settings["momentum"], settings["weight_decay"]
     if settings["dampening"]:
-        raise NotImplementedError("SGD with dampening")
+        raise NotImplementedError("SGD with dampening (expected dampening=0)")
     new, buffers = {}, {}
     for name, value in parameters.items():
         gradient = gradients[name] + decay * value if decay else gradients[name]

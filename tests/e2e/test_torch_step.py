@@ -123,6 +123,43 @@ class Residual(nn.Module):
         return self.head(functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Convolutions(nn.Module):
+    """Convolutions of one and of three dimensions, with strides that leave a rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Sequential(nn.Conv1d(3, 4, 4, 3, 1), nn.ReLU(), nn.Conv1d(4, 4, 3, padding=1))
+        self.cube = nn.Sequential(nn.Conv3d(3, 4, (3, 2, 1), (2, 1, 3), (1, 0, 1)), nn.ReLU(), nn.Conv3d(4, 4, 2))
+        self.head = nn.LazyLinear(8)
+
+    def forward(self, x):
+        features = self.line(x[:, :, 0]).flatten(1), self.cube(x.unflatten(3, (4, 8))[:, :, :6]).flatten(1)
+        return self.head(torch.cat(features, 1))
+
+
+class Layered(nn.Module):
+    """A layer with a place in a source file."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.weight, self.layers = nn.Parameter(torch.ones(())), nn.ModuleList([layer])
+
+    def forward(self, x):
+        return self.layers[0](x * self.weight)
+
+    @classmethod
+    def line(cls):
+        """The line that calls the layer."""
+        return cls.forward.__code__.co_firstlineno + 1
+
+
+def convolutions():
+    model = Convolutions()
+    with torch.no_grad():
+        model(torch.zeros(8, 3, 32, 32))
+    return model
+
+
 def classify(model, x, y):
     return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
@@ -138,7 +175,8 @@ def blocks():
 
 
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
-          "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision}
+          "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
+          "convolutions": convolutions}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
@@ -152,7 +190,8 @@ PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
 CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("gpt", "sgd", ["recomputed"]),
-         ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"])]
+         ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
+         ("convolutions", "sgd", [])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 MEANS = {"zero1", "zero3"}  # FSDP2 takes the mean of the ranks' losses, which ignored targets do not allow
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
@@ -161,7 +200,8 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name in ("mlp", "blocks") or plan not in MEANS)
                                 and (name == "blocks" or plan != "interleaved")])
-             for name in MODELS for optimizer in OPTIMIZERS]
+             for name in MODELS if name != "convolutions" for optimizer in OPTIMIZERS]
+    CASES.append(("convolutions", "sgd", []))
 
 
 def make(name, optimizer):
@@ -170,7 +210,7 @@ def make(name, optimizer):
     model = MODELS[name]()
     if name == "blocks":
         batch = torch.randn((8, 16)), torch.randn((8, 8))
-    elif name in ("mlp", "resnet", "vit"):
+    elif name in ("mlp", "resnet", "vit", "convolutions"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
         batch = (x, torch.randint(0, 8, (8,)))
     else:
@@ -273,6 +313,30 @@ def check_case(name, optimizer, plans, folder):
         print(f"{name}, {optimizer}, {plan}: {ranks} ranks have the losses of one process", flush=True)
 
 
+def expect_refusal(words, call):
+    try:
+        call()
+    except (NotImplementedError, ValueError) as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"{words}: accepted")
+
+
+def check_operators(_, folder):
+    """An operator that is not supported, with its module and source line."""
+    torch.set_num_threads(1)
+    group = "expected one group and no dilation"
+    for layer, name, why in ((nn.Conv2d(4, 8, 3, groups=2), "convolution", group),
+                             (nn.Conv2d(4, 8, 3, dilation=2), "convolution", group),
+                             (nn.MaxPool2d(2, dilation=2), "max_pool2d_with_indices", group),
+                             (nn.GroupNorm(2, 4), "native_group_norm", "automap_torch does not know")):
+        model = Layered(layer)
+        place = f"module layers.0, {pathlib.Path(__file__).name}:{Layered.line()}"
+        expect_refusal(f"aten.{name}.default ({place}): {why}", lambda model=model: automap_torch.export(
+            model, lambda model, x: model(x).mean(), torch.optim.SGD(model.parameters()), (torch.randn(2, 4, 8, 8),),
+            folder))
+
+
 def check_refusals(folder):
     """Other optimizers, and other plans, before anything is traced or placed."""
     model, _, batch = make("mlp", "sgd")
@@ -282,16 +346,15 @@ def check_refusals(folder):
     two = stage | {"device_mesh": stage["device_mesh"] | {"ranks": [1]}}
     cases = [("expected SGD", lambda: automap_torch.export(
                  model, classify, torch.optim.RMSprop(model.parameters()), batch, folder)),
+             ("AdamW with amsgrad (expected", lambda: automap_torch.export(
+                 model, classify, torch.optim.AdamW(model.parameters(), amsgrad=True), batch, folder)),
              ("no parameter 0.weight", lambda: automap_torch.parallelize(model, classify, plan)),
+             ("Conv1d 0 (expected convolutions of two dimensions)", lambda: automap_torch.parallelize(
+                 nn.Sequential(nn.Conv1d(4, 4, 3)), classify, plan)),
              ("expected format", lambda: automap_torch.parallelize(model, classify, {"stages": [stage]})),
              ("2 devices", lambda: automap_torch.parallelize(model, classify, plan | {"stages": [stage, two]}))]
     for words, call in cases:
-        try:
-            call()
-        except (NotImplementedError, ValueError) as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(f"{words}: accepted")
+        expect_refusal(words, call)
     torch.distributed.destroy_process_group()
     assert not (folder / "model.hlo").exists()
 
@@ -300,6 +363,7 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
+        torch.multiprocessing.start_processes(check_operators, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
             continue
