@@ -102,10 +102,17 @@ def trace(step):
     except Exception as error:
         if not graph_objects.is_trace_error(error):
             raise
-        raise ValueError(
-            "the step updates an NNX object that is not among its arguments; "
-            f"pass the object as an argument ({str(error).splitlines()[0]})"
-        ) from error
+        if graph_objects.is_from_step(error):
+            why = (
+                "an inner function of the step (of nnx.value_and_grad, nnx.scan, ...) updates an NNX "
+                "object that is not among its own arguments; pass the object to the inner function"
+            )
+        else:
+            why = (
+                "the step updates an NNX object that is not among its arguments; "
+                "pass the object as an argument"
+            )
+        raise ValueError(f"{why} ({str(error).splitlines()[0]})") from error
 
 
 def traced_step(step, arguments, keywords):

@@ -45,6 +45,16 @@ def is_trace_error(error):
     return nnx() is not None and (isinstance(error, kind) or "different trace level" in str(error))
 
 
+def is_from_step(error):
+    """Whether the object of a trace error belongs to the step: an inner function closes over it."""
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    found = [value for value in traceback.tb_frame.f_locals.values() if is_object(value)]
+    leaves = jax.tree.leaves(nnx().split(found)[1])
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
 @dataclasses.dataclass
 class Variable:
     """One variable of a split: its path below its object, and its leaves."""

@@ -167,6 +167,29 @@ def test_objects_outside_of_the_arguments():
     refused(["not among its arguments"], lambda x, y: nnx_step(model, optimizer, x, y), (X, Y))
 
 
+def test_objects_that_an_inner_function_updates():
+    def step(model, mean, x, y):
+        def loss(model):
+            mean[...] = model(x).mean(0)
+            return nnx_loss(model, x, y)
+
+        return nnx.value_and_grad(loss)(model)
+
+    def nested(model, mean, x, y):
+        def update(mean, x):
+            mean[...] = mean[...] + x
+
+        def loss(model):
+            nnx.jit(update)(mean, x.mean(0)[:4])
+            return nnx_loss(model, x, y)
+
+        return nnx.value_and_grad(loss)(model)
+
+    arguments = (objects()[0], nnx.BatchStat(jnp.zeros(4)), X, Y)
+    for function in (step, nnx.jit(step), nested):
+        refused(["nnx.value_and_grad", "not among its own arguments", "BatchStat"], function, arguments)
+
+
 def test_jax_jit_of_objects():
     """In JAX the loss of this step stays as it is; under nnx.jit it falls."""
     model, optimizer = objects()
