@@ -8,6 +8,9 @@
  *    accepted first, so that m and v are paired with their own updates. In-place updates
  *    (dynamic-update-slice, scatter) and loop carries count as one operator. Branches and
  *    bodies of loops are searched like the surrounding code; a slice represents its array.
+ *    If free parameters are as near to an output as its own, as a frozen weight is to the
+ *    average of it that a teacher keeps, the one whose place fits the neighbouring pairs
+ *    is chosen.
  * 2. Order. The remaining outputs and parameters are paired if they have the same
  *    neighbouring pairs in both lists, are on the same side of the loss, have equal
  *    shapes and equal numbers of candidates, and if the output depends on the parameter.
@@ -241,17 +244,88 @@ static void clear_pair(Matcher *matcher, int32_t output) {
     matcher->pairing->paired_by[parameter] = "";
 }
 
-static void pair_by_data_flow(Matcher *matcher) {
-    for (int32_t o = 0; o < matcher->flow->output_count; o++) search_candidates(matcher, o);
-    if (matcher->arena->failed) return;
-    if (matcher->candidate_count > 0)
-        qsort(matcher->candidates, (size_t)matcher->candidate_count, sizeof(Candidate), compare_candidates);
+static void accept_candidates(Matcher *matcher, const Candidate **accepted) {
     for (int32_t c = 0; c < matcher->candidate_count; c++) {
         const Candidate *candidate = &matcher->candidates[c];
         if (matcher->pairing->output_of[candidate->parameter] >= 0) continue;
         if (matcher->pairing->parameter_of[candidate->output] >= 0) continue;
         set_pair(matcher, candidate->parameter, candidate->output, "data flow");
+        accepted[candidate->output] = candidate;
     }
+}
+
+/* Returns whether the candidate fits its output as well as the accepted one, and its parameter is free. A
+ * donation is no evidence against a later parameter: JAX gives a buffer of equal shape to the first. */
+static bool is_rival(const Matcher *matcher, const Candidate **accepted, const Candidate *candidate) {
+    const Candidate *other = accepted[candidate->output];
+    if (!other || matcher->pairing->output_of[candidate->parameter] >= 0) return false;
+    if (candidate->distance != other->distance) return false;
+    return candidate->is_aliased == other->is_aliased || candidate->parameter > other->parameter;
+}
+
+/* Parameters between which those of an output's neighbours suggest its own. */
+typedef struct Bounds {
+    int32_t after, before;
+} Bounds;
+
+/* By the nearest outputs before and after that have a pair without a rival. */
+static void find_bounds(const Matcher *matcher, Bounds *bounds) {
+    const IrPairing *pairing = matcher->pairing;
+    int32_t count = matcher->flow->output_count, after = -1, before = matcher->entry->parameter_count;
+    for (int32_t o = 0; o < count; o++) {
+        bounds[o].after = after;
+        if (pairing->parameter_of[o] >= 0 && pairing->rival_of[o] < 0) after = pairing->parameter_of[o];
+    }
+    for (int32_t o = count - 1; o >= 0; o--) {
+        bounds[o].before = before;
+        if (pairing->parameter_of[o] >= 0 && pairing->rival_of[o] < 0) before = pairing->parameter_of[o];
+    }
+}
+
+static bool is_within(Bounds bounds, int32_t parameter) {
+    return bounds.after < parameter && parameter < bounds.before;
+}
+
+/* Notes for each pair a free parameter that fits the output as well, and exchanges the two if only the other
+ * is between its neighbours' parameters. */
+static AmStatus choose_between_rivals(Matcher *matcher, const Candidate **accepted, AmError *error) {
+    IrPairing *pairing = matcher->pairing;
+    Bounds *bounds = ARENA_ARRAY(matcher->arena, Bounds, matcher->flow->output_count);
+    if (!bounds) return am_fail_memory(error, (int64_t)matcher->flow->output_count * 8);
+    for (int32_t c = 0; c < matcher->candidate_count; c++) {
+        const Candidate *candidate = &matcher->candidates[c];
+        if (is_rival(matcher, accepted, candidate) && pairing->rival_of[candidate->output] < 0)
+            pairing->rival_of[candidate->output] = candidate->parameter;
+    }
+    find_bounds(matcher, bounds);
+    for (int32_t c = 0; c < matcher->candidate_count; c++) {
+        const Candidate *candidate = &matcher->candidates[c];
+        int32_t output = candidate->output, parameter = pairing->parameter_of[output];
+        if (!is_rival(matcher, accepted, candidate) || is_within(bounds[output], parameter)) continue;
+        if (!is_within(bounds[output], candidate->parameter)) continue;
+        clear_pair(matcher, output);
+        set_pair(matcher, candidate->parameter, output, "data flow");
+        pairing->rival_of[output] = parameter;
+    }
+    /* Where the donation and the order agree, nothing is in doubt. */
+    for (int32_t o = 0; o < matcher->flow->output_count; o++) {
+        int32_t rival = pairing->rival_of[o];
+        if (rival >= 0 && matcher->alias_of[o] == pairing->parameter_of[o] && !is_within(bounds[o], rival))
+            pairing->rival_of[o] = -1;
+    }
+    return AM_OK;
+}
+
+static AmStatus pair_by_data_flow(Matcher *matcher, AmError *error) {
+    const Candidate **accepted = ARENA_ARRAY(matcher->arena, const Candidate *, matcher->flow->output_count);
+    for (int32_t o = 0; o < matcher->flow->output_count; o++) search_candidates(matcher, o);
+    if (matcher->arena->failed) return am_fail_memory(error, (int64_t)matcher->candidate_capacity * 20);
+    if (matcher->candidate_count > 0)
+        qsort(matcher->candidates, (size_t)matcher->candidate_count, sizeof(Candidate), compare_candidates);
+    accept_candidates(matcher, accepted);
+    TRY(choose_between_rivals(matcher, accepted, error));
+    accept_candidates(matcher, accepted); /* of the parameters that the choice set free */
+    return AM_OK;
 }
 
 static bool is_free_scalar(const Matcher *matcher, int32_t output, bool floating) {
@@ -428,9 +502,9 @@ AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph 
     const IrModule *module = graph->module;
     const IrComputation *entry = &module->computations[module->entry];
     int32_t parameters = entry->parameter_count, outputs = flow->output_count;
-    *pairing =
-        (IrPairing){ARENA_ARRAY(arena, int32_t, parameters), ARENA_ARRAY(arena, const char *, parameters),
-                    ARENA_ARRAY(arena, int32_t, outputs), ARENA_ARRAY(arena, bool, flow->count)};
+    *pairing = (IrPairing){ARENA_ARRAY(arena, int32_t, parameters),
+                           ARENA_ARRAY(arena, const char *, parameters), ARENA_ARRAY(arena, int32_t, outputs),
+                           ARENA_ARRAY(arena, int32_t, outputs), ARENA_ARRAY(arena, bool, flow->count)};
     Matcher matcher = {.graph = graph,
                        .flow = flow,
                        .module = module,
@@ -450,7 +524,8 @@ AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph 
         pairing->output_of[p] = -1;
         pairing->paired_by[p] = "";
     }
-    for (int32_t o = 0; o < outputs; o++) pairing->parameter_of[o] = matcher.alias_of[o] = -1;
+    for (int32_t o = 0; o < outputs; o++)
+        pairing->parameter_of[o] = pairing->rival_of[o] = matcher.alias_of[o] = -1;
     for (int32_t a = 0; a < module->alias_count; a++) {
         IrAlias alias = module->aliases[a];
         int32_t output = alias.output < 0 ? 0 : alias.output;
@@ -460,7 +535,7 @@ AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph 
     for (int32_t p = 0; p < parameters; p++) matcher.follows_parameter[entry->parameters[p]] = true;
     ir_flow_mark_dependents(graph, matcher.follows_parameter);
     find_dependence_on_arrays(flow, pairing->depends_on_arrays);
-    pair_by_data_flow(&matcher);
+    TRY(pair_by_data_flow(&matcher, error));
     leave_a_loss(&matcher);
     TRY(drop_results(&matcher, error));
     pair_by_order(&matcher);

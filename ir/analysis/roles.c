@@ -161,14 +161,15 @@ static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
             count, example->paired_by, example->number, example->path, example_output, example->output);
 }
 
-/* One warning for all parameters where the roles file and data flow differ; a donation alone is no data flow.
- */
+/* One warning for all parameters where the roles file and data flow differ. A donation alone is no data flow,
+ * nor is a choice between parameters that it fits equally. */
 static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
     int32_t count = 0;
     const IrParameter *example = NULL;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (pairing->output_of[p] < 0 || pairing->output_of[p] == roles->parameters[p].output) continue;
         if (strcmp(pairing->paired_by[p], "alias") == 0) continue;
+        if (pairing->rival_of[pairing->output_of[p]] >= 0) continue;
         if (count++ == 0) example = &roles->parameters[p];
     }
     if (count > 0)
@@ -178,6 +179,24 @@ static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, Ir
                 "the file, output %d by %s)",
                 count, example->number, example->path, example->output, pairing->output_of[example->number],
                 pairing->paired_by[example->number]);
+}
+
+/* One warning for all outputs that another parameter, which nothing updates, fits as well. */
+static void warn_of_rivals(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
+    int32_t count = 0, example = -1;
+    for (int32_t o = 0; o < roles->output_count; o++) {
+        if (pairing->rival_of[o] < 0 || pairing->parameter_of[o] < 0) continue;
+        if (pairing->output_of[pairing->rival_of[o]] >= 0) continue;
+        if (count++ == 0) example = o;
+    }
+    if (count == 0) return;
+    const IrParameter *chosen = &roles->parameters[pairing->parameter_of[example]];
+    const IrParameter *rival = &roles->parameters[pairing->rival_of[example]];
+    am_warn(
+        &canonical->warnings,
+        "data flow leaves open what %d of %d outputs update, and their order decides (output %d: parameter "
+        "%d, %s, not parameter %d, %s); a roles file, which the exporter writes, names it",
+        count, roles->output_count, example, chosen->number, chosen->path, rival->number, rival->path);
 }
 
 static bool is_donated(const IrModule *canonical, const IrParameter *parameter) {
@@ -276,6 +295,7 @@ static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModul
         mark_forward(roles, &graph, forward);
         find_paired_roles(roles, &graph, &pairing, forward, feeds_weight);
         TRY(find_unpaired_roles(roles, scratch, &graph, &pairing, error));
+        warn_of_rivals(roles, &pairing, canonical);
     }
     warn_of_aliases(roles, canonical);
     warn_of_order(roles, canonical);

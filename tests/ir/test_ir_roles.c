@@ -658,6 +658,49 @@ static void alias_breaks_a_tie(void **state) {
     close_case(&c);
 }
 
+/* The average of a frozen weight and of a teacher's is the teacher's next value if its place among the other
+ * states says so, against a donation to the first of equal shape. One warning names both, unless the donation
+ * and the order agree. */
+static void order_breaks_a_tie(void **state) {
+    (void)state;
+    static const char body[] =
+        "ENTRY main {\n  frozen = f32[4]{0} parameter(0)\n  w = f32[5]{0} parameter(1)\n"
+        "  teacher = f32[4]{0} parameter(2)\n  average = f32[6]{0} parameter(3)\n"
+        "  mean = f32[4]{0} add(teacher, frozen)\n  new_w = f32[5]{0} negate(w)\n"
+        "  new_average = f32[6]{0} negate(average)\n";
+    static const struct {
+        const char *aliases, *results;
+        int32_t frozen, teacher;
+        bool is_doubtful;
+    } orders[] = {
+        {"", "(f32[5]{0}, f32[4]{0}, f32[6]{0}) tuple(new_w, mean, new_average)", -1, 1, true},
+        {", input_output_alias={ {1}: (0, {}, may-alias) }",
+         "(f32[5]{0}, f32[4]{0}, f32[6]{0}) tuple(new_w, mean, new_average)", -1, 1, true},
+        {"", "(f32[4]{0}, f32[5]{0}, f32[6]{0}) tuple(mean, new_w, new_average)", 0, -1, true},
+        {", input_output_alias={ {0}: (0, {}, may-alias) }",
+         "(f32[4]{0}, f32[5]{0}, f32[6]{0}) tuple(mean, new_w, new_average)", 0, -1, false},
+        {"", "(f32[5]{0}, f32[6]{0}, f32[4]{0}) tuple(new_w, new_average, mean)", 2, -1, true},
+    };
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        char text[2048];
+        int32_t warnings = 0;
+        Case c;
+        snprintf(text, sizeof text, "HloModule tie%s\n\n%s  ROOT t = %s\n}\n", orders[i].aliases, body,
+                 orders[i].results);
+        open_text(&c, text);
+        assert_int_equal(c.roles->parameters[0].output, orders[i].frozen);
+        assert_int_equal(c.roles->parameters[2].output, orders[i].teacher);
+        for (int32_t k = 0; k < c.canonical->warnings.count; k++)
+            if (strstr(c.canonical->warnings.texts[k], "data flow leaves open")) {
+                assert_non_null(strstr(c.canonical->warnings.texts[k], "parameter 0"));
+                assert_non_null(strstr(c.canonical->warnings.texts[k], "parameter 2"));
+                warnings++;
+            }
+        assert_int_equal(warnings, orders[i].is_doubtful);
+        close_case(&c);
+    }
+}
+
 /* A residual block returns x + f(x), which is no new state; all of it is forward. */
 static void inference_pairs_nothing(void **state) {
     (void)state;
@@ -749,6 +792,7 @@ int main(void) {
         cmocka_unit_test(unused_state_pairs_by_its_place),
         cmocka_unit_test(odd_loops_come_to_an_end),
         cmocka_unit_test(alias_breaks_a_tie),
+        cmocka_unit_test(order_breaks_a_tie),
         cmocka_unit_test(inference_pairs_nothing),
         cmocka_unit_test(bad_roles_files_are_refused),
     };
