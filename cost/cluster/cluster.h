@@ -120,6 +120,9 @@ bool cluster_is_mixed(const Cluster *cluster);
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
 /* The link that joins two devices; -1 for a device and itself. */
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);
+/* Returns the type with this name, in upper or lower case, or with this short name ("h100"); -1: there is
+ * none. */
+int32_t cluster_type_named(const Cluster *cluster, const char *name);
 /* "server1/V100-3" by the numbers of the description, in the arena. */
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device);
 /* Sets only_link and inside_link by the servers and the topology. */

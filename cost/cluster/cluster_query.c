@@ -1,5 +1,7 @@
 /* Queries of a cluster: efficiencies, links between devices, names. */
 #include <math.h>
+#include <string.h>
+#include <strings.h>
 
 #include "cost/cluster/topology.h"
 
@@ -33,6 +35,16 @@ int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b) {
     if (a == b) return -1;
     int32_t server = cluster->server_of[a];
     return server == cluster->server_of[b] ? cluster->servers[server].link : cluster->between_servers;
+}
+
+int32_t cluster_type_named(const Cluster *cluster, const char *name) {
+    const char *alias = cluster_builtin_device_named(name);
+    int32_t found = -1;
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        bool is_alias = alias && found < 0 && strcmp(cluster->types[t].name, alias) == 0;
+        if (strcasecmp(cluster->types[t].name, name) == 0 || is_alias) found = t;
+    }
+    return found;
 }
 
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device) {

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -45,18 +44,6 @@ static AmStatus add_choice(Lister *self, const int32_t *of_type) {
     return AM_OK;
 }
 
-/* Returns the type of a quota, by its name or a short name; -1: there is none. */
-static int32_t find_type(const Cluster *cluster, const DeviceQuota *quota) {
-    const char *alias = cluster_builtin_device_named(quota->type);
-    int32_t type = -1;
-    for (int32_t t = 0; t < cluster->type_count; t++) {
-        const char *name = cluster->types[t].name;
-        bool is_alias = alias && type < 0 && strcmp(name, alias) == 0;
-        if (strcasecmp(name, quota->type) == 0 || is_alias) type = t;
-    }
-    return type;
-}
-
 static AmStatus fail_type(const Lister *self, const DeviceQuota *quota) {
     const Cluster *cluster = self->cluster;
     char hint[SUGGEST_HINT_BYTES] = "";
@@ -84,10 +71,10 @@ static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
         self->most[cluster->servers[s].type] += cluster->servers[s].device_count;
     for (int32_t k = 0; k < options->quota_count; k++) {
         const DeviceQuota *quota = &options->quotas[k];
-        int32_t type = find_type(cluster, quota);
+        int32_t type = cluster_type_named(cluster, quota->type);
         if (type < 0) return fail_type(self, quota);
         for (int32_t b = 0; b < k; b++)
-            if (find_type(cluster, &options->quotas[b]) == type)
+            if (cluster_type_named(cluster, options->quotas[b].type) == type)
                 return am_fail(self->error, AM_ERROR_USAGE, "",
                                "--quota %s=%d and --quota %s=%d: expected one quota of %s",
                                options->quotas[b].type, options->quotas[b].most, quota->type, quota->most,

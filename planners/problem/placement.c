@@ -29,9 +29,10 @@ static const Cluster *described(const Cluster *cluster) {
 
 /* Marks the devices of one item of a list: a type, a number, or FIRST-LAST; false: there is none. */
 static bool mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
+    int32_t type = cluster_type_named(cluster, item);
     bool found = false;
-    for (int32_t d = 0; d < cluster->device_count; d++) {
-        if (strcmp(cluster_device_type(cluster, d)->name, item) != 0) continue;
+    for (int32_t d = 0; type >= 0 && d < cluster->device_count; d++) {
+        if (cluster_device_type(cluster, d) != &cluster->types[type]) continue;
         allowed[d] = found = true;
     }
     if (found || !isdigit((unsigned char)*item)) return found;

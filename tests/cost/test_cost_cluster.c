@@ -244,6 +244,9 @@ static void names_are_read_in_upper_and_lower_case(void **state) {
     Cluster *cluster;
     assert_int_equal(cluster_read(&cluster, &arena, "H100:2", &error), AM_OK);
     assert_string_equal(cluster->name, "h100:2");
+    assert_int_equal(cluster_type_named(cluster, "h100"), 0);
+    assert_int_equal(cluster_type_named(cluster, "H100-80gb"), 0);
+    assert_int_equal(cluster_type_named(cluster, "A100"), -1);
     cluster_free(cluster);
     assert_int_equal(cluster_read(&cluster, &arena, "TPU-v5e:12", &error), AM_ERROR_USAGE);
     assert_string_equal(error.text,
