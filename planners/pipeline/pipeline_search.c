@@ -3,6 +3,7 @@
 #include "planners/pipeline/pipeline_search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lowering/micro_batch/micro_batches.h"
@@ -12,6 +13,7 @@
 #include "planners/pipeline/pipeline_improve.h"
 #include "planners/pipeline/pipeline_one_stage.h"
 #include "planners/pipeline/stage_model.h"
+#include "planners/problem/placement.h"
 
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_NEAR = 6, LEAST_TABLES = 2 };
 /* Pipelines that take at most this many times as long as the best may be better under another schedule. */
@@ -296,11 +298,30 @@ static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *ca
 
 /* ---- all of it ---- */
 
+/* Fails because no plan has the stages that pins name, the last one `last`. */
+static AmStatus fail_pinned_stages(const PipelineCandidates *self, const PropagationPin *last,
+                                   AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    char text[DEGREES_TEXT_BYTES], label[PIN_LABEL_BYTES], expected[96] = "other stages for the scopes";
+    int32_t free_stage = placement_free_stage(options->pins, options->pin_count);
+    if (free_stage >= 0)
+        snprintf(expected, sizeof expected, "operators between the scopes for stage %d, which no pin names",
+                 free_stage);
+    return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last), "%s: no plan with %s was %s (expected %s%s)",
+                   pin_place(label, last), degrees_text(text, &options->degrees),
+                   self->is_cut ? "priced within the limit" : "found", expected,
+                   self->is_cut ? ", or more --evaluations or --seconds" : "");
+}
+
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const Degrees *degrees = &self->plans.options->degrees;
     const char *source = self->plans.whole->module->source;
     char text[DEGREES_TEXT_BYTES];
+    const SearchOptions *options = self->plans.options;
+    const PropagationPin *last;
+    if (placement_stages(options->pins, options->pin_count, &last) > 1)
+        return fail_pinned_stages(self, last, error);
     if (self->is_cut)
         return am_fail(
             error, AM_ERROR_INFEASIBLE, source,

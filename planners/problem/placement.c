@@ -20,6 +20,18 @@ int32_t placement_stages(const PropagationPin *pins, int32_t count, const Propag
     return stages;
 }
 
+int32_t placement_free_stage(const PropagationPin *pins, int32_t count) {
+    bool is_named[STAGES_MOST] = {false};
+    const PropagationPin *last;
+    int32_t stages = placement_stages(pins, count, &last);
+    for (int32_t k = 0; k < count; k++)
+        if (pin_kind(&pins[k]) == PIN_STAGE && pin_number(&pins[k]) < STAGES_MOST)
+            is_named[pin_number(&pins[k])] = true;
+    for (int32_t s = 0; s < stages && s < STAGES_MOST; s++)
+        if (!is_named[s]) return s;
+    return -1;
+}
+
 /* ---- devices by name and number ---- */
 
 /* The cluster whose device numbers users write. */

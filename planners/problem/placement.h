@@ -33,6 +33,8 @@ typedef struct RangePlacement {
 
 /* The number of stages that the pins imply, 0 without stage pins; `*last`: the pin of the last stage. */
 int32_t placement_stages(const PropagationPin *pins, int32_t count, const PropagationPin **last);
+/* The first stage before the last one that no pin names; -1: there is none. */
+int32_t placement_free_stage(const PropagationPin *pins, int32_t count);
 
 /* Finds the operators of all scopes, in the arena; `*placement` is NULL where no pin places any. `context` is
  * the module as read. AM_ERROR_USAGE names an empty scope, an unknown device, or the two pins of an operator

@@ -224,6 +224,14 @@ def main():
             done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints)
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
                 f"{listed}: {done.returncode} {done.stderr}")
+        hints.write_text(json.dumps({"hints": [{"scope": f"layers/{k}", "stage": 2 * k} for k in (0, 1)]}))
+        for budget, reason in ([], "was found (expected"), (["--evaluations", "20"], "was priced within the limit (expected"):
+            done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, *budget)
+            reason = f"{hints}: $.hints[1].stage: no plan with 3 stages {reason} operators between the scopes for stage 1"
+            assert done.returncode == 4 and reason in done.stderr, done.stderr
+        hints.write_text(json.dumps({"hints": [{"scope": "layers/0", "devices": "V100"}]}))
+        done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, "--evaluations", "20")
+        assert done.returncode == 0, done.stderr
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
         implied = json.loads(hints.read_text())
         for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
