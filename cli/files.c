@@ -3,8 +3,10 @@
 #define _XOPEN_SOURCE 700
 #include "cli/files.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The use of a file that an option names. */
 typedef struct FileUse {
@@ -48,13 +50,14 @@ static const FileUse uses[] = {
     {.option = "--policy", .input = "policy", .word = "untrained"},
     {.option = "--import", .input = "file", .word = "hwloc"},
 };
-enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 64 };
+enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 64, MOST_LINKS = 40, PATH_BYTES = 4096 };
 
-/* A file that is there by device and inode; one that is not by those of its folder and its name. */
+/* A file that is there by device and inode; one that is not, nor behind its links, by those of its
+ * folder and its name. */
 typedef struct Place {
     dev_t device;
     ino_t inode;
-    const char *name;
+    char name[256];
     bool is_regular;
 } Place;
 
@@ -72,21 +75,35 @@ static bool is_command(const Cli *cli, const char *name) {
     return strcmp(cli->command->name, name) == 0;
 }
 
+/* Replaces a path that is a symbolic link by the path that the link has; false: it is no link. */
+static bool follow_link(char path[PATH_BYTES]) {
+    char target[PATH_BYTES], joined[2 * PATH_BYTES];
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0) return false;
+    target[length] = '\0';
+    const char *slash = target[0] == '/' ? NULL : strrchr(path, '/');
+    int folder = slash ? (int)(slash - path) + 1 : 0;
+    int written = snprintf(joined, sizeof joined, "%.*s%s", folder, path, target);
+    if (written >= PATH_BYTES) return false;
+    memcpy(path, joined, (size_t)written + 1);
+    return true;
+}
+
 static Place place_of(const char *path) {
     struct stat facts;
-    char folder[4096] = ".";
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
-    if (strcmp(path, "-") == 0) return (Place){.name = path};
-    if (stat(path, &facts) == 0)
+    char folder[PATH_BYTES];
+    Place place = {0};
+    if (stat(path, &facts) == 0 && strcmp(path, "-") != 0)
         return (Place){facts.st_dev, facts.st_ino, .name = "", .is_regular = S_ISREG(facts.st_mode)};
-    if (length >= sizeof folder) return (Place){.name = path};
-    if (slash) {
-        memcpy(folder, path, length);
-        folder[length] = '\0';
-    }
-    if (stat(folder, &facts) != 0) return (Place){.name = path};
-    return (Place){facts.st_dev, facts.st_ino, .name = path + length};
+    snprintf(folder, sizeof folder, "%s", path);
+    for (int32_t links = 0; links < MOST_LINKS && strcmp(path, "-") != 0 && follow_link(folder);) links++;
+    char *slash = strrchr(folder, '/');
+    snprintf(place.name, sizeof place.name, "%.255s", slash ? slash + 1 : folder);
+    if (slash) slash[1] = '\0';
+    if (strcmp(path, "-") == 0 || stat(slash ? folder : ".", &facts) != 0) return place;
+    place.device = facts.st_dev;
+    place.inode = facts.st_ino;
+    return place;
 }
 
 static bool is_same(const Place *a, const Place *b) {

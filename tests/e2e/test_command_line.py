@@ -139,6 +139,7 @@ def test_mistakes():
     assert automap("search", MLP, "--cluster", "nominal:2", "-o", plan).returncode == 0
     assert automap("cluster", "nominal:2", "--json", "-o", cluster).returncode == 0
     search = ["search", MLP, "--cluster", "nominal:2", "-o", "out.json"]
+    (WORK / "link.json").symlink_to("out.json")
     run = ["run", MLP, "--plan", "none", "--state", "random"]
     cases = [
         # words
@@ -187,6 +188,7 @@ def test_mistakes():
         ([*search, "--also", "megatorn=x.json"], 2, r"megatorn is no target \(expected one of .*; did you mean megatron\?\)"),
         ([*search, "--also", "jax="], 2, r"expected TARGET=FILE"),
         ([*search, "--also", "jax=a.json", "--also", "torch=./a.json"], 2, r"--also a.json and --also ./a.json are one file"),
+        ([*search, "--also", "jax=link.json"], 2, r"-o out.json and --also link.json are one file"),
         ([*search, "--also", "jax=./out.json"], 2, r"-o out.json and --also ./out.json are one file"),
         ([*search, "--also", f"jax={MLP}"], 2, r"would replace the module that is read"),
         ([*search, "--also", "jax=-"], 2, r"the report is on stdout"),
