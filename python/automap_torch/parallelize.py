@@ -29,7 +29,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .export import LossOf
-from .pipelines import GraphTraining
+from .pipelines import GraphTraining, split_by_batch
 from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
                          weights_of)
 
@@ -73,12 +73,17 @@ class TensorTraining(Training):
 
     def place(self, placements):
         self.module, self.computes_whole, self.has_passed = LossOf(self.model, self.loss), False, False
-        self.differentiates_batch = any(isinstance(module, CONVOLUTIONS) for module in self.model.modules())
+        convolutions = [module for module in self.model.modules() if isinstance(module, CONVOLUTIONS)]
+        self.differentiates_batch = bool(convolutions)
+        kernels = {id(value) for module in convolutions for value in module.parameters()}
+        self.whole_names = {name for name, value in self.model.named_parameters() if id(value) in kernels}
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             place(self.model, name, value, self.mesh, placements[name])
         for module in self.model.modules():
             if isinstance(module, torch.nn.Embedding):
                 module.register_forward_hook(add_parts)
+        for module in convolutions:
+            module.register_forward_pre_hook(lambda _, inputs: tuple(map(split_by_batch, inputs)))
 
     def step(self, *batch):
         gradients = StepGradients(self.model.parameters())
@@ -106,7 +111,8 @@ class TensorTraining(Training):
         """The part of a micro-batch in the loss, with its gradients."""
         values = {}
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
-            wanted = [Replicate() if self.computes_whole or is_batch else placement
+            is_whole = self.computes_whole or name in self.whole_names
+            wanted = [Replicate() if is_whole or is_batch else placement
                       for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
             values[f"model.{name}"] = for_pass(value, wanted)
         with implicit_replication(), sdpa_kernel(SDPBackend.MATH):  # masks and positions are plain tensors

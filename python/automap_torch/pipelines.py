@@ -36,14 +36,18 @@ def broadcast_in_dim(x, shape, dimensions):
     return x.expand(shape)
 
 
+def split_by_batch(x):
+    """The input of a convolution, which DTensor splits by the batch alone. On meshes of two axes it differentiates
+    convolutions by their input, too, or fails."""
+    if not isinstance(x, DTensor):
+        return x
+    x = x if x.requires_grad else x.detach().requires_grad_()
+    return x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
+                                      for placement in x.placements])
+
+
 def convolution(x, kernel, bias, *settings):
-    """DTensor splits convolutions by the batch alone. On meshes of two axes it differentiates them by their input, too,
-    or fails."""
-    if isinstance(x, DTensor):
-        x = x if x.requires_grad else x.detach().requires_grad_()
-        x = x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
-                                       for placement in x.placements])
-    return ATEN.convolution.default(x, gathered(kernel), gathered(bias), *settings)
+    return ATEN.convolution.default(split_by_batch(x), gathered(kernel), gathered(bias), *settings)
 
 
 PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,

@@ -137,6 +137,18 @@ class Convolutions(nn.Module):
         return self.head(torch.cat(features, 1))
 
 
+class Halves(nn.Module):
+    """Convolutions of both halves of an image, whose plan splits kernels along one axis and the batch along another."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 4, 3, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+        self.head = nn.Linear(440, 8)
+
+    def forward(self, x):
+        return self.head(torch.cat([self.body(half).flatten(1) for half in x.chunk(2, 2)], 1))
+
+
 class Layered(nn.Module):
     """A layer with a place in a source file."""
 
@@ -176,7 +188,7 @@ def blocks():
 
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
-          "convolutions": convolutions}
+          "convolutions": convolutions, "halves": Halves}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
@@ -200,8 +212,8 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name in ("mlp", "blocks") or plan not in MEANS)
                                 and (name == "blocks" or plan != "interleaved")])
-             for name in MODELS if name != "convolutions" for optimizer in OPTIMIZERS]
-    CASES.append(("convolutions", "sgd", []))
+             for name in MODELS if name not in ("convolutions", "halves") for optimizer in OPTIMIZERS]
+    CASES += [("convolutions", "sgd", []), ("halves", "sgd", ["searched"])]
 
 
 def make(name, optimizer):
@@ -210,7 +222,7 @@ def make(name, optimizer):
     model = MODELS[name]()
     if name == "blocks":
         batch = torch.randn((8, 16)), torch.randn((8, 8))
-    elif name in ("mlp", "resnet", "vit", "convolutions"):
+    elif name in ("mlp", "resnet", "vit", "convolutions", "halves"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
         batch = (x, torch.randint(0, 8, (8,)))
     else:
