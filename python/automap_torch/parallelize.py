@@ -179,9 +179,6 @@ def parallelize(model, loss, plan, device="cpu"):
     ranks = {rank for stage in plan["stages"] for rank in stage["device_mesh"]["ranks"]}
     if len(ranks) != distributed.get_world_size():
         raise ValueError(f"the plan has {len(ranks)} devices (expected {distributed.get_world_size()}, the ranks)")
-    for name, module in model.named_modules():
-        if isinstance(module, CONVOLUTIONS) and len(module.kernel_size) != 2:
-            raise NotImplementedError(f"{type(module).__name__} {name} (expected convolutions of two dimensions)")
     names = {name for stage in plan["stages"] for name in weights_of(stage)}
     for name, _ in [*model.named_parameters(), *model.named_buffers()]:
         if name not in names:

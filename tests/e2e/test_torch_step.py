@@ -213,7 +213,7 @@ if FULL:
                                 and (name in ("mlp", "blocks") or plan not in MEANS)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves") for optimizer in OPTIMIZERS]
-    CASES += [("convolutions", "sgd", []), ("halves", "sgd", ["searched"])]
+    CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"])]
 
 
 def make(name, optimizer):
@@ -361,8 +361,6 @@ def check_refusals(folder):
              ("AdamW with amsgrad (expected", lambda: automap_torch.export(
                  model, classify, torch.optim.AdamW(model.parameters(), amsgrad=True), batch, folder)),
              ("no parameter 0.weight", lambda: automap_torch.parallelize(model, classify, plan)),
-             ("Conv1d 0 (expected convolutions of two dimensions)", lambda: automap_torch.parallelize(
-                 nn.Sequential(nn.Conv1d(4, 4, 3)), classify, plan)),
              ("expected format", lambda: automap_torch.parallelize(model, classify, {"stages": [stage]})),
              ("2 devices", lambda: automap_torch.parallelize(model, classify, plan | {"stages": [stage, two]}))]
     for words, call in cases:
