@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/union_find.h"
 
 /* Kinds of classes that are no operator's. */
 enum { CLASS_BODY = IR_OPCODE_COUNT + 1, CLASS_CARRIED, CLASS_SLICE, CLASS_SEPARATE };
@@ -295,31 +296,23 @@ static bool is_dear(const IrInstruction *instruction) {
            (dtype_is_floating(instruction->shape.type) || dtype_is_complex(instruction->shape.type));
 }
 
-static int32_t find_group(int32_t *groups, int32_t value) {
-    while (groups[value] != value) {
-        groups[value] = groups[groups[value]];
-        value = groups[value];
-    }
-    return value;
-}
-
 /* Makes `is_repeated` [count] true for backward values that repeat a forward one together with
  * something dear; false for the others of them. */
 static void keep_dear(const IrFlowGraph *graph, bool *is_repeated, int32_t *groups, bool *is_worth) {
-    for (int32_t i = 0; i < graph->count; i++) groups[i] = i;
+    union_find_begin(groups, graph->count);
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &graph->module->instructions[i];
         for (int32_t k = 0; is_repeated[i] && k < instruction->operand_count; k++) {
             int32_t operand = ir_dataflow_operand(graph->flow, instruction, k);
-            if (is_repeated[operand]) groups[find_group(groups, operand)] = find_group(groups, i);
+            if (is_repeated[operand]) groups[union_find_root(groups, operand)] = union_find_root(groups, i);
         }
     }
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &graph->module->instructions[i];
         if (is_repeated[i] && (is_dear(instruction) || strstr(instruction->op_name, "rematted_computation")))
-            is_worth[find_group(groups, i)] = true;
+            is_worth[union_find_root(groups, i)] = true;
     }
-    for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[find_group(groups, i)];
+    for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[union_find_root(groups, i)];
 }
 
 /* Extends the phase to the sources that recomputed values are moved from, and to operands that

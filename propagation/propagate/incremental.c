@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/union_find.h"
+
 #define NO_CLAIM    UINT64_MAX
 #define LEVEL_SHIFT 60
 #define OWN_SHIFT   40
@@ -213,14 +215,6 @@ bool incremental_remove(Incremental *incremental, int32_t axis, int32_t instruct
 
 /* ---------------------------------------------------------------- Building */
 
-static int32_t find(int32_t *parent, int32_t node) {
-    while (parent[node] != node) {
-        parent[node] = parent[parent[node]];
-        node = parent[node];
-    }
-    return node;
-}
-
 static bool passes_through(IrOpcode opcode) {
     return ir_is_elementwise(opcode) || opcode == IR_TRANSPOSE || opcode == IR_RESHAPE ||
            opcode == IR_BITCAST;
@@ -249,7 +243,8 @@ static void join_carried(const Incremental *self, int32_t *parent) {
                     int32_t class = classes_of(self->context->classes, rules, speaker, d);
                     int32_t a = node_in_class(self, speaker, d, class);
                     int32_t b = node_in_class(self, others[o], d, class);
-                    if (class >= 0 && a >= 0 && b >= 0) parent[find(parent, b)] = find(parent, a);
+                    if (class >= 0 && a >= 0 && b >= 0)
+                        parent[union_find_root(parent, b)] = union_find_root(parent, a);
                 }
             }
         }
@@ -274,7 +269,7 @@ static void join_strands(const Incremental *self, int32_t *parent) {
             for (int32_t k = 0; result >= 0 && k < rule->operand_count; k++) {
                 if (factor->dimension[k] < 0 || context->rules->on_demand[operands[k]]) continue;
                 int32_t operand = node_in_class(self, operands[k], factor->dimension[k], class);
-                if (operand >= 0) parent[find(parent, operand)] = find(parent, result);
+                if (operand >= 0) parent[union_find_root(parent, operand)] = union_find_root(parent, result);
             }
         }
     }
@@ -302,7 +297,7 @@ static AmStatus build_sets(Incremental *self, Arena *arena, AmError *error) {
     self->strands.set_of = ARENA_ARRAY(arena, int32_t, self->node_count + 1);
     self->classes.set_of = ARENA_ARRAY(arena, int32_t, self->node_count + 1);
     if (arena->failed) return am_fail_memory(error, self->node_count);
-    for (int32_t node = 0; node < self->node_count; node++) parent[node] = node;
+    union_find_begin(parent, self->node_count);
     join_carried(self, parent);
     join_strands(self, parent);
     self->classes.count = self->context->classes->count;
@@ -312,7 +307,7 @@ static AmStatus build_sets(Incremental *self, Arena *arena, AmError *error) {
         self->strands.set_of[node] = parent[node] == node ? self->strands.count++ : -1;
     }
     for (int32_t node = 0; node < self->node_count; node++)
-        self->strands.set_of[node] = self->strands.set_of[find(parent, node)];
+        self->strands.set_of[node] = self->strands.set_of[union_find_root(parent, node)];
     for (int32_t node = 0; node < self->node_count; node++)
         if (self->classes.set_of[node] < 0) self->strands.set_of[node] = -1;
     TRY(index_sets(self, &self->strands, arena, error));
