@@ -182,7 +182,8 @@ def plan(
     constants, updates, data_arguments, loss, example_kwargs and inference are those of `export`;
     options are those of `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
     or micro-batches, and are equal: the search is for plans of one stage and one micro-batch that
-    cut evenly (--even). The step recomputes what it did (--keep-remat). Errors are those of automap_hlo, or a RuntimeError of the program.
+    cut evenly (--even). The step recomputes what it did (--keep-remat). Errors are those of
+    automap_hlo, or a RuntimeError of the program.
     """
     if isinstance(options, str):
         raise TypeError("options: expected a list such as ['--seed', 1], got a string")
