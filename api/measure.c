@@ -153,9 +153,10 @@ static const DimensionClass *class_of(const PlanContext *context, const PlanEntr
     return entry->class_index == PLAN_ANY_CLASS ? NULL : &context->classes->classes[entry->class_index];
 }
 
-static bool has_class(const PlanContext *context, const PlanAxisPriority *list, const DimensionClass *class) {
-    for (int32_t k = 0; k < list->count; k++) {
-        const DimensionClass *own = class_of(context, &list->entries[k]);
+static bool has_class(const PlanContext *context, const PlanAxisPriority *priority,
+                      const DimensionClass *class) {
+    for (int32_t k = 0; k < priority->count; k++) {
+        const DimensionClass *own = class_of(context, &priority->entries[k]);
         if (own && own->named_by_parameter == class->named_by_parameter && own->number == class->number &&
             own->dimension == class->dimension)
             return true;
@@ -171,9 +172,9 @@ static bool append_split(Text *text, const PlanContext *module, const Plan *plan
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *a = &plan->stages[s], *b = &other->stages[s];
         for (int32_t axis = 0; axis < a->mesh.axis_count && axis < b->mesh.axis_count; axis++)
-            for (int32_t k = 0; k < a->lists[axis].count; k++) {
-                const DimensionClass *class = class_of(own, &a->lists[axis].entries[k]);
-                if (!class || has_class(others, &b->lists[axis], class)) continue;
+            for (int32_t k = 0; k < a->axis_priorities[axis].count; k++) {
+                const DimensionClass *class = class_of(own, &a->axis_priorities[axis].entries[k]);
+                if (!class || has_class(others, &b->axis_priorities[axis], class)) continue;
                 text_append(text, ", %s %s ", a->mesh.axes[axis].name, verb);
                 if (class->named_by_parameter)
                     text_append_string(text, own->roles->parameters[class->number].path);

@@ -1,7 +1,7 @@
 /* Benchmark of one evaluation: completing, lowering and pricing a one-stage plan.
  *
  * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32 devices
- * of the built-in cluster C: lists of up to four candidates of each axis drawn with a fixed seed, and
+ * of the built-in cluster C: priorities of up to four candidates of each axis drawn with a fixed seed, and
  * storage. Each part is timed on one thread, the best of several rounds for each plan, and the means are
  * printed with a number that is made of everything that pricing reads of the programs, bit for bit: two
  * builds that print the same number lower alike.

@@ -67,7 +67,8 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         double begin = clock_seconds();
         if (incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK) fail("create", &error);
         add_seeds(incremental, context, groups);
-        if (incremental_to_stage(&stage, &arena, incremental, &error) != AM_OK) fail("lists", &error);
+        if (incremental_to_stage(&stage, &arena, incremental, &error) != AM_OK)
+            fail("axis priorities", &error);
         times->propagate[run] = clock_seconds() - begin;
         int64_t before = (int64_t)arena.used;
         begin = clock_seconds();

@@ -28,7 +28,7 @@ static json_t *conflict_to_json(const PlanContext *context, const Mesh *mesh,
                      "bytes", conflict->bytes);
 }
 
-/* Spreads the pins, whatever their order, into the lists of the stage; the conflicts
+/* Spreads the pins, whatever their order, into the axis priorities of the stage; the conflicts
  * are noted, the dearest one by name, and listed in *conflicts. */
 static AmStatus spread_pins(const ReportCall *call, PlanStage *stage, Arena *arena,
                             const PlanContext *context, const PropagationPin *pins, int32_t pin_count,

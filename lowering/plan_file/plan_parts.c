@@ -1,7 +1,7 @@
 /* The derived parts of a plan file, and names that refer to the module.
  *
  * `parameters` comes from the assignment of each stage (docs/method.md, section 3), the
- * very states that lowering starts from. `decisions` repeats the lists, each
+ * very states that lowering starts from. `decisions` repeats the axis priorities, each
  * entry with the op name and source line of what names its class.
  */
 #include "lowering/plan_file/plan_parts.h"
@@ -148,9 +148,10 @@ AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const Plan
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-            for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-                json_array_append_new(list, decision_to_json(context, &stage->lists[axis].entries[e],
-                                                             stage->mesh.axes[axis].name));
+            for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+                json_array_append_new(list,
+                                      decision_to_json(context, &stage->axis_priorities[axis].entries[e],
+                                                       stage->mesh.axes[axis].name));
             }
     }
     *decisions = list;

@@ -134,7 +134,8 @@ static AmStatus read_entry(const PlanReader *self, PlanEntry *entry, json_t *obj
     return read_class(self, &entry->class_index, json_object_get(object, "class"), where);
 }
 
-static AmStatus read_lists(const PlanReader *self, PlanStage *stage, json_t *lists, const char *where) {
+static AmStatus read_axis_priorities(const PlanReader *self, PlanStage *stage, json_t *lists,
+                                     const char *where) {
     const char *axis_names[MESH_MAX_AXES + 1] = {NULL};
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         axis_names[axis] = stage->mesh.axes[axis].name;
@@ -143,16 +144,17 @@ static AmStatus read_lists(const PlanReader *self, PlanStage *stage, json_t *lis
         json_t *entries;
         TRY(json_get_array(&entries, lists, axis_names[axis], self->source, where, self->error));
         const char *at = plan_reader_place(self, "%s.axis[%d]", where, axis);
-        PlanAxisPriority *list = &stage->lists[axis];
-        list->count = (int32_t)json_array_size(entries);
-        if (list->count > PLAN_ENTRY_KINDS * (self->context->classes->count + 1))
+        PlanAxisPriority *priority = &stage->axis_priorities[axis];
+        priority->count = (int32_t)json_array_size(entries);
+        if (priority->count > PLAN_ENTRY_KINDS * (self->context->classes->count + 1))
             return plan_reader_refuse(self, at, "more entries than the module has classes");
-        list->entries = ARENA_ARRAY(self->arena, PlanEntry, list->count + 1);
-        if (!list->entries) return am_fail_memory(self->error, list->count);
-        for (int32_t e = 0; e < list->count; e++) {
+        priority->entries = ARENA_ARRAY(self->arena, PlanEntry, priority->count + 1);
+        if (!priority->entries) return am_fail_memory(self->error, priority->count);
+        for (int32_t e = 0; e < priority->count; e++) {
             const char *place = plan_reader_place(self, "%s[%d]", at, e);
-            TRY(read_entry(self, &list->entries[e], json_array_get(entries, (size_t)e), place));
-            if (e > 0 && list->entries[e].kind == PLAN_COMPUTE && list->entries[e - 1].kind != PLAN_COMPUTE)
+            TRY(read_entry(self, &priority->entries[e], json_array_get(entries, (size_t)e), place));
+            if (e > 0 && priority->entries[e].kind == PLAN_COMPUTE &&
+                priority->entries[e - 1].kind != PLAN_COMPUTE)
                 return plan_reader_refuse(self, place, "compute entries come before storage entries");
         }
     }
@@ -342,7 +344,7 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, plan_reader_place(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, plan_reader_place(self, "%s.devices", where, 0)));
-    TRY(read_lists(self, stage, lists, plan_reader_place(self, "%s.axis_priorities", where, 0)));
+    TRY(read_axis_priorities(self, stage, lists, plan_reader_place(self, "%s.axis_priorities", where, 0)));
     TRY(read_reshard(self, stage, reshard, where));
     return read_overrides(self, stage, overrides, where);
 }

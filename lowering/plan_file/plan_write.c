@@ -33,12 +33,12 @@ static json_t *mesh_to_json(const Mesh *mesh) {
     return axes;
 }
 
-static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
+static json_t *axis_priorities_to_json(const PlanStage *stage, const Classes *classes) {
     json_t *lists = json_object();
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         json_t *entries = json_array();
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            const PlanEntry *entry = &stage->lists[axis].entries[e];
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
             json_array_append_new(entries,
                                   json_pack("{s:o, s:s}", "class", plan_entry_class_to_json(entry, classes),
                                             "kind", plan_entry_kind_name(entry->kind)));
@@ -98,8 +98,8 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
     json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
                                integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
                                mesh_to_json(&stage->mesh), "axis_priorities",
-                               lists_to_json(stage, context->classes), "overrides", overrides, "reshards",
-                               reshard_to_json(stage, context), "recompute", recompute);
+                               axis_priorities_to_json(stage, context->classes), "overrides", overrides,
+                               "reshards", reshard_to_json(stage, context), "recompute", recompute);
     if (object && recomputed->saved_count > 0)
         json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
     if (object) stage_switches_write(object, stage);

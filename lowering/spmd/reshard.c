@@ -186,9 +186,9 @@ static bool has_blocks(SbpState state) {
     return false;
 }
 
-static bool stores_shards(const PlanAxisPriority *list) {
-    for (int32_t e = 0; e < list->count; e++)
-        if (list->entries[e].kind != PLAN_COMPUTE) return true;
+static bool stores_shards(const PlanAxisPriority *priority) {
+    for (int32_t e = 0; e < priority->count; e++)
+        if (priority->entries[e].kind != PLAN_COMPUTE) return true;
     return false;
 }
 
@@ -199,7 +199,7 @@ static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState
     bool decides = stage->reduces_whole || stage->reduces_wide;
     for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) ||
-            !stores_shards(&stage->lists[axis]))
+            !stores_shards(&stage->axis_priorities[axis]))
             continue;
         if (stage->reduces_whole || !sbp_is_split(to.axis[axis])) sbp_set(&state, axis, SBP_B);
         else sbp_take(&state, to, axis);

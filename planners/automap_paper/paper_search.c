@@ -54,31 +54,31 @@ static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error
     return AM_OK;
 }
 
-/* ---- lists ---- */
+/* ---- axis priorities ---- */
 
-/* Puts the class of a parameter's dimension at the end of a list, once. */
-static AmStatus list_class(PlanAxisPriority *list, int32_t *capacity, const PaperSearching *self,
-                           LinkageMember member, AmError *error) {
+/* Puts the class of a parameter's dimension at the end of an axis priority, once. */
+static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, const PaperSearching *self,
+                             LinkageMember member, AmError *error) {
     const PlanContext *context = self->whole;
     int32_t instruction = context->roles->parameters[member.parameter].instruction;
     int32_t class = classes_of(context->classes, context->rules, instruction, member.dimension);
     if (class < 0) return AM_OK;
-    for (int32_t k = 0; k < list->count; k++)
-        if (list->entries[k].class_index == class) return AM_OK;
-    ARENA_RESERVE(self->arena, list->entries, list->count, *capacity);
-    if (self->arena->failed) return am_fail_memory(error, list->count);
-    list->entries[list->count++] = (PlanEntry){.class_index = class};
+    for (int32_t k = 0; k < priority->count; k++)
+        if (priority->entries[k].class_index == class) return AM_OK;
+    ARENA_RESERVE(self->arena, priority->entries, priority->count, *capacity);
+    if (self->arena->failed) return am_fail_memory(error, priority->count);
+    priority->entries[priority->count++] = (PlanEntry){.class_index = class};
     return AM_OK;
 }
 
 /* The batch on an axis: the first dimension of every data input that has one. */
-static AmStatus list_batch(PlanAxisPriority *list, const PaperSearching *self, AmError *error) {
+static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearching *self, AmError *error) {
     const IrRoles *roles = self->whole->roles;
     int32_t capacity = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrShape *shape = &self->whole->canonical->instructions[roles->parameters[p].instruction].shape;
         if (roles->parameters[p].role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE && shape->rank > 0)
-            TRY(list_class(list, &capacity, self, (LinkageMember){p, 0}, error));
+            TRY(append_class(priority, &capacity, self, (LinkageMember){p, 0}, error));
     }
     return AM_OK;
 }
@@ -92,10 +92,11 @@ static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const P
     for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
     stage->ranges[0][1] = self->whole->rules->entry_count;
     stage->range_count = 1;
-    for (int32_t axis = 0; axis < last; axis++) TRY(list_batch(&stage->lists[axis], self, error));
+    for (int32_t axis = 0; axis < last; axis++) TRY(append_batch(&stage->axis_priorities[axis], self, error));
     for (int32_t d = 0; d < partition->dimension_count; d++)
         if (partition->best.status[d] == 1)
-            TRY(list_class(&stage->lists[last], &capacity, self, partition->dimensions[d], error));
+            TRY(append_class(&stage->axis_priorities[last], &capacity, self, partition->dimensions[d],
+                             error));
     return AM_OK;
 }
 

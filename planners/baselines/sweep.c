@@ -203,7 +203,8 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 
 /* ---- one strategy ---- */
 
-/* The mesh of a stage and its lists. `task->row.reason` is set if the module does not allow them. */
+/* The mesh of a stage and its axis priorities. `task->row.reason` is set if the module does not allow them.
+ */
 static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
     Problem problem = *task->in->problem;

@@ -1,7 +1,7 @@
 /* A lower bound of the step over every one-stage plan of a space (docs/method.md).
  *
  * The space is every choice of states and factors, operator by operator, on every given mesh, in
- * the micro-batches of the context; it contains all plans by lists, with storage, pins and
+ * the micro-batches of the context; it contains all axis priorities, with storage, pins and
  * overrides.
  *
  *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all

@@ -8,8 +8,8 @@
 #include "planners/bounds/bound.h"
 #include "planners/bounds/bound_work.h"
 
-/* The plans that are bounded: one-stage plans with one micro-batch, any lists on any mesh; else any
- * cuts, widths (powers of two, or divisors of the devices), lists, ZeRO and recomputation. */
+/* The plans that are bounded: one-stage plans with one micro-batch, any axis priorities on any mesh; else any
+ * cuts, widths (powers of two, or divisors of the devices), axis priorities, ZeRO and recomputation. */
 typedef struct BoundSpace {
     int32_t micro_batches; /* 0: any */
     int32_t most_stages;
@@ -18,7 +18,7 @@ typedef struct BoundSpace {
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
 
-/* A bound over every plan of any number of stages, with any devices, meshes, lists, cuts,
+/* A bound over every plan of any number of stages, with any devices, meshes, axis priorities, cuts,
  * micro-batches, schedule and recomputation: each operator must be computed, and its shards take at
  * least as many seconds in total as the whole. With several device types each operator counts with
  * the least of its times, each as a fraction of the time of all operators on that type. `whole` is

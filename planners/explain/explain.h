@@ -31,14 +31,14 @@ typedef struct ExplainedDecision {
     ExplainedChange without;      /* the step if they were taken out of the list */
 } ExplainedDecision;
 
-/* Operators that are overrides to the lists, alike in repeated layers. */
+/* Operators that have overrides of the axis priorities, alike in repeated layers. */
 typedef struct ExplainedOverride {
     int32_t stage;
-    const char *how, *instead;    /* "model splits dimension 1"; `instead` by the lists, "" where they say the
-                                     same or cannot do without */
-    int32_t count, *instructions; /* numbers of the module's operators */
+    const char *how, *instead; /* "model splits dimension 1"; `instead` by the axis priorities, "" where they
+                                  say the same or cannot do without */
+    int32_t count, *instructions;         /* numbers of the module's operators */
     const char *shape, *op_name, *source; /* of the first of them */
-    ExplainedChange without;              /* the step if they did as the lists say */
+    ExplainedChange without;              /* the step if they did as the axis priorities say */
 } ExplainedOverride;
 
 /* Collectives of one kind over the same axes of a stage that serve operators of one name, by the same

@@ -111,7 +111,8 @@ static void take_rewriting(json_t *root, PlanRewriting rewriting) {
     if (object) json_object_set_new(root, "rewriting", object);
 }
 
-/* The plan with attention in the other form: the same lists and cuts, without overrides for single operators.
+/* The plan with attention in the other form: the same axis priorities and cuts, without overrides for single
+ * operators.
  */
 static AmStatus add_attention(Explainer *self) {
     AmError why = {0};
@@ -163,8 +164,8 @@ static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
 static bool gathers_weights(const Explainer *self, const PlanStage *stage) {
     if (self->context->split_options->storage->reread_count > 0) return true;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++)
-            if (stage->lists[axis].entries[e].kind == PLAN_WEIGHTS) return true;
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++)
+            if (stage->axis_priorities[axis].entries[e].kind == PLAN_WEIGHTS) return true;
     return false;
 }
 

@@ -96,16 +96,17 @@ static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made)
     const Plan *whole = explainer->plan;
     const EntryGroup *group = &self->groups[decision];
     int32_t stage = explainer->result->decisions[decision].stage, end = group->first + group->count;
-    const PlanAxisPriority *list = &whole->stages[stage].lists[group->axis];
+    const PlanAxisPriority *priority = &whole->stages[stage].axis_priorities[group->axis];
     Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
-    PlanEntry *entries = ARENA_ARRAY(explainer->arena, PlanEntry, list->count + 1);
-    if (!plan || !stages || !entries) return am_fail_memory(explainer->error, list->count);
-    memcpy(entries, list->entries, sizeof *entries * (size_t)group->first);
-    memcpy(entries + group->first, list->entries + end, sizeof *entries * (size_t)(list->count - end));
+    PlanEntry *entries = ARENA_ARRAY(explainer->arena, PlanEntry, priority->count + 1);
+    if (!plan || !stages || !entries) return am_fail_memory(explainer->error, priority->count);
+    memcpy(entries, priority->entries, sizeof *entries * (size_t)group->first);
+    memcpy(entries + group->first, priority->entries + end,
+           sizeof *entries * (size_t)(priority->count - end));
     memcpy(stages, whole->stages, sizeof *stages * (size_t)whole->stage_count);
-    stages[stage].lists[group->axis] =
-        (PlanAxisPriority){.count = list->count - group->count, .entries = entries};
+    stages[stage].axis_priorities[group->axis] =
+        (PlanAxisPriority){.count = priority->count - group->count, .entries = entries};
     *plan = *whole;
     plan->stages = stages;
     return AM_OK;
@@ -114,7 +115,7 @@ static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made)
 static void add_group(const Decider *self, int32_t stage, EntryGroup group) {
     Explanation *result = self->explainer->result;
     const PlanStage *of = &self->explainer->plan->stages[stage];
-    const PlanEntry *entries = &of->lists[group.axis].entries[group.first];
+    const PlanEntry *entries = &of->axis_priorities[group.axis].entries[group.first];
     ExplainedDecision decision = {.stage = stage, .axis = of->mesh.axes[group.axis].name};
     for (int32_t k = 0; k < group.count; k++) {
         if (!is_touched(self, &entries[k], stage)) continue;
@@ -136,10 +137,11 @@ static bool is_tied(const Explainer *self, const PlanEntry *a, const PlanEntry *
 static void list_groups(const Decider *self, int32_t stage) {
     const PlanStage *of = &self->explainer->plan->stages[stage];
     for (int32_t axis = 0; axis < of->mesh.axis_count; axis++) {
-        const PlanAxisPriority *list = &of->lists[axis];
-        for (int32_t first = 0, count; first < list->count; first += count) {
-            for (count = 1; first + count < list->count; count++)
-                if (!is_tied(self->explainer, &list->entries[first], &list->entries[first + count])) break;
+        const PlanAxisPriority *priority = &of->axis_priorities[axis];
+        for (int32_t first = 0, count; first < priority->count; first += count) {
+            for (count = 1; first + count < priority->count; count++)
+                if (!is_tied(self->explainer, &priority->entries[first], &priority->entries[first + count]))
+                    break;
             add_group(self, stage, (EntryGroup){axis, first, count});
         }
     }
@@ -175,7 +177,7 @@ AmStatus explain_decisions(Explainer *explainer) {
     int32_t most = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t axis = 0; axis < plan->stages[s].mesh.axis_count; axis++)
-            most += plan->stages[s].lists[axis].count;
+            most += plan->stages[s].axis_priorities[axis].count;
     explainer->result->decisions = ARENA_ARRAY(explainer->arena, ExplainedDecision, most + 1);
     self.groups = ARENA_ARRAY(explainer->arena, EntryGroup, most + 1);
     if (explainer->arena->failed) return am_fail_memory(explainer->error, most);

@@ -1,7 +1,7 @@
-/* The overrides of a plan: operators that differ from its lists, and their value.
+/* The overrides of a plan: operators that differ from its axis priorities, and their value.
  *
  * Equal overrides in repeated layers (one opcode, name except numbers, source line, shape and
- * split) share a row. It contains their split and the split by the lists alone, on the axes where
+ * split) share a row. It contains their split and the split by the axis priorities alone, on the axes where
  * the two differ; its change is the plan without these overrides. One more change is the plan
  * without any.
  */
@@ -18,9 +18,9 @@ typedef struct Alike {
 
 typedef struct Lister {
     Explainer *explainer;
-    Assignment **lists; /* [stage] the stage without overrides; NULL: it cannot be completed so */
-    Alike *alike;       /* [row] */
-    int32_t *row_of;    /* [override], those of the stages in order */
+    Assignment **without; /* [stage] the stage without overrides; NULL: it cannot be completed so */
+    Alike *alike;         /* [row] */
+    int32_t *row_of;      /* [override], those of the stages in order */
 } Lister;
 
 /* ---- words ---- */
@@ -51,34 +51,35 @@ static const char *words_of(const Explainer *self, Text *text) {
     return words;
 }
 
-/* Describes the split of the row's operators on an axis, and, if known, the split by the lists. */
+/* Describes the split of the row's operators on an axis, and, if known, the split by the axis priorities. */
 static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, Text *how, Text *instead) {
     const PlanOverride *override = alike->first;
-    const Assignment *lists = self->lists[alike->stage];
+    const Assignment *without = self->without[alike->stage];
     const FactorRule *rule = &self->explainer->context->rules->rules[override->instruction];
     const char *name = self->explainer->plan->stages[alike->stage].mesh.axes[axis].name;
     int32_t factor = override->factors[axis];
-    int32_t listed = lists ? lists->factor[override->instruction * MESH_MAX_AXES + axis] : PLAN_NO_OVERRIDE;
+    int32_t listed =
+        without ? without->factor[override->instruction * MESH_MAX_AXES + axis] : PLAN_NO_OVERRIDE;
     if (override->has_factors && factor != PLAN_NO_OVERRIDE && factor != listed) {
         append_phrase(how, name, "splits");
         append_factor(how, rule, factor);
-        if (lists) append_phrase(instead, name, "splits");
-        if (lists) append_factor(instead, rule, listed);
+        if (without) append_phrase(instead, name, "splits");
+        if (without) append_factor(instead, rule, listed);
     }
     if (!override->has_states) return;
     Sbp state = override->states.axis[axis];
-    if (!override->is_pinned && lists && lists->stored[override->instruction].axis[axis] == state) return;
+    if (!override->is_pinned && without && without->stored[override->instruction].axis[axis] == state) return;
     append_phrase(how, name, override->is_pinned ? "is pinned to" : "keeps");
     sbp_print_axis(how, state);
-    if (lists) append_phrase(instead, name, "keeps");
-    if (lists) sbp_print_axis(instead, lists->stored[override->instruction].axis[axis]);
+    if (without) append_phrase(instead, name, "keeps");
+    if (without) sbp_print_axis(instead, without->stored[override->instruction].axis[axis]);
 }
 
 static void describe(const Lister *self, const Alike *alike, ExplainedOverride *row) {
     const Mesh *mesh = &self->explainer->plan->stages[alike->stage].mesh;
     Text how = {0}, instead = {0};
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) describe_axis(self, alike, axis, &how, &instead);
-    if (how.length == 0) text_append_string(&how, "as the lists say");
+    if (how.length == 0) text_append_string(&how, "as the axis priorities say");
     row->how = words_of(self->explainer, &how);
     row->instead = words_of(self->explainer, &instead);
 }
@@ -181,8 +182,8 @@ static AmStatus add_changes(const Lister *self) {
     return AM_OK;
 }
 
-/* Assigns each stage with overrides by its lists alone. */
-static AmStatus complete_lists(const Lister *self) {
+/* Assigns each stage with overrides by its axis priorities alone. */
+static AmStatus assign_without_overrides(const Lister *self) {
     const Explainer *explainer = self->explainer;
     for (int32_t s = 0; s < explainer->plan->stage_count; s++) {
         PlanStage *stage = ARENA_ARRAY(explainer->arena, PlanStage, 1);
@@ -191,9 +192,9 @@ static AmStatus complete_lists(const Lister *self) {
         *stage = explainer->plan->stages[s];
         if (stage->override_count == 0) continue;
         stage->override_count = 0;
-        AmStatus status = plan_assign_stage(&self->lists[s], explainer->arena, explainer->context, stage,
+        AmStatus status = plan_assign_stage(&self->without[s], explainer->arena, explainer->context, stage,
                                             explainer->ranks.map, &why);
-        if (status == AM_ERROR_INPUT) self->lists[s] = NULL;
+        if (status == AM_ERROR_INPUT) self->without[s] = NULL;
         else if (status != AM_OK && explainer->error) *explainer->error = why;
         if (status != AM_ERROR_INPUT) TRY(status);
     }
@@ -211,11 +212,11 @@ AmStatus explain_overrides(Explainer *explainer) {
     explainer->result->overrides = ARENA_ARRAY(arena, ExplainedOverride, count);
     if (!self || arena->failed) return am_fail_memory(explainer->error, count);
     *self = (Lister){.explainer = explainer,
-                     .lists = ARENA_ARRAY(arena, Assignment *, plan->stage_count),
+                     .without = ARENA_ARRAY(arena, Assignment *, plan->stage_count),
                      .alike = ARENA_ARRAY(arena, Alike, count),
                      .row_of = ARENA_ARRAY(arena, int32_t, count)};
     if (arena->failed) return am_fail_memory(explainer->error, count);
-    TRY(complete_lists(self));
+    TRY(assign_without_overrides(self));
     list_rows(self, numbers);
     return add_changes(self);
 }

@@ -170,12 +170,12 @@ static bool cuts_are_equal(const Differ *self) {
 }
 
 /* "12 dimension classes, ZeRO 1" for the axis priorities of a stage. */
-static const char *lists_text(const Differ *self, int32_t side, int32_t s) {
+static const char *axis_priorities_text(const Differ *self, int32_t side, int32_t s) {
     const PlanStage *stage = &self->sides[side].plan->stages[s];
     int32_t count = 0;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++)
-            count += stage->lists[axis].entries[e].class_index != PLAN_ANY_CLASS;
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++)
+            count += stage->axis_priorities[axis].entries[e].class_index != PLAN_ANY_CLASS;
     return arena_format(self->arena, "%d class%s, ZeRO %d", count, count == 1 ? "" : "es",
                         self->explained[side]->stages[s].zero_level);
 }
@@ -203,7 +203,7 @@ static const struct StagePart {
     const char *(*text)(const Differ *self, int32_t side, int32_t s);
 } parts[] = {
     {"mesh", {"mesh", "devices", "axis_priorities", "overrides", "reshards"}, mesh_of},
-    {"axis priorities", {"axis_priorities"}, lists_text},
+    {"axis priorities", {"axis_priorities"}, axis_priorities_text},
     {"overrides", {"overrides"}, NULL},
     {"resharding places", {"reshards"}, NULL},
     {"recomputation", {"recompute", "saved"}, NULL},

@@ -71,9 +71,10 @@ static AmStatus check_schedule(const TrainerReader *self) {
 
 /* ---- axis priorities ---- */
 
-static bool has_entry(const PlanAxisPriority *list, const PlanEntry *entry) {
-    for (int32_t k = 0; k < list->count; k++)
-        if (list->entries[k].kind == entry->kind && list->entries[k].class_index == entry->class_index)
+static bool has_entry(const PlanAxisPriority *priority, const PlanEntry *entry) {
+    for (int32_t k = 0; k < priority->count; k++)
+        if (priority->entries[k].kind == entry->kind &&
+            priority->entries[k].class_index == entry->class_index)
             return true;
     return false;
 }
@@ -92,7 +93,8 @@ static bool has_priorities(const TrainerReader *self, const PlanStage *baseline)
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         for (int32_t role = 0; role < TRAINER_AXES; role++)
             if (self->sizes[role] > 1 &&
-                !same_operators(&self->plan->stages[s].lists[self->axes[role]], &baseline->lists[role]))
+                !same_operators(&self->plan->stages[s].axis_priorities[self->axes[role]],
+                                &baseline->axis_priorities[role]))
                 return false;
     return true;
 }
@@ -142,8 +144,8 @@ static AmStatus check_priorities(TrainerReader *self, const Cluster *cluster) {
 static AmStatus check_storage_axes(const TrainerReader *self, int32_t s) {
     const PlanStage *stage = &self->plan->stages[s];
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count && axis != self->axes[TRAINER_DATA]; e++) {
-            PlanEntryKind kind = stage->lists[axis].entries[e].kind;
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count && axis != self->axes[TRAINER_DATA]; e++) {
+            PlanEntryKind kind = stage->axis_priorities[axis].entries[e].kind;
             if (kind != PLAN_COMPUTE)
                 return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                                "%s has ZeRO over the batch's devices, and the plan has %s of stage %d in "

@@ -117,8 +117,8 @@ static void copy_stage(PlanStage *stage, Arena *arena) {
     recompute->ranges = copy_of(arena, recompute->ranges, sizeof *recompute->ranges, recompute->range_count);
     recompute->saved = copy_of(arena, recompute->saved, sizeof *recompute->saved, recompute->saved_count);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        PlanAxisPriority *list = &stage->lists[axis];
-        list->entries = copy_of(arena, list->entries, sizeof *list->entries, list->count);
+        PlanAxisPriority *priority = &stage->axis_priorities[axis];
+        priority->entries = copy_of(arena, priority->entries, sizeof *priority->entries, priority->count);
         Mesh *mesh = &stage->mesh;
         mesh->axes[axis].name = arena_copy_string(arena, mesh->axes[axis].name);
         const double *shares = mesh->axes[axis].shares;

@@ -25,10 +25,10 @@ static void add_mesh(uint64_t *key, const PlanStage *stage) {
         const double *shares = mesh->axes[axis].shares;
         add_number(key, mesh->axes[axis].size);
         if (shares) add_bytes(key, shares, sizeof *shares * (size_t)mesh->axes[axis].size);
-        add_number(key, stage->lists[axis].count);
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            add_number(key, stage->lists[axis].entries[e].class_index);
-            add_number(key, (int64_t)stage->lists[axis].entries[e].kind);
+        add_number(key, stage->axis_priorities[axis].count);
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            add_number(key, stage->axis_priorities[axis].entries[e].class_index);
+            add_number(key, (int64_t)stage->axis_priorities[axis].entries[e].kind);
         }
     }
     add_bytes(key, stage->devices, sizeof *stage->devices * (size_t)mesh->device_count);

@@ -58,7 +58,7 @@ AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, i
     return AM_OK;
 }
 
-static bool has_same_list(const PlanAxisPriority *a, const PlanAxisPriority *b) {
+static bool has_same_axis_priority(const PlanAxisPriority *a, const PlanAxisPriority *b) {
     if (a->count != b->count) return false;
     for (int32_t e = 0; e < a->count; e++)
         if (a->entries[e].class_index != b->entries[e].class_index ||
@@ -67,8 +67,8 @@ static bool has_same_list(const PlanAxisPriority *a, const PlanAxisPriority *b) 
     return true;
 }
 
-AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int32_t from, int32_t to,
-                         AmError *error) {
+AmStatus plan_copy_axis_priorities(const Plan **made, Arena *arena, const Plan *plan, int32_t from,
+                                   int32_t to, AmError *error) {
     const PlanStage *source = &plan->stages[from], *target = &plan->stages[to];
     bool is_same = true;
     Plan *copy;
@@ -77,12 +77,12 @@ AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int3
     for (int32_t axis = 0; axis < source->mesh.axis_count; axis++) {
         const MeshAxis *a = &source->mesh.axes[axis], *b = &target->mesh.axes[axis];
         if (a->size != b->size || a->shares || b->shares) return AM_OK;
-        is_same &= has_same_list(&source->lists[axis], &target->lists[axis]);
+        is_same &= has_same_axis_priority(&source->axis_priorities[axis], &target->axis_priorities[axis]);
     }
     if (is_same) return AM_OK;
     PlanStage *stages = copy_plan(&copy, arena, plan, error);
     if (!stages) return AM_ERROR_INTERNAL;
-    memcpy(stages[to].lists, source->lists, sizeof source->lists);
+    memcpy(stages[to].axis_priorities, source->axis_priorities, sizeof source->axis_priorities);
     *made = copy;
     return AM_OK;
 }
@@ -90,7 +90,8 @@ AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int3
 AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, const EntryMove *move,
                          AmError *error) {
     const PlanStage *stage = &plan->stages[move->stage];
-    const PlanAxisPriority *from = &stage->lists[move->axis], *onto = &stage->lists[move->onto];
+    const PlanAxisPriority *from = &stage->axis_priorities[move->axis],
+                           *onto = &stage->axis_priorities[move->onto];
     const PlanEntry entry = from->entries[move->entry];
     Plan *copy;
     *made = NULL;
@@ -102,12 +103,12 @@ AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, cons
     PlanEntry *left = ARENA_ARRAY(arena, PlanEntry, from->count + 1);
     PlanEntry *filled = ARENA_ARRAY(arena, PlanEntry, onto->count + 1);
     if (arena->failed) return am_fail_memory(error, onto->count);
-    PlanAxisPriority *lists = stages[move->stage].lists;
+    PlanAxisPriority *priorities = stages[move->stage].axis_priorities;
     memcpy(left, from->entries, sizeof *left * (size_t)move->entry);
     memcpy(left + move->entry, from->entries + move->entry + 1,
            sizeof *left * (size_t)(from->count - move->entry - 1));
-    lists[move->axis] = (PlanAxisPriority){.count = from->count - 1, .entries = left};
-    const PlanAxisPriority *rest = &lists[move->onto];
+    priorities[move->axis] = (PlanAxisPriority){.count = from->count - 1, .entries = left};
+    const PlanAxisPriority *rest = &priorities[move->onto];
     int32_t place = move->place < rest->count ? move->place : rest->count, computed = 0;
     while (computed < rest->count && rest->entries[computed].kind == PLAN_COMPUTE) computed++;
     if (entry.kind == PLAN_COMPUTE && place > computed) place = computed; /* compute entries come first */
@@ -115,7 +116,7 @@ AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, cons
     memcpy(filled, rest->entries, sizeof *filled * (size_t)place);
     filled[place] = entry;
     memcpy(filled + place + 1, rest->entries + place, sizeof *filled * (size_t)(rest->count - place));
-    lists[move->onto] = (PlanAxisPriority){.count = rest->count + 1, .entries = filled};
+    priorities[move->onto] = (PlanAxisPriority){.count = rest->count + 1, .entries = filled};
     *made = copy;
     return AM_OK;
 }
@@ -141,9 +142,10 @@ static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *
         into->ranges = from->ranges;
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        if (has_same_list(&from->lists[axis], &stage->lists[axis])) continue;
-        if (!has_same_list(&into->lists[axis], &stage->lists[axis])) return false;
-        into->lists[axis] = from->lists[axis];
+        if (has_same_axis_priority(&from->axis_priorities[axis], &stage->axis_priorities[axis])) continue;
+        if (!has_same_axis_priority(&into->axis_priorities[axis], &stage->axis_priorities[axis]))
+            return false;
+        into->axis_priorities[axis] = from->axis_priorities[axis];
     }
     if (!has_same_overrides(from, stage)) {
         if (!has_same_overrides(into, stage)) return false;

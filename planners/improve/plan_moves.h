@@ -16,8 +16,8 @@
 /* `from` gives a unit to `to`: parts in the order of the model, 0 to the number of cuts. */
 AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, int32_t from, int32_t to,
                          AmError *error);
-AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int32_t from, int32_t to,
-                         AmError *error);
+AmStatus plan_copy_axis_priorities(const Plan **made, Arena *arena, const Plan *plan, int32_t from,
+                                   int32_t to, AmError *error);
 
 /* Entry `entry` of axis `axis` of a stage comes to stand at `place` of axis `onto`. */
 typedef struct EntryMove {

@@ -121,12 +121,12 @@ static bool find_entry(const Restarts *self, EntryMove *move) {
     const PlanStage *stage = &self->plan->stages[s];
     int32_t axis = (int32_t)random_below(self->random, stage->mesh.axis_count);
     int32_t onto = (int32_t)random_below(self->random, stage->mesh.axis_count);
-    if (stage->lists[axis].count == 0) return false;
+    if (stage->axis_priorities[axis].count == 0) return false;
     *move = (EntryMove){.stage = s,
                         .axis = axis,
-                        .entry = (int32_t)random_below(self->random, stage->lists[axis].count),
+                        .entry = (int32_t)random_below(self->random, stage->axis_priorities[axis].count),
                         .onto = onto,
-                        .place = (int32_t)random_below(self->random, stage->lists[onto].count + 1)};
+                        .place = (int32_t)random_below(self->random, stage->axis_priorities[onto].count + 1)};
     return true;
 }
 
@@ -149,7 +149,7 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     case COPY: {
         int32_t from = (int32_t)random_below(self->random, self->plan->stage_count);
         int32_t to = (int32_t)random_below(self->random, self->plan->stage_count);
-        return plan_move_lists(made, arena, self->plan, from, to, error);
+        return plan_copy_axis_priorities(made, arena, self->plan, from, to, error);
     }
     default: return find_entry(self, &move) ? plan_move_entry(made, arena, self->plan, &move, error) : AM_OK;
     }
@@ -180,8 +180,8 @@ static AmStatus find_next(Restarts *self, const Plan **made, bool *is_end, AmErr
     }
     number -= self->shift_count;
     if (number < self->copy_count)
-        return plan_move_lists(made, arena, self->plan, self->copies[number].from, self->copies[number].to,
-                               error);
+        return plan_copy_axis_priorities(made, arena, self->plan, self->copies[number].from,
+                                         self->copies[number].to, error);
     number -= self->copy_count;
     for (int32_t j = 1; j < self->paired; number -= j++)
         if (number < j)

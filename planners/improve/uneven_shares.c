@@ -120,13 +120,13 @@ typedef struct Sharing {
  * FLOPs. */
 static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     const Classes *classes = plan->context->classes;
-    const PlanAxisPriority *list = &stage->lists[axis];
+    const PlanAxisPriority *priority = &stage->axis_priorities[axis];
     int64_t unit = 0;
     double most = 0;
     for (int32_t pass = 0; pass < 2; pass++)
-        for (int32_t e = 0; e < list->count; e++) {
-            int32_t c = list->entries[e].class_index;
-            if (list->entries[e].kind != PLAN_COMPUTE || c < 0 || c >= classes->count) continue;
+        for (int32_t e = 0; e < priority->count; e++) {
+            int32_t c = priority->entries[e].class_index;
+            if (priority->entries[e].kind != PLAN_COMPUTE || c < 0 || c >= classes->count) continue;
             const DimensionClass *class = &classes->classes[c];
             bool is_wanted = pass == 1 && class->flops >= FAIR_PART * most && class->flops > 0;
             if (pass == 0) most = fmax(most, class->flops);

@@ -298,7 +298,8 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
     return AM_OK;
 }
 
-/* The batch on the first axis, Megatron-LM's lists on the second; false where there is no such plan. */
+/* The batch on the first axis, Megatron-LM's axis priority on the second; false where there is no such plan.
+ */
 static bool find_axis_plan(const LayerCosts *self, const Problem *problem, const LayerTable *table,
                            AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};
@@ -436,8 +437,8 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
     return count_activations(self, table, scratch, program, places, error);
 }
 
-/* Puts the pins of the tensor axis before the lists of a table's problem, and notes the units where they
- * cannot hold. */
+/* Puts the pins of the tensor axis before the axis priorities of a table's problem, and notes the units where
+ * they cannot hold. */
 static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *problem, Arena *scratch,
                           AmError *error) {
     const Mesh mesh = {.axis_count = 2,

@@ -54,7 +54,7 @@ typedef struct LayerTable {
     Arena arena;
 } LayerTable;
 
-/* The lists of the tensor axis at one degree. */
+/* The priorities of the tensor axis at one degree. */
 typedef struct LayerTensor {
     int32_t size;
     bool splits_sequence, found;

@@ -7,7 +7,7 @@
 
 #include "planners/pipeline/stage_model.h"
 
-/* ---- lists ---- */
+/* ---- axis priorities ---- */
 
 /* Stages that are busy for less than this fraction of the busiest one's time are not changed, since
  * they do not limit the step. */

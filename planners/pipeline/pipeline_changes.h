@@ -1,6 +1,6 @@
 /* Changes of the best simulated pipelines beyond the tables.
  *
- * Lists: a stage's storage level, an entry inserted into one of its lists, removed or replaced, one
+ * Axis priorities: a stage's storage level, an entry inserted into one of them, removed or replaced, one
  * change at a time; each gives another plan, which is simulated in full. The busiest stages are
  * changed first, and candidates with the largest split first.
  *

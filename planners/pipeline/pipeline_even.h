@@ -1,5 +1,5 @@
 /* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each,
- * the batch over all devices of a stage, or over servers with Megatron-LM's lists inside them.
+ * the batch over all devices of a stage, or over servers with Megatron-LM's axis priorities inside them.
  *
  * The dynamic program of stage_dp.h may rank them behind others because of errors of the
  * tables. A search must not lose to them, so that the best are simulated for any rank, with the

@@ -201,7 +201,7 @@ static AmStatus list_changed(PipelineCandidates *self, const PipelineCandidate *
     return AM_OK;
 }
 
-/* A climb over the changes of the lists of a candidate's stages. */
+/* A climb over the changes of the axis priorities of a candidate's stages. */
 typedef struct Polish {
     PipelineCandidates *candidates;
     const PipelineCandidate *from, *best; /* the present candidate, and the best of the batch */
@@ -248,8 +248,8 @@ static AmStatus polish_take(void *user, AmError *error) {
     return AM_OK;
 }
 
-/* Changes the lists of a candidate's stages one by one, each time from the best so far, until no change helps
- * or nothing is left to spend. */
+/* Changes the axis priorities of a candidate's stages one by one, each time from the best so far, until no
+ * change helps or nothing is left to spend. */
 static AmStatus polish(PipelineCandidates *candidates, const PipelineCandidate *from, int64_t last,
                        AmError *error) {
     Polish self = {.candidates = candidates, .from = from, .last = last};
@@ -281,7 +281,7 @@ static bool is_near_best(const PipelineCandidates *self, const PipelineCandidate
     return try && try->seconds < near * self->best->seconds;
 }
 
-/* Alternately changes lists and moves cuts of the best pipelines while either has candidates left;
+/* Alternately changes axis priorities and moves cuts of the best pipelines while either has candidates left;
  * new cuts that are faster than the old ones get the other schedules, too. */
 static AmStatus improve_pipelines(PipelineCandidates *self, int64_t last, AmError *error) {
     enum { ITERATION = 4 };

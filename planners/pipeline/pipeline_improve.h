@@ -1,5 +1,5 @@
-/* Improves the best plans of pipeline_candidates.h: their cuts, schedules and lists, by simulations. Docs:
- * docs/planning.md. */
+/* Improves the best plans of pipeline_candidates.h: their cuts, schedules and axis priorities, by
+ * simulations. Docs: docs/planning.md. */
 #ifndef PLANNERS_PIPELINE_PIPELINE_IMPROVE_H
 #define PLANNERS_PIPELINE_PIPELINE_IMPROVE_H
 

@@ -15,7 +15,7 @@ AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *s
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error);
 /* Adds the best try with overrides, where it has one stage and is better than the best plan of `single`,
- * since its lists were changed like those of pipelines. */
+ * since its axis priorities were changed like those of pipelines. */
 AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidates *self, AmError *error);
 
 #endif

@@ -211,7 +211,7 @@ AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const Pi
     return AM_OK;
 }
 
-/* Megatron-LM's lists, the batch over the other axis, ZeRO's level. */
+/* Megatron-LM's axis priorities, the batch over the other axis, ZeRO's level. */
 static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem,
                                const StageStrategy *strategy, AxisPlan *axis_plan, AmError *error) {
     const AxisPlan *tensor;

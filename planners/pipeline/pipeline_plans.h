@@ -1,5 +1,5 @@
 /* Pipelines of stage_dp.h as plans: the module rewritten for their micro-batches and recomputation, the
- * lists of every stage, and the simulation of what that lowers to. */
+ * axis priorities of every stage, and the simulation of what that lowers to. */
 #ifndef PLANNERS_PIPELINE_PIPELINE_PLANS_H
 #define PLANNERS_PIPELINE_PIPELINE_PLANS_H
 
@@ -57,13 +57,14 @@ typedef struct PipelineCandidate {
     bool is_strict;        /* fail instead of using another schedule */
     bool is_varied;        /* other schedules were tried */
     bool is_eased;         /* more recomputation was tried */
-    bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
+    bool is_apart; /* made without the tables, or with other axis priorities than theirs: its cuts are not
+                      moved */
     PipelineChunks chunks;
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
                           * their units do */
-    const AxisPlan
-        *axis_plans; /* [stage_count] lists of the stages; NULL: those of their strategies. Set with plan */
-    Plan *plan;      /* NULL: infeasible, and `error` has the reason */
+    const AxisPlan *axis_plans; /* [stage_count] axis priorities of the stages; NULL: those of their
+                                   strategies. Set with plan */
+    Plan *plan;                 /* NULL: infeasible, and `error` has the reason */
     double seconds;
     MemoryFit fit;
     double busy[PIPELINE_MOST_STAGES];       /* seconds in which the stage's busiest device does something */

@@ -367,7 +367,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
                    "no hybrid plan fits by the tables of its layers");
 }
 
-/* Given decisions apply to one-stage lists on one mesh. */
+/* Given decisions apply to axis priorities of one stage on one mesh. */
 AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
@@ -414,7 +414,7 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
     result->evaluations = self->evaluations;
     result->interrupted = stop_flag_is_set(options->interrupted);
     result->is_cut |= self->is_cut;
-    result->is_exact = false; /* within one-stage lists */
+    result->is_exact = false; /* within the axis priorities of one stage */
     result->exact_space = NULL;
     result->bound_seconds = 0;
     pipeline_plans_close(&self->plans);

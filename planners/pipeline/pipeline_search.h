@@ -1,5 +1,5 @@
 /* The hybrid space: number of stages, devices and mesh of each, cuts, micro-batches, schedule,
- * recomputation, ZeRO's level and the lists inside each stage, under the memory limit.
+ * recomputation, ZeRO's level and the axis priorities of each stage, under the memory limit.
  *
  * The dynamic program of stage_dp.h finds pipelines from tables of whole-module lowerings. The
  * best of them are simulated, and their cuts are moved by the results of simulations. One-stage

@@ -1,6 +1,6 @@
 /* The cost of stages by the tables of layer_costs.h, and the best pipelines of them.
  *
- * A strategy defines the inside of a stage: its tensor degree (Megatron-LM's lists, with or without
+ * A strategy defines the inside of a stage: its tensor degree (Megatron-LM's axis priorities, with or without
  * the sequence), the batch over the rest of its devices, ZeRO's level, and recomputation. A place
  * is a run of devices. For these, its units, M and the number of stages after it, a stage's seconds
  * and bytes are sums over its units, and its collectives are priced by the position of the place in

@@ -1,4 +1,4 @@
-/* Random single changes of lists: the moves of annealing. */
+/* Random single changes of axis priorities: the moves of annealing. */
 #include "planners/problem/axis_plan_changes.h"
 
 static int32_t any(Random *random, int32_t count) {

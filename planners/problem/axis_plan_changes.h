@@ -1,4 +1,4 @@
-/* Random single changes of lists: the moves of annealing. */
+/* Random single changes of axis priorities: the moves of annealing. */
 #ifndef PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
 #define PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
 

@@ -55,9 +55,9 @@ typedef struct AxisForm {
 
 static AxisForm axis_form(const PlanStage *stage, int32_t axis) {
     AxisForm form = {.size = stage->mesh.axes[axis].size};
-    const PlanAxisPriority *list = &stage->lists[axis];
-    for (int32_t k = 0; k < list->count; k++) {
-        const PlanEntry *entry = &list->entries[k];
+    const PlanAxisPriority *priority = &stage->axis_priorities[axis];
+    for (int32_t k = 0; k < priority->count; k++) {
+        const PlanEntry *entry = &priority->entries[k];
         bool is_stronger = form.storage == PLAN_COMPUTE || entry->kind < form.storage;
         if (entry->kind != PLAN_COMPUTE && is_stronger) form.storage = entry->kind;
         if (entry->kind == PLAN_COMPUTE && form.class_count < FIRST_CLASSES)

@@ -127,20 +127,20 @@ static bool is_of_examples(const PlanContext *context, int32_t class) {
     return false;
 }
 
-static bool splits_data(const PlanContext *context, const PlanAxisPriority *list) {
-    for (int32_t e = 0; e < list->count; e++)
-        if (list->entries[e].kind == PLAN_COMPUTE &&
-            context->classes->classes[list->entries[e].class_index].data_count > 0)
+static bool splits_data(const PlanContext *context, const PlanAxisPriority *priority) {
+    for (int32_t e = 0; e < priority->count; e++)
+        if (priority->entries[e].kind == PLAN_COMPUTE &&
+            context->classes->classes[priority->entries[e].class_index].data_count > 0)
             return true;
     return false;
 }
 
-/* Returns whether a list splits operators, and none of them over the examples. */
-static bool splits_tensors(const PlanContext *context, const PlanAxisPriority *list) {
+/* Returns whether a priority splits operators, and none of them over the examples. */
+static bool splits_tensors(const PlanContext *context, const PlanAxisPriority *priority) {
     bool splits = false;
-    for (int32_t e = 0; e < list->count; e++) {
-        if (list->entries[e].kind != PLAN_COMPUTE) continue;
-        if (is_of_examples(context, list->entries[e].class_index)) return false;
+    for (int32_t e = 0; e < priority->count; e++) {
+        if (priority->entries[e].kind != PLAN_COMPUTE) continue;
+        if (is_of_examples(context, priority->entries[e].class_index)) return false;
         splits = true;
     }
     return splits;
@@ -159,8 +159,9 @@ bool degrees_allow_stage(const Degrees *degrees, const PlanContext *context, con
     int32_t shares = axis_size(&stage->mesh, "data", &data);
     if (degrees_are_free(degrees)) return true;
     if (!degrees_allow_mesh(degrees, stage->mesh.device_count, tensor)) return false;
-    if (degrees->tensor > 0 && tensor > 1 && !splits_tensors(context, &stage->lists[model])) return false;
-    return degrees->data == 0 || shares == 1 || splits_data(context, &stage->lists[data]);
+    if (degrees->tensor > 0 && tensor > 1 && !splits_tensors(context, &stage->axis_priorities[model]))
+        return false;
+    return degrees->data == 0 || shares == 1 || splits_data(context, &stage->axis_priorities[data]);
 }
 
 AmStatus degrees_check_plan(const Degrees *degrees, const Plan *plan, AmError *error) {

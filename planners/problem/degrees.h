@@ -61,7 +61,7 @@ bool degrees_allow_stages(const Degrees *degrees, int32_t stages);
 bool degrees_allow_width(const Degrees *degrees, int32_t width);
 /* Returns whether stages may have so many devices with that tensor degree. */
 bool degrees_allow_mesh(const Degrees *degrees, int32_t width, int32_t tensor);
-/* Returns whether a stage has the degrees, and its lists use them. */
+/* Returns whether a stage has the degrees, and its axis priorities use them. */
 bool degrees_allow_stage(const Degrees *degrees, const PlanContext *context, const PlanStage *stage);
 /* AM_ERROR_INFEASIBLE for a plan with other degrees. */
 AmStatus degrees_check_plan(const Degrees *degrees, const Plan *plan, AmError *error);

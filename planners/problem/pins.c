@@ -1,4 +1,4 @@
-/* Pins as prefixes of lists. Assignment of the prefixes alone shows
+/* Pins as prefixes of axis priorities. Assignment of the prefixes alone shows
  * whether the pins hold, once for all plans: a pinned parameter has no dimension
  * in a class that could be listed after them. */
 #include "planners/problem/pins.h"
@@ -62,9 +62,9 @@ static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext
     result->overrides = stage->overrides;
     result->override_count = stage->override_count;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t k = 0; k < stage->lists[axis].count; k++)
-            if (stage->lists[axis].entries[k].class_index >= 0)
-                result->is_pinned[stage->lists[axis].entries[k].class_index] = true;
+        for (int32_t k = 0; k < stage->axis_priorities[axis].count; k++)
+            if (stage->axis_priorities[axis].entries[k].class_index >= 0)
+                result->is_pinned[stage->axis_priorities[axis].entries[k].class_index] = true;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         int32_t instruction = context->roles->parameters[p].instruction;
         if (propagation_is_kept(kept, instruction)) exclude_parameter(result, context, instruction);
@@ -72,7 +72,8 @@ static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext
     return AM_OK;
 }
 
-/* Puts the pins into the lists of a stage. A pin that the mesh refuses is left out: it becomes a refusal. */
+/* Puts the pins into the axis priorities of a stage. A pin that the mesh refuses is left out: it becomes a
+ * refusal. */
 static AmStatus list_pins(PinnedParameter *pinned, PlanStage *stage, Arena *arena, const PlanContext *context,
                           const PinSet *set, AmError *error) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -92,7 +93,7 @@ static AmStatus list_pins(PinnedParameter *pinned, PlanStage *stage, Arena *aren
     return AM_OK;
 }
 
-/* Compares the states that the lists give with those that the pins require. */
+/* Compares the states that the axis priorities give with those that the pins require. */
 static AmStatus check_states(const PinnedParameter *pinned, const PlanContext *context, const Mesh *mesh,
                              const Assignment *assignment, bool *fails, AmError *error) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -182,7 +183,8 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     stage->overrides = result->overrides;
     stage->override_count = result->override_count;
     AmStatus status = plan_assign(&assignment, &scratch, context, stage, error);
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        result->prefix[axis] = stage->axis_priorities[axis];
     if (status == AM_OK) status = check_states(pinned, context, mesh, assignment, set->fails, error);
     if (status == AM_OK && !set->value_fails)
         status = check_values(values, value_count, context, mesh, assignment, set->is_computed, error);

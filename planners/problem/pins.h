@@ -2,9 +2,9 @@
  *
  * A pin defines for every dimension of the parameters that it matches the axes over which it is
  * split. The classes of these dimensions are therefore decided: the pinned ones come first in the
- * lists of their axes in every plan, and searchers do not get them as candidates. Tied dimensions
+ * priorities of their axes in every plan, and searchers do not get them as candidates. Tied dimensions
  * follow. The shardings that the module carries (`--keep-shardings`) are decisions of the same
- * kind; a value that the lists would store otherwise keeps its own sharding by an override.
+ * kind; a value that the axis priorities would store otherwise keeps its own sharding by an override.
  *
  * A pinned value has its sharding by an override in every plan.
  *
@@ -17,10 +17,10 @@
 #include "propagation/propagate/propagate.h"
 
 typedef struct MeshPins {
-    PlanAxisPriority prefix[MESH_MAX_AXES]; /* of every list of the axis */
+    PlanAxisPriority prefix[MESH_MAX_AXES]; /* of the axis priority in every plan */
     bool *is_pinned;                        /* [classes->count]: a dimension of a pinned parameter is in it */
     PlanOverride
-        *overrides; /* of every plan: pinned values, and kept shardings that lists alone do not give */
+        *overrides; /* of every plan: pinned values, and kept shardings that axis priorities do not give */
     int32_t override_count;
     int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;

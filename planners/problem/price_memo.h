@@ -1,4 +1,4 @@
-/* Prices by a 64-bit key, which identifies the resulting plan independently of its lists. */
+/* Prices by a 64-bit key, which identifies the resulting plan independently of its axis priorities. */
 #ifndef PLANNERS_PROBLEM_PRICE_MEMO_H
 #define PLANNERS_PROBLEM_PRICE_MEMO_H
 

@@ -306,22 +306,23 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
     if (!stage->overrides) return;
     for (int32_t k = 0; k < stage->override_count; k++) stage->overrides[k] = problem->pins.overrides[k];
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
-        PlanAxisPriority *list = &stage->lists[axis];
+        PlanAxisPriority *priority = &stage->axis_priorities[axis];
         const PlanAxisPriority *prefix = &problem->pins.prefix[axis];
         int32_t total = prefix->count;
         for (int32_t k = 0; k < axis_plan->count[axis]; k++)
             total += problem->candidates[axis_plan->entries[axis][k]].class_count;
-        list->entries = ARENA_ARRAY(arena, PlanEntry, total + AXIS_PLAN_STORAGE_KINDS + 1);
-        if (!list->entries) return;
-        for (int32_t k = 0; k < prefix->count; k++) list->entries[list->count++] = prefix->entries[k];
+        priority->entries = ARENA_ARRAY(arena, PlanEntry, total + AXIS_PLAN_STORAGE_KINDS + 1);
+        if (!priority->entries) return;
+        for (int32_t k = 0; k < prefix->count; k++) priority->entries[priority->count++] = prefix->entries[k];
         for (int32_t k = 0; k < axis_plan->count[axis]; k++) {
             const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][k]];
             for (int32_t c = 0; c < candidate->class_count; c++)
                 if (!problem->pins.is_pinned[candidate->classes[c]])
-                    list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
+                    priority->entries[priority->count++] = (PlanEntry){.class_index = candidate->classes[c]};
         }
         for (int32_t k = 0; k < axis_plan->storage[axis]; k++)
-            list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};
+            priority->entries[priority->count++] =
+                (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};
     }
 }
 
@@ -580,5 +581,5 @@ void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place) {
     uint8_t *entries = axis_plan->entries[axis];
     axis_plan->count[axis]--;
     memmove(&entries[place], &entries[place + 1], (size_t)(axis_plan->count[axis] - place));
-    entries[axis_plan->count[axis]] = 0; /* equal lists are equal bytes */
+    entries[axis_plan->count[axis]] = 0; /* equal axis priorities are equal bytes */
 }

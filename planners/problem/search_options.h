@@ -217,7 +217,7 @@ bool search_has_stages(const SearchOptions *options);
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error);
 
 /* Restricts the space by options that only one-stage plans support: a mesh of all devices,
- * equal shards for another system, a searcher of lists. Makes SPACE_AUTO the remaining space, and a
+ * equal shards for another system, a searcher of axis priorities. Makes SPACE_AUTO the remaining space, and a
  * baseline's space its own; returns the restricting option ("--mesh"), or NULL. One stage by the fixed
  * degrees restricts it, too, without an option to report. */
 const char *search_narrow(SearchOptions *options);

@@ -1,4 +1,4 @@
-/* Exact search: branch and bound over the ordered lists of a mesh.
+/* Exact search: branch and bound over the axis priorities of a mesh.
  *
  * The members of an axis's list are decided first, one after the other, in or out; then their
  * order. Only one list of each equivalence class is visited: two candidates interact only if a
@@ -88,7 +88,7 @@ static AmStatus price_waiting(Exact *self, AmError *error) {
     return AM_OK;
 }
 
-/* All lists are there: with each amount of storage. */
+/* All axis priorities are there: with each amount of storage. */
 static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     if (axis == self->problem->mesh.axis_count) {
         self->batch_bound = fmin(self->batch_bound, product_bound_seconds(self->bound, &self->allowed));

@@ -2,7 +2,7 @@
  * oracle of the other searchers where the space is small enough. */
 #include "planners/single_stage/searchers.h"
 
-/* Ordered lists without repetition of at most AXIS_PLAN_MAX_ENTRIES of n candidates. */
+/* Axis priorities of at most AXIS_PLAN_MAX_ENTRIES of n candidates, each once. */
 static int64_t count_lists(int64_t n) {
     int64_t total = 1, lists = 1;
     for (int64_t length = 1; length <= n && length <= AXIS_PLAN_MAX_ENTRIES; length++) {

@@ -1,6 +1,6 @@
-/* Local search over single changes of the lists: an entry inserted, removed,
+/* Local search over single changes of the axis priorities: an entry inserted, removed,
  * replaced or moved, more or less kept in shards. The first batch of changes that beats the best plan so far
- * is followed. Climbing tries the ends of the lists alone and stops where
+ * is followed. Climbing tries the ends of the axis priorities alone and stops where
  * no change helps; walking tries every place, and goes on from the best plan
  * whose changes have not all been tried. With evaluations enough that reaches
  * the whole space, so a local optimum ends nothing.

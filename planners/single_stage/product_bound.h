@@ -2,7 +2,7 @@
  *
  * Dots and convolutions are split only by a candidate of their factors in an axis's list (later
  * decisions of the assignment concern element-wise operators, views and reductions), and no device
- * runs more than one of them at a time. With w(p) the devices among which the lists may split
+ * runs more than one of them at a time. With w(p) the devices among which the axis priorities may split
  * product p,
  *
  *     step >= sum over products p of times(p) * (launch + FLOPs(p) / w(p) / best rate from that size on)
@@ -26,7 +26,7 @@ typedef struct AllowedCandidates {
  * instructions, the bound is 0. AM_ERROR_INTERNAL if memory is exhausted. */
 AmStatus product_bound_create(ProductBound **bound, Arena *arena, const Problem *problem, AmError *error);
 
-/* Seconds that every plan takes whose lists hold none but these candidates. */
+/* Seconds that every plan takes whose axis priorities hold none but these candidates. */
 double product_bound_seconds(const ProductBound *bound, const AllowedCandidates *allowed);
 
 #endif

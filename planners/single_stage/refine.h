@@ -1,6 +1,6 @@
-/* Overrides: improvements beyond a plan's lists.
+/* Overrides: improvements beyond a plan's axis priorities.
  *
- * Lists treat a class of dimensions equally everywhere. For single operators, equal in repeated
+ * Axis priorities treat a class of dimensions equally everywhere. For single operators, equal in repeated
  * layers, another choice may be better: an embedding whose gather is split along its width while
  * the rest splits the sequence, or a product with a replicated operand instead of a scattered sum.
  * The dual of the sharding graph (cost/relaxation/graph_bound.h) shows where a plan exceeds the bound and

@@ -13,7 +13,7 @@
 enum { MOST_STEPS = 300, LEAST_STEPS = 40 };
 /* Steps times instructions: an estimate clears memory for all of the module. */
 enum { MOST_WORK = 4000000 };
-/* Estimates nearer than this are of lists that come to the same, or might as well. */
+/* Estimates nearer than this belong to axis priorities that give equal plans, or plans as good. */
 #define LEAST_DIFFERENCE 1e-6
 
 /* The estimated cost of a plan. */

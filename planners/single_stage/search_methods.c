@@ -22,8 +22,8 @@ static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            const PlanEntry *entry = &stage->lists[axis].entries[e];
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
             bool is_storage = entry->kind != PLAN_COMPUTE;
             if (is_storage && axis_plan.storage[axis] < problem_storage_kinds(problem, axis))
                 axis_plan.storage[axis]++;

@@ -1,7 +1,7 @@
 /* Unequal shares of mixed devices in one-stage plans.
  *
- * Searchers price lists with equal shares, which all devices of a mesh can run as one program. What is best
- * with equal shares need not be best with unequal ones, so the best plans of several meshes and data
+ * Searchers price axis priorities with equal shares, which all devices of a mesh can run as one program. What
+ * is best with equal shares need not be best with unequal ones, so the best plans of several meshes and data
  * parallelism get shares (uneven_shares.h), and the quickest is taken. The plan without shares stays where no
  * shares are quicker.
  */
@@ -16,7 +16,7 @@ enum { MOST_PLANS = 4, WORK = 12000 };
 enum {
     MOST_CLIMB = 150,
     CLIMB_WORK = 200000
-};                       /* evaluations for lists under the shares; times instructions */
+};                       /* evaluations for axis priorities under the shares; times instructions */
 enum { LIMIT_PART = 8 }; /* of the evaluations that the user allows */
 /* A plan slower than the best one by more than this cannot catch up. */
 #define CATCHES_UP 2.0
@@ -107,7 +107,8 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     return add_meshes(sharers, self, most, error);
 }
 
-/* Changes the lists of the best plan with shares, one by one, from what the sharers on its mesh say. */
+/* Changes the axis priorities of the best plan with shares, one by one, from what the sharers on its mesh
+ * say. */
 static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
                       AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;

@@ -40,7 +40,7 @@ AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score
 /* Simulated annealing over prices, from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
-/* Branch and bound over the distinct lists: lists of at most AXIS_PLAN_MAX_ENTRIES candidates, with
+/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES candidates, with
  * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
  * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
  * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of

@@ -1,4 +1,4 @@
-/* Assignment: derives a decision for every instruction from the ordered lists of a stage
+/* Assignment: derives a decision for every instruction from the axis priorities of a stage
  * (docs/method.md).
  *
  * On each axis a tensor is stored split along the dimension whose class comes first in the axis's
@@ -229,7 +229,7 @@ static AmStatus except_factor(Assigner *self, int32_t i, int32_t axis, int32_t f
 }
 
 /* The factor by which instruction i is split over an axis if its result is pinned to a state there: one that
- * gives the state, and a contraction as the lists say, since its sum is reduced to the state. */
+ * gives the state, and a contraction as the axis priorities say, since its sum is reduced to the state. */
 static int32_t factor_of_pin(const Assigner *self, int32_t i, int32_t axis, Sbp pinned) {
     const FactorRule *rule = &self->rules->rules[i];
     int32_t listed = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -554,7 +554,7 @@ static Assignment *new_assignment(Arena *arena, const PlanContext *context, cons
     return result;
 }
 
-/* Ranks the classes by their place in the lists of the axes; INT_MAX: not listed. */
+/* Ranks the classes by their place in the axis priorities; INT_MAX: not listed. */
 static AmStatus rank_classes(Assigner *self, Arena *arena, AmError *error) {
     const PlanStage *stage = self->stage;
     int32_t classes = self->context->classes->count;
@@ -562,9 +562,9 @@ static AmStatus rank_classes(Assigner *self, Arena *arena, AmError *error) {
         self->rank[axis] = ARENA_ARRAY(arena, int32_t, classes + 1);
         if (arena->failed) return am_fail_memory(error, classes);
         for (int32_t c = 0; c < classes; c++) self->rank[axis][c] = INT_MAX;
-        for (int32_t k = stage->lists[axis].count - 1; k >= 0; k--)
-            if (stage->lists[axis].entries[k].kind == PLAN_COMPUTE)
-                self->rank[axis][stage->lists[axis].entries[k].class_index] = k;
+        for (int32_t k = stage->axis_priorities[axis].count - 1; k >= 0; k--)
+            if (stage->axis_priorities[axis].entries[k].kind == PLAN_COMPUTE)
+                self->rank[axis][stage->axis_priorities[axis].entries[k].class_index] = k;
     }
     return AM_OK;
 }
@@ -573,7 +573,7 @@ static AmStatus rank_classes(Assigner *self, Arena *arena, AmError *error) {
 static void choose_on_axes(Assigner *self, void (*choose)(Assigner *self, int32_t i, int32_t axis)) {
     const PlanStage *stage = self->stage;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
+        if (stage->mesh.axes[axis].size == 1 || stage->axis_priorities[axis].count == 0) continue;
         for (int32_t k = 0; k < self->split_options->decided_count; k++)
             choose(self, self->split_options->decided[k], axis);
     }

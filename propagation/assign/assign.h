@@ -1,4 +1,5 @@
-/* The assignment: a split and a stored state for every instruction of a stage, derived from the plan's lists.
+/* The assignment: a split and a stored state for every instruction of a stage, derived from the plan's axis
+ * priorities.
  */
 #ifndef PROPAGATION_ASSIGN_ASSIGN_H
 #define PROPAGATION_ASSIGN_ASSIGN_H
@@ -6,7 +7,7 @@
 #include "propagation/plan/plan.h"
 #include "propagation/stages/stages.h"
 
-/* The meaning of a stage's lists for every instruction (docs/method.md). */
+/* The meaning of a stage's axis priorities for every instruction (docs/method.md). */
 typedef struct Assignment {
     const PlanStage *stage;
     int8_t *factor;        /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */

@@ -16,8 +16,8 @@ int32_t storage_zero_level(const PlanStage *stage) {
         [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
     int32_t most = 0;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            int32_t level = levels[stage->lists[axis].entries[e].kind];
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            int32_t level = levels[stage->axis_priorities[axis].entries[e].kind];
             if (level > most) most = level;
         }
     return most;
@@ -92,8 +92,8 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
     for (int32_t k = 0; k < places; k++) self->split[k] = -1;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1) continue;
-        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
-            const PlanEntry *entry = &stage->lists[axis].entries[e];
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
             if (entry->kind == PLAN_COMPUTE) continue;
             for (int32_t p = 0; p < parameters; p++) {
                 int8_t *split = split_of(self, entry->kind, axis, p);
@@ -284,8 +284,8 @@ AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *er
 static void gather_stored(SbpState *state, const PlanStage *stage) {
     bool is_stored[MESH_MAX_AXES] = {false}, is_any = false;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        for (int32_t k = 0; k < stage->lists[axis].count; k++)
-            is_any |= is_stored[axis] |= stage->lists[axis].entries[k].kind == PLAN_WEIGHTS;
+        for (int32_t k = 0; k < stage->axis_priorities[axis].count; k++)
+            is_any |= is_stored[axis] |= stage->axis_priorities[axis].entries[k].kind == PLAN_WEIGHTS;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (is_stored[axis] || !is_any) sbp_set(state, axis, SBP_B);
 }

@@ -1,4 +1,4 @@
-/* Storage entries of a stage's lists: ZeRO (docs/method.md).
+/* Storage entries of a stage's axis priorities: ZeRO (docs/method.md).
  *
  * A storage entry defines where values of a role are stored, not how they are computed: [batch,
  * *:optimizer] is ZeRO 1, with *:gradients ZeRO 2, with *:weights ZeRO 3. On each axis a weight,

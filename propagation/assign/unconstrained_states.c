@@ -123,7 +123,7 @@ static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
     return -1;
 }
 
-/* Operators that may be split without an entry in the lists: their own cost is small. */
+/* Operators that may be split without an entry in an axis priority: their own cost is small. */
 static bool follows_its_values(IrOpcode opcode) {
     switch (opcode) {
     case IR_COPY:

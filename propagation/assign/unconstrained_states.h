@@ -1,4 +1,4 @@
-/* Finds the cheapest states of values that the lists leave open on an axis. */
+/* Finds the cheapest states of values that the axis priorities leave open. */
 #ifndef PROPAGATION_ASSIGN_UNCONSTRAINED_STATES_H
 #define PROPAGATION_ASSIGN_UNCONSTRAINED_STATES_H
 

@@ -18,13 +18,13 @@
 #include "propagation/sharding/mesh.h"
 #include "propagation/sharding/sbp.h"
 
-/* The subject of a list entry: all tensors and operators, or the storage of values of one role
+/* The subject of an entry: all tensors and operators, or the storage of values of one role
  * (storage.h). */
 typedef enum PlanEntryKind { PLAN_COMPUTE, PLAN_WEIGHTS, PLAN_GRADIENTS, PLAN_OPTIMIZER } PlanEntryKind;
 #define PLAN_ENTRY_KINDS 4
 const char *plan_entry_kind_name(PlanEntryKind kind); /* "compute", "weights", ... */
 
-/* One entry of an axis's ordered list: this class is split over the axis.
+/* One entry of an axis priority: this class is split over the axis.
  * PLAN_ANY_CLASS ("*"), storage only: of each tensor the largest free dimension
  * that divides. Compute entries come first. */
 #define PLAN_ANY_CLASS (-1)
@@ -38,8 +38,8 @@ typedef struct PlanAxisPriority {
     PlanEntry *entries;
 } PlanAxisPriority;
 
-/* A decision about one instruction that overrides the lists: the factor it
- * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
+/* A decision about one instruction that overrides the axis priorities: the factor it
+ * splits on each axis (-1 none, PLAN_NO_OVERRIDE by the axis priorities), or the
  * state its result is stored in. Where that is pinned, its operator is split to give the state if it can, and
  * the result is resharded where it is computed: its users find it in no other state. */
 #define PLAN_NO_OVERRIDE (-2)
@@ -91,7 +91,7 @@ typedef struct PlanStage {
                            first: an all_reduce in place of a reduce_scatter */
     bool reduces_wide;  /* 16-bit sums on such axes are converted to f32 for the reduction alone */
     int64_t kept_bytes; /* that the training system holds on each device outside of the step */
-    PlanAxisPriority lists[MESH_MAX_AXES];
+    PlanAxisPriority axis_priorities[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;
     PlanReshard *reshard;

@@ -128,7 +128,7 @@ AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *samp
     return AM_OK;
 }
 
-/* ---- lists and overrides ---- */
+/* ---- axis priorities and overrides ---- */
 
 /* What stands for the instructions and classes of a context of the module: those of the sample's context with
  * the same micro-batches and recomputation. */
@@ -183,17 +183,17 @@ static AmStatus map_classes(Standing *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus move_lists(PlanStage *stage, Arena *arena, const Standing *standing, const PlanStage *from,
-                           AmError *error) {
+static AmStatus move_axis_priorities(PlanStage *stage, Arena *arena, const Standing *standing,
+                                     const PlanStage *from, AmError *error) {
     int32_t classes = standing->to->classes->count;
     for (int32_t axis = 0; axis < from->mesh.axis_count; axis++) {
-        const PlanAxisPriority *list = &from->lists[axis];
-        PlanAxisPriority *made = &stage->lists[axis];
+        const PlanAxisPriority *priority = &from->axis_priorities[axis];
+        PlanAxisPriority *made = &stage->axis_priorities[axis];
         *made = (PlanAxisPriority){
-            .entries = ARENA_ARRAY(arena, PlanEntry, classes * PLAN_ENTRY_KINDS + list->count + 1)};
+            .entries = ARENA_ARRAY(arena, PlanEntry, classes * PLAN_ENTRY_KINDS + priority->count + 1)};
         if (!made->entries) return am_fail_memory(error, classes);
-        for (int32_t k = 0; k < list->count; k++) {
-            const PlanEntry *entry = &list->entries[k];
+        for (int32_t k = 0; k < priority->count; k++) {
+            const PlanEntry *entry = &priority->entries[k];
             if (entry->class_index == PLAN_ANY_CLASS) made->entries[made->count++] = *entry;
             for (int32_t c = 0; c < classes && entry->class_index != PLAN_ANY_CLASS; c++)
                 if (standing->class_index[c] == entry->class_index)
@@ -234,7 +234,7 @@ AmStatus plan_sample_decide(PlanStage *stages, Arena *arena, const PlanSample *s
     TRY(map_instructions(&standing, arena, sample, error));
     TRY(map_classes(&standing, arena, error));
     for (int32_t s = 0; s < plan->stage_count; s++) {
-        TRY(move_lists(&stages[s], arena, &standing, &plan->stages[s], error));
+        TRY(move_axis_priorities(&stages[s], arena, &standing, &plan->stages[s], error));
         TRY(move_overrides(&stages[s], arena, &standing, &plan->stages[s], error));
     }
     return AM_OK;

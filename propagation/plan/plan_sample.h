@@ -17,14 +17,14 @@ typedef struct PlanSample {
 AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError *error);
 void plan_sample_free(PlanSample *sample);
 
-/* Makes the stages [plan->stage_count], in the arena, of a plan of the sample for the module, but for lists
- * and overrides: ranges and recomputation of a layer hold for all layers that it stands for, each for itself.
- * A stage that begins with a layer begins with the first one for which that stands. AM_ERROR_INFEASIBLE: a
- * stage would have no layer, or is in chunks. */
+/* Makes the stages [plan->stage_count], in the arena, of a plan of the sample for the module, but for axis
+ * priorities and overrides: ranges and recomputation of a layer hold for all layers that it stands for, each
+ * for itself. A stage that begins with a layer begins with the first one for which that stands.
+ * AM_ERROR_INFEASIBLE: a stage would have no layer, or is in chunks. */
 AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
                          AmError *error);
-/* Adds lists and overrides by the instructions of `context`, the module with the micro-batches and the
- * recomputation of the plan. */
+/* Adds axis priorities and overrides by the instructions of `context`, the module with the micro-batches and
+ * the recomputation of the plan. */
 AmStatus plan_sample_decide(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
                             const PlanContext *context, AmError *error);
 

@@ -449,15 +449,15 @@ static int32_t list_pairs(const Incremental *self, int32_t axis, Before *pairs) 
     return count;
 }
 
-static void take(PlanAxisPriority *list, int32_t *rank, int32_t class) {
-    rank[class] = list->count;
-    list->entries[list->count++] = (PlanEntry){.class_index = class};
+static void take(PlanAxisPriority *priority, int32_t *rank, int32_t class) {
+    rank[class] = priority->count;
+    priority->entries[priority->count++] = (PlanEntry){.class_index = class};
 }
 
 /* Puts the ranked classes in an order that keeps the pairs, the strongest first where they
  * leave it open; a cycle is cut at the strongest. rank[class] is its place, INT32_MAX: none. */
 static void order_classes(RankedClass *ranked, int32_t count, const Before *pairs, int32_t pair_count,
-                          int32_t *rank, bool *is_later, PlanAxisPriority *list) {
+                          int32_t *rank, bool *is_later, PlanAxisPriority *priority) {
     for (int32_t left = count; left > 0;) {
         int32_t before = left;
         for (int32_t k = 0; k < count; k++) is_later[ranked[k].class_index] = false;
@@ -466,12 +466,12 @@ static void order_classes(RankedClass *ranked, int32_t count, const Before *pair
         for (int32_t k = 0; k < count; k++) {
             int32_t class = ranked[k].class_index;
             if (rank[class] != INT32_MAX || is_later[class]) continue;
-            take(list, rank, class);
+            take(priority, rank, class);
             left--;
         }
         for (int32_t k = 0; k < count && before == left; k++) {
             if (rank[ranked[k].class_index] != INT32_MAX) continue;
-            take(list, rank, ranked[k].class_index);
+            take(priority, rank, ranked[k].class_index);
             left--;
         }
     }
@@ -479,10 +479,10 @@ static void order_classes(RankedClass *ranked, int32_t count, const Before *pair
 
 static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental *self, int32_t axis,
                                int32_t *rank, AmError *error) {
-    PlanAxisPriority *list = &stage->lists[axis];
+    PlanAxisPriority *priority = &stage->axis_priorities[axis];
     int32_t classes = self->classes.count, count = 0, pair_count = list_pairs(self, axis, NULL);
     RankedClass *ranked = ARENA_ARRAY(arena, RankedClass, classes + 1);
-    PlanEntry *entries = ARENA_ARRAY(arena, PlanEntry, list->count + classes + 1);
+    PlanEntry *entries = ARENA_ARRAY(arena, PlanEntry, priority->count + classes + 1);
     Before *pairs = ARENA_ARRAY(arena, Before, pair_count + 1);
     bool *is_later = ARENA_ARRAY(arena, bool, classes + 1);
     if (arena->failed) return am_fail_memory(error, classes);
@@ -493,13 +493,13 @@ static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental
             ranked[count++] = (RankedClass){self->classes.keys[axis][c], c};
     }
     qsort(ranked, (size_t)count, sizeof *ranked, compare_ranked);
-    if (list->count > 0) memcpy(entries, list->entries, sizeof *entries * (size_t)list->count);
-    list->entries = entries;
-    order_classes(ranked, count, pairs, pair_count, rank, is_later, list);
+    if (priority->count > 0) memcpy(entries, priority->entries, sizeof *entries * (size_t)priority->count);
+    priority->entries = entries;
+    order_classes(ranked, count, pairs, pair_count, rank, is_later, priority);
     return AM_OK;
 }
 
-/* Returns whether some axis splits the value otherwise than the lists would. */
+/* Returns whether some axis splits the value otherwise than the axis priorities would. */
 static bool is_excepted(const Incremental *self, int32_t *const *rank, int32_t i) {
     const SplitOptions *split_options = self->split_options;
     for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {

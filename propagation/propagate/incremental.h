@@ -60,7 +60,7 @@ typedef struct IncrementalConflict {
 AmStatus incremental_conflicts(IncrementalConflict **conflicts, int32_t *count, Arena *arena,
                                const Incremental *incremental, AmError *error);
 
-/* The lists by which assignment finds the same, appended to those of `stage`: strongest class
+/* Appends the axis priorities by which assignment finds the same to those of `stage`: strongest class
  * first, but that of a seeded value before those that are refused there; and overrides for
  * values that this order would split otherwise. */
 AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental *incremental, AmError *error);

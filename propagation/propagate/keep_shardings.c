@@ -1,8 +1,8 @@
 /* Seeds from the shardings that a module carries (`--keep-shardings`).
  *
- * An assignment follows from ordered lists of classes. This file finds lists that reproduce the
+ * An assignment follows from axis priorities. This file finds priorities that reproduce the
  * given shardings: on each axis the classes that some value splits, a class before another if a
- * value has both and splits the first. A value for which the lists give another state gets an
+ * value has both and splits the first. A value for which they give another state gets an
  * override. A value is identified by the instruction that computes it, through tuples and
  * annotations; values made on demand take the state of their use and seed nothing.
  */
@@ -164,7 +164,7 @@ typedef struct Seeding {
     const PlanContext *context;
     const KeptShardings *kept;
     SbpState *states;              /* [kept->value_count] */
-    int32_t pinned[MESH_MAX_AXES]; /* entries of the lists before any are added */
+    int32_t pinned[MESH_MAX_AXES]; /* entries of the axis priorities before any are added */
 } Seeding;
 
 /* The values' states, whole where the parts would be uneven. */
@@ -217,30 +217,30 @@ static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bo
 }
 
 /* The classes that values split on the axis, each before those that it prevails over. */
-static AmStatus append_list(Seeding *self, int32_t axis, AmError *error) {
-    PlanAxisPriority *list = &self->stage->lists[axis];
+static AmStatus append_axis_priority(Seeding *self, int32_t axis, AmError *error) {
+    PlanAxisPriority *priority = &self->stage->axis_priorities[axis];
     int32_t classes = self->context->classes->count, left = 0;
     bool *wanted = ARENA_ARRAY(self->arena, bool, classes), *later = ARENA_ARRAY(self->arena, bool, classes);
-    PlanEntry *entries = ARENA_ARRAY(self->arena, PlanEntry, classes + list->count);
+    PlanEntry *entries = ARENA_ARRAY(self->arena, PlanEntry, classes + priority->count);
     if (self->arena->failed) return am_fail_memory(error, classes);
-    if (list->count > 0) memcpy(entries, list->entries, sizeof *entries * (size_t)list->count);
-    list->entries = entries;
+    if (priority->count > 0) memcpy(entries, priority->entries, sizeof *entries * (size_t)priority->count);
+    priority->entries = entries;
     for (int32_t v = 0; v < self->kept->value_count; v++) {
         int32_t class_index = split_class(self, v, axis);
         if (class_index >= 0) wanted[class_index] = true;
     }
-    for (int32_t k = 0; k < list->count; k++) wanted[entries[k].class_index] = false;
+    for (int32_t k = 0; k < priority->count; k++) wanted[entries[k].class_index] = false;
     for (int32_t c = 0; c < classes; c++) left += wanted[c];
     while (left > 0) {
-        int32_t before = list->count;
+        int32_t before = priority->count;
         memset(later, 0, (size_t)classes * sizeof *later);
         mark_later(self, axis, wanted, later);
         for (int32_t c = 0; c < classes; c++)
-            if (wanted[c] && !later[c]) entries[list->count++].class_index = c;
-        for (int32_t c = 0; c < classes && list->count == before; c++) /* a cycle, cut anywhere */
-            if (wanted[c]) entries[list->count++].class_index = c;
-        for (int32_t k = before; k < list->count; k++) wanted[entries[k].class_index] = false;
-        left -= list->count - before;
+            if (wanted[c] && !later[c]) entries[priority->count++].class_index = c;
+        for (int32_t c = 0; c < classes && priority->count == before; c++) /* a cycle, cut anywhere */
+            if (wanted[c]) entries[priority->count++].class_index = c;
+        for (int32_t k = before; k < priority->count; k++) wanted[entries[k].class_index] = false;
+        left -= priority->count - before;
     }
     return AM_OK;
 }
@@ -251,7 +251,7 @@ static bool is_pinned(const Seeding *self, int32_t instruction, int32_t axis, Sb
     const PlanContext *context = self->context;
     int32_t class_index = classes_of(context->classes, context->rules, instruction, sbp_dimension(sbp));
     for (int32_t k = 0; k < self->pinned[axis]; k++)
-        if (self->stage->lists[axis].entries[k].class_index == class_index) return true;
+        if (self->stage->axis_priorities[axis].entries[k].class_index == class_index) return true;
     return false;
 }
 
@@ -288,8 +288,8 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
     if (!self.states) return am_fail_memory(error, kept->value_count);
     TRY(find_states(&self, warnings, error));
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        self.pinned[axis] = stage->lists[axis].count;
-        TRY(append_list(&self, axis, error));
+        self.pinned[axis] = stage->axis_priorities[axis].count;
+        TRY(append_axis_priority(&self, axis, error));
     }
     return append_overrides(&self, error);
 }

@@ -1,4 +1,4 @@
-/* Pins to lists, and the state of every instruction of a completed stage. */
+/* Pins to axis priorities, and the state of every instruction of a completed stage. */
 #include "propagation/propagate/propagate.h"
 
 #include <string.h>
@@ -8,14 +8,14 @@
 #include "propagation/propagate/incremental.h"
 
 static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t class_index, AmError *error) {
-    PlanAxisPriority *list = &stage->lists[axis];
-    for (int32_t k = 0; k < list->count; k++) {
-        if (list->entries[k].class_index == class_index) return AM_OK;
+    PlanAxisPriority *priority = &stage->axis_priorities[axis];
+    for (int32_t k = 0; k < priority->count; k++) {
+        if (priority->entries[k].class_index == class_index) return AM_OK;
     }
-    list->entries = arena_grow(arena, list->entries, sizeof(PlanEntry) * (size_t)list->count,
-                               sizeof(PlanEntry) * ((size_t)list->count + 1));
-    if (!list->entries) return am_fail_memory(error, (int64_t)sizeof(PlanEntry) * (list->count + 1));
-    list->entries[list->count++] = (PlanEntry){.class_index = class_index};
+    priority->entries = arena_grow(arena, priority->entries, sizeof(PlanEntry) * (size_t)priority->count,
+                                   sizeof(PlanEntry) * ((size_t)priority->count + 1));
+    if (!priority->entries) return am_fail_memory(error, (int64_t)sizeof(PlanEntry) * (priority->count + 1));
+    priority->entries[priority->count++] = (PlanEntry){.class_index = class_index};
     return AM_OK;
 }
 
@@ -60,17 +60,18 @@ typedef struct ListTarget {
     const PlanContext *context;
 } ListTarget;
 
-static AmStatus pin_to_lists(void *data, const PropagationPin *pin, const IrParameter *parameter,
-                             SbpState state, AmError *error) {
+static AmStatus pin_to_axis_priority(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                                     SbpState state, AmError *error) {
     const ListTarget *target = data;
     return propagation_pin_parameter(target->stage, target->arena, target->context, pin, parameter, state,
                                      error);
 }
 
-AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
-                               const PropagationPin *pins, int32_t count, AmError *error) {
+AmStatus propagation_pin_axis_priorities(PlanStage *stage, Arena *arena, const PlanContext *context,
+                                         const PropagationPin *pins, int32_t count, AmError *error) {
     ListTarget target = {stage, arena, context};
-    return propagation_for_each_pinned(context, &stage->mesh, pins, count, pin_to_lists, &target, error);
+    return propagation_for_each_pinned(context, &stage->mesh, pins, count, pin_to_axis_priority, &target,
+                                       error);
 }
 
 typedef struct SeedTarget {

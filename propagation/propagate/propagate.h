@@ -13,8 +13,8 @@
 /* Appends pins to the axis priorities of `stage`, whose mesh is set. AM_ERROR_USAGE as
  * propagation_for_each_pinned() (pins.h); AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer
  * elements than shards, that does not divide where the stage is even, or that nothing can split. */
-AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
-                               const PropagationPin *pins, int32_t count, AmError *error);
+AmStatus propagation_pin_axis_priorities(PlanStage *stage, Arena *arena, const PlanContext *context,
+                                         const PropagationPin *pins, int32_t count, AmError *error);
 
 /* The same for one parameter. */
 AmStatus propagation_pin_parameter(PlanStage *stage, Arena *arena, const PlanContext *context,
@@ -37,8 +37,8 @@ AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const Pl
 bool propagation_is_kept(const KeptShardings *kept, int32_t instruction);
 /* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
 AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);
-/* Appends to the lists of `stage`, after any pins, the entries that reproduce these shardings, and
- * overrides for those that the lists do not reproduce; a pinned class stays pinned. Dimensions that
+/* Appends to the axis priorities of `stage`, after any pins, the entries that reproduce these shardings, and
+ * overrides for those that they do not reproduce; a pinned class stays pinned. Dimensions that
  * do not divide stay replicated, with a warning. AM_ERROR_INPUT names a value whose sharding is no
  * state on the mesh. */
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,

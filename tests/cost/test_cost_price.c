@@ -74,16 +74,16 @@ static void plan_batch(Fixture *fixture, const char *mesh) {
     PlanStage *stage = &fixture->stage;
     *stage = (PlanStage){.devices = devices_in_order};
     assert_int_equal(mesh_parse(&stage->mesh, &fixture->arena, mesh, &error), AM_OK);
-    stage->lists[0].entries = ARENA_ARRAY(&fixture->arena, PlanEntry, 1);
+    stage->axis_priorities[0].entries = ARENA_ARRAY(&fixture->arena, PlanEntry, 1);
     for (int32_t k = 0; k < context->roles->parameter_count; k++) {
         const IrParameter *parameter = &context->roles->parameters[k];
         if (parameter->role != IR_ROLE_DATA) continue;
-        stage->lists[0].entries[0].class_index =
+        stage->axis_priorities[0].entries[0].class_index =
             classes_of(context->classes, context->rules, parameter->instruction, 0);
-        stage->lists[0].count = 1;
+        stage->axis_priorities[0].count = 1;
         break;
     }
-    assert_int_equal(stage->lists[0].count, 1);
+    assert_int_equal(stage->axis_priorities[0].count, 1);
     fixture->plan = (Plan){.module_name = "mlp_tiny", .stages = stage, .stage_count = 1};
 }
 
@@ -276,7 +276,7 @@ static void the_rate_counts_useful_work(void **state) {
     Fixture *fixture = *state;
     plan_batch(fixture, "data=4");
     Simulation *split = simulate(fixture);
-    fixture->stage.lists[0].count = 0; /* every device does everything */
+    fixture->stage.axis_priorities[0].count = 0; /* every device does everything */
     Simulation *repeated = simulate(fixture);
     assert_true(split->flops > 0);
     assert_true(repeated->flops == split->flops);

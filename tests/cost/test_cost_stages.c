@@ -262,9 +262,9 @@ static void shares_by_speed_save_waiting(void **state) {
     use_stages(self, "data=2", devices, devices);
     self->plan.stage_count = 1;
     PlanStage *stage = &self->stages[0];
-    stage->lists[0].entries = ARENA_ARRAY(&self->arena, PlanEntry, 1);
-    stage->lists[0].count = 1;
-    stage->lists[0].entries[0].class_index =
+    stage->axis_priorities[0].entries = ARENA_ARRAY(&self->arena, PlanEntry, 1);
+    stage->axis_priorities[0].count = 1;
+    stage->axis_priorities[0].entries[0].class_index =
         classes_of(context->classes, context->rules, context->roles->parameters[0].instruction, 0);
     assert_int_equal(simulate_plan(&equal, &self->arena, context, &self->plan, self->cluster, 0.9, &error),
                      AM_OK);

@@ -81,20 +81,21 @@ static void check_plan(const char *model, const PlanContext *context, const Clus
     arena_free(&arena);
 }
 
-/* Every class that is tied to a listed one is in the list, too. */
+/* Every class that is tied to a listed one is in the priority, too. */
 static void check_ties(const char *model, const PlanContext *context, const Plan *plan) {
     const Classes *classes = context->classes;
     const PlanStage *stage = &plan->stages[0];
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        const PlanAxisPriority *list = &stage->lists[axis];
-        for (int32_t e = 0; e < list->count; e++) {
-            int32_t listed = list->entries[e].class_index, tied = 0, found = 0;
+        const PlanAxisPriority *priority = &stage->axis_priorities[axis];
+        for (int32_t e = 0; e < priority->count; e++) {
+            int32_t listed = priority->entries[e].class_index, tied = 0, found = 0;
             if (listed < 0) continue;
             for (int32_t c = 0; c < classes->count; c++)
                 tied += classes->classes[c].tie == classes->classes[listed].tie;
-            for (int32_t k = 0; k < list->count; k++)
-                found += list->entries[k].class_index >= 0 &&
-                         classes->classes[list->entries[k].class_index].tie == classes->classes[listed].tie;
+            for (int32_t k = 0; k < priority->count; k++)
+                found +=
+                    priority->entries[k].class_index >= 0 &&
+                    classes->classes[priority->entries[k].class_index].tie == classes->classes[listed].tie;
             if (found != tied) fail_msg("%s: %d of %d tied classes are listed", model, found, tied);
         }
     }

@@ -47,7 +47,7 @@ static void close_case(Case *self) {
     arena_free(&self->arena);
 }
 
-/* Random plans by lists, with and without storage. */
+/* Random axis priorities, with and without storage. */
 static void check_plans(Case *self, const char *name, int32_t plans) {
     AmError error = {0};
     Problem *problem;
@@ -314,7 +314,7 @@ static void test_stages_have_a_model_gap(void **state) {
     assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &never, &error), AM_OK);
     assert_true(found >= 0);
     for (int32_t axis = 0; axis < result.plan->stages[0].mesh.axis_count; axis++)
-        result.plan->stages[0].lists[axis].count = 0;
+        result.plan->stages[0].axis_priorities[axis].count = 0;
     assert_int_equal(simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error), AM_OK);
     assert_int_equal(simulation_predict(result.plan, &arena, simulation, &error), AM_OK);
     assert_int_equal(plan_model_gap(&worse, context, cluster, result.plan, &never, &error), AM_OK);

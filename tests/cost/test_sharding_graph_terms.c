@@ -81,7 +81,7 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
 /* ---- never more ---- */
 
 /* Random factors, and sometimes a stored state. `is_partial`: sums over split dimensions where
- * possible, otherwise mostly the default of empty lists. */
+ * possible, otherwise mostly the default of empty axis priorities. */
 static void choose(PlanStage *stage, const PlanContext *context, bool is_partial, Random *random) {
     const SplitOptions *split_options = context->split_options;
     stage->override_count = 0;

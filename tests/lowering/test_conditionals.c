@@ -137,10 +137,10 @@ static void check_cuts(SplitCase *self) {
         PlanStage stages[2] = {{.range_count = 1}, {.range_count = 1}};
         char what[64];
         for (int32_t s = 0; s < 2; s++) {
-            PlanAxisPriority *list = &stages[s].lists[0];
+            PlanAxisPriority *priority = &stages[s].axis_priorities[0];
             assert_int_equal(mesh_parse(&stages[s].mesh, &arena, s == 0 ? "data=2" : "data=3", NULL), AM_OK);
-            list->entries = ARENA_ARRAY(&arena, PlanEntry, classes + 1);
-            for (int32_t c = 0; c < classes; c++) list->entries[list->count++].class_index = c;
+            priority->entries = ARENA_ARRAY(&arena, PlanEntry, classes + 1);
+            for (int32_t c = 0; c < classes; c++) priority->entries[priority->count++].class_index = c;
             stages[s].ranges = arena_alloc(&arena, sizeof *stages[s].ranges);
             stages[s].ranges[0][0] = s == 0 ? 0 : cut;
             stages[s].ranges[0][1] = s == 0 ? cut : count;

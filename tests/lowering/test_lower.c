@@ -40,13 +40,13 @@ static int32_t class_of(const PlanContext *context, const char *path, int32_t di
 }
 
 /* Appends all classes tied to the one of (path, dimension). */
-static void list_tied(const PlanContext *context, PlanAxisPriority *list, const char *path,
+static void list_tied(const PlanContext *context, PlanAxisPriority *priority, const char *path,
                       int32_t dimension) {
     int32_t class = class_of(context, path, dimension);
     assert_true(class >= 0);
     for (int32_t c = 0; c < context->classes->count; c++)
         if (context->classes->classes[c].tie == context->classes->classes[class].tie)
-            list->entries[list->count++].class_index = c;
+            priority->entries[priority->count++].class_index = c;
 }
 
 static Program *lower(const PlanContext *context, Arena *arena, const PlanStage *stage, int32_t device) {
@@ -75,7 +75,7 @@ static void start_stage(PlanStage *stage, Arena *arena, const PlanContext *conte
     *stage = (PlanStage){0};
     assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, &error), AM_OK);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-        stage->lists[axis].entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 1);
+        stage->axis_priorities[axis].entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 1);
 }
 
 /* [batch]: one all_reduce per weight and one for the loss, nothing else. */
@@ -88,7 +88,7 @@ static void test_data_parallelism_reduces_gradients(void **state) {
     for (int32_t k = 0; k < context->roles->parameter_count; k++)
         weights += context->roles->parameters[k].role == IR_ROLE_WEIGHT;
     start_stage(&stage, &arena, context, "data=8");
-    list_tied(context, &stage.lists[0], "inputs", 0);
+    list_tied(context, &stage.axis_priorities[0], "inputs", 0);
     Counts counts = count(lower(context, &arena, &stage, 0));
     assert_int_equal(counts.operands[PROGRAM_ALL_REDUCE], weights + 1);
     assert_int_equal(counts.collectives[PROGRAM_ALL_GATHER], 0);
@@ -106,7 +106,7 @@ static void test_no_transpose_after_a_sum(void **state) {
     Arena arena = {0};
     PlanStage stage;
     start_stage(&stage, &arena, context, "data=4");
-    list_tied(context, &stage.lists[0], "inputs", 0);
+    list_tied(context, &stage.axis_priorities[0], "inputs", 0);
     const Program *program = lower(context, &arena, &stage, 0);
     assert_true(count(program).operands[PROGRAM_ALL_REDUCE] > 0);
     for (int32_t i = 0; i < program->instruction_count; i++) {
@@ -128,7 +128,7 @@ static void test_devices_run_the_same_instructions(void **state) {
     PlanStage stage;
     start_stage(&stage, &arena, context, "data=2,model=4");
     for (int32_t c = 0; c < context->classes->count; c++)
-        stage.lists[c % 2].entries[stage.lists[c % 2].count++].class_index = c;
+        stage.axis_priorities[c % 2].entries[stage.axis_priorities[c % 2].count++].class_index = c;
     const Program *first = lower(context, &arena, &stage, 0);
     assert_true(count(first).operands[PROGRAM_ALL_REDUCE] > 0);
     for (int32_t device = 1; device < 8; device++) {
@@ -214,8 +214,9 @@ static void test_buffers_do_not_overlap(void **state) {
             PlanStage stage;
             start_stage(&stage, &arena, context, round == 0 ? "data=1" : "data=2,model=4");
             for (int32_t c = 0; c < context->classes->count; c++) {
-                PlanAxisPriority *list = &stage.lists[random_below(&random, stage.mesh.axis_count)];
-                list->entries[list->count++].class_index = c;
+                PlanAxisPriority *priority =
+                    &stage.axis_priorities[random_below(&random, stage.mesh.axis_count)];
+                priority->entries[priority->count++].class_index = c;
             }
             check_buffers(lower(context, &arena, &stage, 0));
             arena_free(&arena);
@@ -289,7 +290,8 @@ static void open_half_case(HalfCase *self, const char *name, const char *mesh) {
     if (status != AM_OK) fail_msg("%s", error.text);
     PlanStage stage;
     start_stage(&stage, &self->arena, self->context, mesh);
-    stage.lists[0].entries[stage.lists[0].count++].class_index = class_of(self->context, "a", 1);
+    stage.axis_priorities[0].entries[stage.axis_priorities[0].count++].class_index =
+        class_of(self->context, "a", 1);
     self->program = lower(self->context, &self->arena, &stage, 0);
 }
 
@@ -400,7 +402,7 @@ static void test_the_text_shows_what_is_computed(void **state) {
     start_stage(&stage, &arena, context, "data=2");
     for (int32_t k = 0; k < context->roles->parameter_count; k++)
         if (context->roles->parameters[k].role == IR_ROLE_DATA) {
-            list_tied(context, &stage.lists[0], context->roles->parameters[k].path, 0);
+            list_tied(context, &stage.axis_priorities[0], context->roles->parameters[k].path, 0);
             break;
         }
     const Program *program = lower(context, &arena, &stage, 0);

@@ -55,7 +55,7 @@ static void test_round_trip(void **state) {
     FileBytes first, second;
     Plan *plan;
     json_t *root;
-    /* An override that repeats nothing of the lists: the loss's reduction kept whole. */
+    /* An override that repeats nothing of the axis priorities: the loss's reduction stays replicated. */
     PlanOverride override = {.instruction = 40, .has_factors = true, .factors = {-1, PLAN_NO_OVERRIDE}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
@@ -119,7 +119,7 @@ static void test_storage_round_trip(void **state) {
                              {.instruction = 5, .place = PLAN_KEPT}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
-    stage.lists[1] = (PlanAxisPriority){.count = 4, .entries = entries};
+    stage.axis_priorities[1] = (PlanAxisPriority){.count = 4, .entries = entries};
     stage.reshard = reshard;
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
@@ -131,8 +131,8 @@ static void test_storage_round_trip(void **state) {
     assert_non_null(strstr(first.data, "\"class\": \"*\""));
     assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
     for (int32_t k = 0; k < 4; k++) {
-        assert_int_equal(plan->stages[0].lists[1].entries[k].class_index, entries[k].class_index);
-        assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
+        assert_int_equal(plan->stages[0].axis_priorities[1].entries[k].class_index, entries[k].class_index);
+        assert_int_equal(plan->stages[0].axis_priorities[1].entries[k].kind, entries[k].kind);
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
     assert_true(plan->stages[0].rounds_parts && plan->stages[0].reduces_whole &&

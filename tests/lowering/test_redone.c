@@ -140,7 +140,7 @@ static void test_devices_decide_alike(void **state) {
     PlanEntry rows = {.class_index = classes_of(context->classes, context->rules,
                                                 context->roles->parameters[0].instruction, 0)};
     PlanStage stage = {.mesh = {.axis_count = 1, .axes = {{.name = "a", .size = 2}}, .device_count = 2},
-                       .lists = {{.count = 1, .entries = &rows}}};
+                       .axis_priorities = {{.count = 1, .entries = &rows}}};
     assert_true(rows.class_index >= 0);
     assert_int_equal(plan_assign(&assignment, &self.arena, context, &stage, &error), AM_OK);
     for (int32_t device = 0; device < 2; device++) {

@@ -116,7 +116,7 @@ static void test_structures(void **state) {
     for (int32_t k = 0; k < 6; k++) {
         stages[k] = (PlanStage){.mesh = {.axis_count = 2, .axes = {{.size = 1}, {.size = 1}}}};
         stages[k].mesh.axes[cases[k].axis].size = cases[k].size;
-        stages[k].lists[cases[k].axis] = (PlanAxisPriority){3, cases[k].entries};
+        stages[k].axis_priorities[cases[k].axis] = (PlanAxisPriority){3, cases[k].entries};
         plans[k] = plan_of(10 - k);
         plans[k].stages = &stages[k];
         plans[k].stage_count = plans[k].micro_batches = 1;

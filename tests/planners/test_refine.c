@@ -1,5 +1,6 @@
-/* Exceptions that are added to a plan's lists: each makes the plan quicker by the real price, whatever the
- * number of threads, in no more evaluations than are allowed, and the plan that is written has them. */
+/* Overrides that are added to a plan's axis priorities: each makes the plan quicker by the real price,
+ * whatever the number of threads, in no more evaluations than are allowed, and the plan that is written has
+ * them. */
 /* cost: 6 seconds */
 #include <math.h>
 #include <stdlib.h>

@@ -126,8 +126,8 @@ static void test_storage_makes_plans_fit(void **state) {
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
         assert_true(isnan(result.baselines[BASELINE_ZERO2].seconds));
         assert_false(isnan(result.baselines[BASELINE_ZERO3].seconds));
-        const PlanAxisPriority *list = &result.plan->stages[0].lists[0];
-        assert_true(list->count > 0 && list->entries[list->count - 1].kind == PLAN_WEIGHTS);
+        const PlanAxisPriority *priority = &result.plan->stages[0].axis_priorities[0];
+        assert_true(priority->count > 0 && priority->entries[priority->count - 1].kind == PLAN_WEIGHTS);
     }
     cluster_free(cluster);
     arena_free(&arena);

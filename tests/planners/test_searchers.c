@@ -85,7 +85,7 @@ static void test_exact_equals_exhaustive(void **state) {
     assert_true(fewer > 0); /* branches are cut */
 }
 
-/* Many lists of a small module come to one plan: the tree is walked to its end nevertheless. */
+/* Many axis priorities of a small module come to one plan: the tree is walked to its end nevertheless. */
 static void test_exact_ends(void **state) {
     (void)state;
     AmError error = {0};
@@ -109,7 +109,7 @@ static void test_anneal_and_greedy(void **state) {
         for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
             self.options.no_seeds = true;
             self.options.no_polish = false;
-            self.options.no_overrides = true; /* which the whole space of lists has none of */
+            self.options.no_overrides = true; /* the space of axis priorities has none */
             SearchResult result = search_case(&self, searchers[k], 500);
             if (!is_best(&self, &result))
                 fail_msg("case %d: %s %.17g, exhaustive %.17g", number, searcher_name(searchers[k]),

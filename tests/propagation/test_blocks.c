@@ -73,7 +73,7 @@ static void check_list(const char *body, const char *mesh, int32_t number, int32
     PlanStage stage = {.is_even = is_even};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++)
-        stage.lists[axis] = (PlanAxisPriority){.count = 1, .entries = &entry};
+        stage.axis_priorities[axis] = (PlanAxisPriority){.count = 1, .entries = &entry};
     snprintf(what, sizeof what, "%s", mesh);
     split_check_stage(&self, &stage, what, is_even ? expect_plain : count_collectives);
     split_close(&self);
@@ -122,7 +122,7 @@ static void check_override(const char *mesh, Sbp stored, int32_t factor) {
                              .factors = {factor, -1, -1, -1}};
     PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
-    stage.lists[0] = (PlanAxisPriority){.count = 1, .entries = &entry};
+    stage.axis_priorities[0] = (PlanAxisPriority){.count = 1, .entries = &entry};
     snprintf(what, sizeof what, "%s, state %d, factor %d", mesh, (int)stored, factor);
     split_check_stage(&self, &stage, what, count_collectives);
     split_close(&self);
@@ -172,7 +172,7 @@ static void test_grouped_queries(void **state) {
     PlanStage stage = {0};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=2,b=2", &error), AM_OK);
     for (int32_t axis = 0; axis < 2; axis++)
-        stage.lists[axis] = (PlanAxisPriority){.count = 1, .entries = &entries[axis]};
+        stage.axis_priorities[axis] = (PlanAxisPriority){.count = 1, .entries = &entries[axis]};
     split_check_stage(&self, &stage, "grouped queries", count_collectives);
     expect_one_sum();
     split_close(&self);
@@ -211,7 +211,7 @@ static void test_sum_in_blocks(void **state) {
     PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=3,b=2", &error), AM_OK);
     for (int32_t axis = 0; axis < 2; axis++)
-        stage.lists[axis] = (PlanAxisPriority){.count = 1, .entries = &entries[axis]};
+        stage.axis_priorities[axis] = (PlanAxisPriority){.count = 1, .entries = &entries[axis]};
     split_check_stage(&self, &stage, "sum in blocks", count_collectives);
     split_close(&self);
     arena_free(&arena);

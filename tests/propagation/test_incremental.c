@@ -172,14 +172,14 @@ static void test_like_assignment(void **state) {
             Seed seed = pick_seed(&random, context, &stage.mesh);
             add(incremental, &seed);
             assert_int_equal(incremental_to_stage(&stage, &arena, incremental, &error), AM_OK);
-            assert_int_equal(stage.lists[0].count, 1);
+            assert_int_equal(stage.axis_priorities[0].count, 1);
             if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK)
                 fail_msg("%s", error.text);
             int32_t wrong = 0;
             for (int32_t d = 0; d < context->split_options->decided_count; d++) {
                 int32_t i = context->split_options->decided[d];
                 SbpState have = incremental_state(incremental, i);
-                /* Beyond the lists assignment stores some values as their users want them. */
+                /* Beyond the axis priorities assignment stores some values as their users want them. */
                 if (sbp_has_split(have) && !sbp_equal(have, assignment->stored[i])) wrong++;
             }
             assert_int_equal(wrong, 0);

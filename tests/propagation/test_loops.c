@@ -131,7 +131,7 @@ static Program *lower(const PlanContext *context, Arena *arena, const char *mesh
     Program *program;
     assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, &error), AM_OK);
     entry->class_index = class;
-    stage->lists[0] = (PlanAxisPriority){1, entry};
+    stage->axis_priorities[0] = (PlanAxisPriority){1, entry};
     assert_int_equal(plan_assign(&assignment, arena, context, stage, &error), AM_OK);
     if (plan_lower(&program, arena, context, assignment, 1, &error) != AM_OK) fail_msg("%s", error.text);
     return program;

@@ -101,9 +101,9 @@ static void test_propagates_through_t5(void **state) {
                                         "state['params']*['mlp_in']['kernel']=-,model"};
     PropagationPin pins[3];
     parse_pins(pins, &arena, texts, 3);
-    assert_int_equal(propagation_pin_lists(&stage, &arena, context, pins, 3, &error), AM_OK);
-    assert_int_equal(stage.lists[0].count, 1);
-    assert_int_equal(stage.lists[1].count, 6 + 2); /* attention of 4 layers, MLPs of 4 */
+    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, pins, 3, &error), AM_OK);
+    assert_int_equal(stage.axis_priorities[0].count, 1);
+    assert_int_equal(stage.axis_priorities[1].count, 6 + 2); /* attention of 4 layers, MLPs of 4 */
     SbpState *states;
     assert_int_equal(propagate(&states, &arena, context, &stage, &error), AM_OK);
     static const struct {
@@ -196,7 +196,7 @@ static void test_keeps_its_own_shardings(void **state) {
         Text text = {0};
         parse_pins(pins, &arena, cases[k].pins, 2);
         assert_int_equal(mesh_parse(&stage.mesh, &arena, cases[k].mesh, &error), AM_OK);
-        assert_int_equal(propagation_pin_lists(&stage, &arena, context, pins, 2, &error), AM_OK);
+        assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, pins, 2, &error), AM_OK);
         assert_int_equal(propagate(&pinned, &arena, context, &stage, &error), AM_OK);
         assert_int_equal(module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
         PlanContext *again = read_text(text.data, text.length);
@@ -405,7 +405,7 @@ static void test_pins_prevail(void **state) {
     static const char *const text = "a=-,y";
     parse_pins(&pin, &arena, &text, 1);
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "x=2,y=2", &error), AM_OK);
-    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error), AM_OK);
     assert_int_equal(propagation_read_shardings(&kept, &arena, context, &error), AM_OK);
     assert_int_equal(propagation_keep_shardings(&stage, &arena, context, kept, &warnings, &error), AM_OK);
     assert_int_equal(propagate(&states, &arena, context, &stage, &error), AM_OK);
@@ -429,7 +429,8 @@ static void test_refuses_pins(void **state) {
         PropagationPin pin;
         parse_pins(&pin, &arena, &bad[k], 1);
         error = (AmError){0};
-        assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_ERROR_USAGE);
+        assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error),
+                         AM_ERROR_USAGE);
         assert_true(error.text[0] != '\0');
     }
     static const char *const no_pins[] = {"", "=data", "x=", "x"};
@@ -514,10 +515,11 @@ static void test_pins_leave_out_factored_moments(void **state) {
     PropagationPin pin;
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=2,model=4", &error), AM_OK);
     parse_pins(&pin, &arena, (const char *const[]){"0/kernel=-,model"}, 1);
-    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_OK);
-    assert_true(stage.lists[1].count > 0);
+    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_true(stage.axis_priorities[1].count > 0);
     parse_pins(&pin, &arena, (const char *const[]){"0/kernel=[-,data,model]"}, 1);
-    assert_int_equal(propagation_pin_lists(&stage, &arena, context, &pin, 1, &error), AM_ERROR_USAGE);
+    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error),
+                     AM_ERROR_USAGE);
     arena_free(&arena);
     plan_context_free(context);
 }

@@ -89,7 +89,7 @@ static bool takes_a_result(const PlanContext *context, int32_t i) {
     return false;
 }
 
-/* All choices of a mesh. An operator's split may also be left to the lists, which are empty:
+/* All choices of a mesh. An operator's split may also be left to the axis priorities, which are empty:
  * partial values may then pass through it. */
 static void find_variables(CaseSizes *self, const PlanContext *context, const Mesh *mesh) {
     const SplitOptions *split_options = context->split_options;

@@ -81,13 +81,13 @@ static void start_stage(PlanStage *stage, Arena *arena, const PlanContext *conte
     AmError error = {0};
     *stage = (PlanStage){0};
     assert_int_equal(mesh_parse(&stage->mesh, arena, "data=4", &error), AM_OK);
-    PlanAxisPriority *list = &stage->lists[0];
-    list->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 4);
+    PlanAxisPriority *priority = &stage->axis_priorities[0];
+    priority->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 4);
     for (int32_t c = 0; c < context->classes->count; c++)
         if (context->classes->classes[c].data_count > 0 && context->classes->classes[c].weight_count == 0)
-            list->entries[list->count++].class_index = c;
+            priority->entries[priority->count++].class_index = c;
     for (int32_t k = 0; k < kinds; k++)
-        list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = stored[k]};
+        priority->entries[priority->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = stored[k]};
 }
 
 static Program *lower(const PlanContext *context, Arena *arena, const PlanStage *stage) {

@@ -232,7 +232,7 @@ static void test_axes_agree_on_blocks(void **state) {
                          {.class_index = PLAN_ANY_CLASS, .kind = PLAN_OPTIMIZER},
                          {.class_index = PLAN_ANY_CLASS, .kind = PLAN_GRADIENTS}},
               second = {.kind = PLAN_COMPUTE};
-    PlanStage stage = {.lists = {{3, first}, {1, &second}}};
+    PlanStage stage = {.axis_priorities = {{3, first}, {1, &second}}};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "first=2,second=2", &error), AM_OK);
     for (int32_t a = 0; a < context->classes->count; a++)
         for (int32_t b = 0; b < context->classes->count; b++) {

@@ -107,10 +107,10 @@ static inline void generated_add_model(Generated *self, PlanContext *context) {
         Assignment *assignment;
         assert_int_equal(mesh_parse(&stage.mesh, &self->arena, "data=2,model=2", &error), AM_OK);
         for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
-            PlanAxisPriority *list = &stage.lists[axis];
-            list->entries = ARENA_ARRAY(&self->arena, PlanEntry, context->classes->count + 1);
+            PlanAxisPriority *priority = &stage.axis_priorities[axis];
+            priority->entries = ARENA_ARRAY(&self->arena, PlanEntry, context->classes->count + 1);
             for (int32_t c = 0; c < context->classes->count; c++)
-                if (random_below(&random, 3) == 0) list->entries[list->count++].class_index = c;
+                if (random_below(&random, 3) == 0) priority->entries[priority->count++].class_index = c;
         }
         if (plan_assign(&assignment, &self->arena, context, &stage, &error) != AM_OK ||
             plan_lower(&program, &self->arena, context, assignment, 3, &error) != AM_OK)

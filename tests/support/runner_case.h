@@ -100,10 +100,10 @@ static inline Plan *make_plan(Arena *arena, const PlanContext *context, const ch
     stage->ranges[0][1] = context->canonical->computations[0].count;
     assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, NULL), AM_OK);
     for (int32_t a = 0; a < stage->mesh.axis_count; a++) {
-        PlanAxisPriority *list = &stage->lists[a];
-        list->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 1);
+        PlanAxisPriority *priority = &stage->axis_priorities[a];
+        priority->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 1);
         for (int32_t c = 0; c < context->classes->count; c++)
-            if (choose(context->classes, c, a, seed)) list->entries[list->count++].class_index = c;
+            if (choose(context->classes, c, a, seed)) priority->entries[priority->count++].class_index = c;
     }
     return plan;
 }

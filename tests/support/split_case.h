@@ -243,10 +243,10 @@ static inline void split_check_classes(SplitCase *self, const char *mesh, uint64
     PlanStage stage = {.range_count = 0};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
-        PlanAxisPriority *list = &stage.lists[axis];
-        list->entries = ARENA_ARRAY(&arena, PlanEntry, classes->count + 1);
+        PlanAxisPriority *priority = &stage.axis_priorities[axis];
+        priority->entries = ARENA_ARRAY(&arena, PlanEntry, classes->count + 1);
         for (int32_t c = 0; c < classes->count; c++)
-            if (chosen >> c & 1) list->entries[list->count++].class_index = c;
+            if (chosen >> c & 1) priority->entries[priority->count++].class_index = c;
     }
     snprintf(what, sizeof what, "%s, classes %llx", mesh, (unsigned long long)chosen);
     split_check_stage(self, &stage, what, watch);

@@ -1,6 +1,6 @@
 /* Random plans of whole programs: for every plan, training gives one device's losses. On every
  * small model of datasets/models with recorded losses, random plans are made: meshes of 2 to 16
- * ranks, also such that no size divides and with unequal shares, random classes in random lists,
+ * ranks, also such that no size divides and with unequal shares, random classes in random axis priorities,
  * random storage entries, random overrides, 1, 2 or 4 micro-batches. Each runs for five steps.
  * Models that refuse micro-batches are listed with the reason. For further plans, which do not run,
  * all ranks meet in the same order.
@@ -68,19 +68,20 @@ static void choose_shares(Arena *arena, MeshAxis *axis, Random *random) {
 }
 
 /* Some classes in any order, then perhaps where weights, gradients and the optimizer's state are kept. */
-static void choose_list(PlanAxisPriority *list, Arena *arena, const PlanContext *context, Random *random) {
+static void choose_axis_priority(PlanAxisPriority *priority, Arena *arena, const PlanContext *context,
+                                 Random *random) {
     static const int32_t rates[] = {1, 2, 4, 8, 16, 64};
     int32_t rate = rates[random_below(random, 6)], classes = context->classes->count;
-    list->entries = ARENA_ARRAY(arena, PlanEntry, classes + PLAN_ENTRY_KINDS);
+    priority->entries = ARENA_ARRAY(arena, PlanEntry, classes + PLAN_ENTRY_KINDS);
     for (int32_t c = 0; c < classes; c++) {
         if (random_below(random, rate) != 0) continue;
-        int64_t at = random_below(random, list->count + 1);
-        list->entries[list->count++] = list->entries[at];
-        list->entries[at] = (PlanEntry){.class_index = c};
+        int64_t at = random_below(random, priority->count + 1);
+        priority->entries[priority->count++] = priority->entries[at];
+        priority->entries[at] = (PlanEntry){.class_index = c};
     }
     for (PlanEntryKind kind = PLAN_WEIGHTS; kind <= PLAN_OPTIMIZER; kind++)
         if (random_below(random, 4) == 0)
-            list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kind};
+            priority->entries[priority->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kind};
 }
 
 /* Adds an override for a random instruction, if the plan can have it. */
@@ -133,7 +134,7 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
             choose_shares(arena, &stage->mesh.axes[axis], &random);
             text_append(summary, " %s unequal", stage->mesh.axes[axis].name);
         }
-        choose_list(&stage->lists[axis], arena, context, &random);
+        choose_axis_priority(&stage->axis_priorities[axis], arena, context, &random);
     }
     int64_t overrides = random_below(&random, 2) ? random_below(&random, MOST_OVERRIDES) : 0;
     for (int64_t k = 0; k < overrides; k++) add_override(stage, context, &random);

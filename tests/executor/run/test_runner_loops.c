@@ -1,5 +1,5 @@
 /* Loops under a plan: scans over layers, over time and over micro-batches,
- * nested, with branches inside, split by data parallelism and by lists drawn at
+ * nested, with branches inside, split by data parallelism and by axis priorities drawn at
  * random. All numbers are whole and small, so every split equals one device bit
  * for bit, whatever the order of its sums. */
 /* cost: 14 seconds */

@@ -1,4 +1,4 @@
-/* The same models split over several ranks, by data parallelism and by lists
+/* The same models split over several ranks, by data parallelism and by axis priorities
  * drawn at random on one and two axes, also unevenly: the same losses, and the
  * whole-number models bit for bit. */
 #include "tests/support/runner_case.h"
