@@ -233,16 +233,6 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     return AM_OK;
 }
 
-/* Values that may be under way between two stages. Parts of a model in chunks take their iterations in one
- * given order, in which one that is further away may be so much later. */
-static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t iterations) {
-    int32_t stages = map->stage_count / map->chunks;
-    int32_t parts = abs(transfer->sender - transfer->receiver);
-    int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
-    int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
-    return slots < iterations ? slots : iterations;
-}
-
 /* Why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL: in the order of their
  * turns the forward pass goes up the parts and the backward pass down, and never to the same stage. */
 static const char *find_obstacle(const StageMap *map, const ProgramTransfer *transfer, bool is_backward) {
@@ -267,7 +257,13 @@ static AmStatus give_slots(Program *body, const StageMap *map, int32_t iteration
         const char *obstacle = find_obstacle(map, instruction->transfer, number % 2 == 1);
         if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
         *transfer = *instruction->transfer;
-        transfer->slots = count_slots(map, transfer, iterations);
+        /* One value for each stage of the distance may be under way, and one more. Chunks compute their
+         * iterations in one order, in which the receiving chunk may be a round of all stages later. */
+        int32_t stages = map->stage_count / map->chunks;
+        int32_t parts = abs(transfer->sender - transfer->receiver);
+        int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
+        int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
+        transfer->slots = slots < iterations ? slots : iterations;
         transfer->number += (int64_t)(number + 1) << 32;
         instruction->transfer = transfer;
     }
@@ -315,16 +311,6 @@ static AmStatus finish_regions(Program *program, AmError *error) {
     return AM_OK;
 }
 
-/* How far a stage, or a chunk of one, may be ahead. */
-static AmStatus find_kept(Joining *joining, Arena *arena, const StageMap *map, int32_t stage,
-                          AmError *error) {
-    int32_t stages = map->stage_count / map->chunks, iterations = joining->pair->iterations;
-    joining->kept_until_third = schedule_kept_for_weights(stages, iterations);
-    joining->kept_from_second = schedule_kept_from_backward(stage, iterations);
-    return schedule_kept_of_chunk(&joining->kept, arena, joining->schedule, stages, stage % stages,
-                                  iterations, map->chunks, stage / stages, error);
-}
-
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
                             ScheduleKind schedule, AmError *error) {
     LoopPair *pairs;
@@ -335,7 +321,12 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
         const int32_t origins[] = {pair->first, pair->second};
         Joining joining = {.rules = rules, .pair = pair, .schedule = schedule};
         int32_t loops[2];
-        TRY(find_kept(&joining, program->arena, map, stage, error));
+        /* The numbers of iterations by which the stage, or its chunk, may be ahead. */
+        int32_t stages = map->stage_count / map->chunks, iterations = pair->iterations;
+        joining.kept_until_third = schedule_kept_for_weights(stages, iterations);
+        joining.kept_from_second = schedule_kept_from_backward(stage, iterations);
+        TRY(schedule_kept_of_chunk(&joining.kept, program->arena, schedule, stages, stage % stages,
+                                   iterations, map->chunks, stage / stages, error));
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;

@@ -96,15 +96,11 @@ static void want_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf, M
     self->first_copy[producer] = self->copy_count++;
 }
 
-static bool time_is_estimated_for(const MicroBatchRewrite *self, int32_t producer, uint32_t levels) {
-    return self->estimating >= 0 && micro_batch_in_entry(self, producer) && self->is_estimated[producer] &&
-           levels == 1u << self->level[self->estimating];
-}
-
 /* A value that a loop takes as a whole. */
 static void want_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
     static const MicroBatchState whole = {.kind = TIME_WHOLE};
-    bool is_estimated = time_is_estimated_for(self, producer, levels);
+    bool is_estimated = self->estimating >= 0 && micro_batch_in_entry(self, producer) &&
+                        self->is_estimated[producer] && levels == 1u << self->level[self->estimating];
     bool is_made = micro_batch_in_entry(self, producer) &&
                    micro_batch_state(self, producer, leaf)->kind == TIME_WHOLE &&
                    self->rules->on_demand[producer];

@@ -443,12 +443,6 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     return carry;
 }
 
-/* Returns whether a sum follows its addend, which then need not be kept to the end of the iteration. Products
- * in f32 add in place, wherever their sum is. */
-static bool is_added_at_once(const MicroBatchRewrite *axis, int32_t i, ResultKind kind) {
-    return kind == RESULT_SUM && micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type);
-}
-
 /* Emits the instructions after the loop for a result. */
 static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, int32_t result) {
     const MicroBatchRewrite *axis = self->axis;
@@ -547,7 +541,11 @@ static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) 
         if (!is_written(axis, i)) continue;
         emit_inside(self, &self->body, i);
         for (ResultKind kind = 0; kind < RESULT_KINDS; kind++)
-            if (is_added_at_once(axis, i, kind) && leaves_loop(axis, i, level, kind))
+            /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
+             * iteration. Products in f32 add in place, wherever their sum is. */
+            if (kind == RESULT_SUM &&
+                micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type) &&
+                leaves_loop(axis, i, level, kind))
                 results[i * RESULT_KINDS + (int32_t)kind] = add_result(self, i, kind);
     }
     for (int32_t i = 0; i < entry_count; i++)
@@ -634,14 +632,6 @@ static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
     }
 }
 
-static void emit_parameters(MicroBatchEmitter *self) {
-    const IrComputation *entry = &self->axis->module->computations[self->axis->module->entry];
-    for (int32_t p = 0; p < entry->parameter_count && !self->arena->failed; p++) {
-        int32_t i = entry->parameters[p];
-        self->whole[i] = ir_compose(&self->composer, 0, &self->axis->module->instructions[i], i);
-    }
-}
-
 static void emit_outputs(MicroBatchEmitter *self) {
     const MicroBatchRewrite *axis = self->axis;
     const IrRoles *roles = axis->context->roles;
@@ -678,7 +668,11 @@ static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *er
     made->name = module->name;
     made->aliases = module->aliases;
     made->alias_count = module->alias_count;
-    emit_parameters(self);
+    const IrComputation *entry = &module->computations[module->entry];
+    for (int32_t p = 0; p < entry->parameter_count && !self->arena->failed; p++) {
+        int32_t i = entry->parameters[p];
+        self->whole[i] = ir_compose(&self->composer, 0, &module->instructions[i], i);
+    }
     for (int32_t level = 0; level < self->axis->level_count; level++) {
         emit_segment(self, level);
         TRY(emit_iterations(self, level, error));

@@ -58,18 +58,17 @@ static void derive(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t
     self->is_derived[i] |= self->is_derived[producer];
 }
 
-/* Weights, and constants that are as good as weights: frozen ones, those of inference. */
-static bool is_weight(const IrParameter *parameter, const IrShape *shape) {
-    bool is_frozen = parameter->role == IR_ROLE_CONSTANT && shape->type != DTYPE_TUPLE && shape->rank >= 2 &&
-                     dtype_is_floating(shape->type);
-    return parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER || is_frozen;
-}
-
 static void find_derived(MicroBatchRewrite *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
-        self->is_derived[i] = is_weight(&roles->parameters[p], &self->module->instructions[i].shape);
+        const IrParameter *parameter = &roles->parameters[p];
+        const IrShape *shape = &self->module->instructions[i].shape;
+        /* A frozen weight, or one of inference, has the role of a constant. */
+        bool is_frozen = parameter->role == IR_ROLE_CONSTANT && shape->type != DTYPE_TUPLE &&
+                         shape->rank >= 2 && dtype_is_floating(shape->type);
+        self->is_derived[i] =
+            parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER || is_frozen;
     }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!is_considered(self, i)) continue;
@@ -118,16 +117,13 @@ static void find_components(MicroBatchRewrite *self) {
 
 /* ---- levels ---- */
 
-/* Returns whether the iterations of i's loop use their own estimate of `producer`. */
-static bool uses_estimate(const MicroBatchRewrite *self, int32_t i, int32_t producer) {
-    return self->estimating >= 0 && self->is_estimated[producer] && micro_batch_in_loop(self, i) &&
-           micro_batch_component(self, i) == self->estimating;
-}
-
 /* Loops that must be over before i can take this value. */
 static void raise_level(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
     int32_t *needed = data, before = 0;
-    if (uses_estimate(self, i, producer)) return;
+    /* The iterations of i's loop use their own estimate of `producer`. */
+    if (self->estimating >= 0 && self->is_estimated[producer] && micro_batch_in_loop(self, i) &&
+        micro_batch_component(self, i) == self->estimating)
+        return;
     switch (micro_batch_state(self, producer, leaf)->kind) {
     case TIME_SPLIT:
         before = micro_batch_level(self, producer);

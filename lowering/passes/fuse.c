@@ -97,19 +97,16 @@ static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
            phases[program->instructions[producer].origin] == IR_PHASE_FORWARD;
 }
 
-/* The number at the end of a name such as "fused/kernel/12" (cost/operator/fused_kernels.h); -1: another. */
-static int32_t kernel_of_name(const char *name) {
-    const char *number = strncmp(name, "fused/", strlen("fused/")) == 0 ? strrchr(name, '/') : NULL;
-    return number ? (int32_t)strtol(number + 1, NULL, 10) : -1;
-}
-
 /* Instructions of different kernels of a framework are not fused. */
 static void find_kernels(Fuser *self) {
     const Program *program = self->program;
     int32_t *kernel = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
     bool is_any = false;
     for (int32_t i = 0; i < self->count && kernel; i++) {
-        kernel[i] = kernel_of_name(program->module->instructions[program->instructions[i].origin].op_name);
+        /* A kernel's name is such as "fused/kernel/12", with its number (cost/operator/fused_kernels.h). */
+        const char *name = program->module->instructions[program->instructions[i].origin].op_name;
+        const char *number = strncmp(name, "fused/", strlen("fused/")) == 0 ? strrchr(name, '/') : NULL;
+        kernel[i] = number ? (int32_t)strtol(number + 1, NULL, 10) : -1;
         is_any |= kernel[i] >= 0;
     }
     self->kernel = is_any ? kernel : NULL;

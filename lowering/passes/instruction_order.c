@@ -213,13 +213,6 @@ static bool may_be_delayed(const Program *program, const ProgramStep *step) {
 
 enum { PARAMETER = -1, FIXED = -2, LEAST_DELAYED_BYTES = 64 << 10 };
 
-static int64_t result_bytes(const Program *program, const ProgramStep *step) {
-    int64_t bytes = 0;
-    for (int32_t k = 0; k < program_step_results(program, step); k++)
-        bytes += ir_shape_bytes(&program->values[program_step_result(program, step, k)].shape);
-    return bytes;
-}
-
 /* The step whose result a value is or shows; PARAMETER: it is one that keeps its value; FIXED: anything else.
  */
 static int32_t source_step(const Program *program, const ProgramGraph *graph, const int32_t *made_at,
@@ -251,7 +244,10 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
     for (int32_t s = 0; s < count; s++) {
         const ProgramStep *step = &program->steps[s];
         is_free[s] = may_be_delayed(program, step);
-        is_delayed[s] = result_bytes(program, step) >= LEAST_DELAYED_BYTES;
+        int64_t bytes = 0;
+        for (int32_t n = 0; n < program_step_results(program, step); n++)
+            bytes += ir_shape_bytes(&program->values[program_step_result(program, step, n)].shape);
+        is_delayed[s] = bytes >= LEAST_DELAYED_BYTES;
         for (int32_t k = 0; k < program_step_operands(program, step) && is_free[s]; k++) {
             int32_t source = source_step(program, graph, made_at, program_step_operand(program, step, k));
             is_free[s] = source == PARAMETER || (source >= 0 && is_free[source]);

@@ -12,15 +12,12 @@
 #include "base/hash.h"
 #include "lowering/spmd/ranks.h"
 
-/* A class's name: ["parameter", 7, 0] or ["instruction", 120, 1]. The caller's reference. */
-static json_t *plan_class_to_json(const DimensionClass *class) {
-    return json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction", class->number,
-                     class->dimension);
-}
-
 json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes) {
     if (entry->class_index == PLAN_ANY_CLASS) return json_string("*");
-    return plan_class_to_json(&classes->classes[entry->class_index]);
+    /* A class is named by one dimension of it: ["parameter", 7, 0] or ["instruction", 120, 1]. */
+    const DimensionClass *class = &classes->classes[entry->class_index];
+    return json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction", class->number,
+                     class->dimension);
 }
 
 json_t *plan_string_to_json(const char *string) {

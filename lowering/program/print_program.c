@@ -124,11 +124,6 @@ static void print_pieces(Text *text, const char *word, const ProgramPiece *piece
     if (count > 0) text_append_string(text, "]");
 }
 
-static void print_transfer(Text *text, const ProgramTransfer *transfer) {
-    print_pieces(text, " to ranks [", transfer->sends, transfer->send_count);
-    print_pieces(text, " from ranks [", transfer->receives, transfer->receive_count);
-}
-
 /* One shape, or as in HLO a tuple of those that a merged collective makes. */
 static void print_shapes(Text *text, const Program *program, const ProgramInstruction *instruction) {
     if (instruction->result_count > 1) text_append_string(text, "(");
@@ -180,8 +175,11 @@ static void print_instruction(Text *text, const Program *program, const ProgramI
         print_literal(text, result->shape.type, ir_shape_elements(&result->shape), instruction->literal);
     text_append_string(text, ")");
     if (instruction->kind == PROGRAM_COLLECTIVE) print_collective(text, program, instruction);
-    else if (instruction->kind == PROGRAM_TRANSFER) print_transfer(text, instruction->transfer);
-    else print_attributes(text, program, instruction);
+    else if (instruction->kind == PROGRAM_TRANSFER) {
+        print_pieces(text, " to ranks [", instruction->transfer->sends, instruction->transfer->send_count);
+        print_pieces(text, " from ranks [", instruction->transfer->receives,
+                     instruction->transfer->receive_count);
+    } else print_attributes(text, program, instruction);
     if (instruction->result_count > 0) print_states(text, program, instruction);
     print_origin(text, program, instruction->origin);
     if (instruction->result_count > 1) text_append(text, " and %d more", instruction->result_count - 1);

@@ -311,14 +311,6 @@ static AmStatus emit_and_cut(Lowering *self, int32_t i, int32_t *operands, SbpSt
     return self->arena->failed ? am_fail_memory(error, 0) : emit_slice(self, computed, starts, kept, error);
 }
 
-/* The axes that split the same factor as this one. */
-static uint32_t axes_of(const int8_t *factors, int32_t count, int32_t axis) {
-    uint32_t axes = 0;
-    for (int32_t k = 0; k < count; k++)
-        if (factors[k] == factors[axis]) axes |= 1u << k;
-    return axes;
-}
-
 AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
                     SbpState result_state, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
@@ -335,7 +327,10 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
         if (factors[axis] < 0 || done >> axis & 1 || !rule->factors[factors[axis]].halo) continue;
         Halo *halo = &halos[halo_count++];
         int32_t slot = part_slot(rule, &rule->factors[factors[axis]]);
-        uint32_t axes = axes_of(factors, axis_count, axis);
+        /* The axes that split the same factor as this one. */
+        uint32_t axes = 0;
+        for (int32_t n = 0; n < axis_count; n++)
+            if (factors[n] == factors[axis]) axes |= 1u << n;
         SbpState parts =
             slot < rule->operand_count ? self->program->values[operands[slot]].state : result_state;
         done |= axes;

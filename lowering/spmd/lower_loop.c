@@ -81,15 +81,6 @@ static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried,
     return lower_finish(&self, error);
 }
 
-/* The state in which an array is given to the loop: whole where that accumulates
- * partial sums, since it is zero. */
-static SbpState initial_state(const Assignment *assignment, const LoopLeaf *leaf) {
-    SbpState state = assignment_carried(assignment, leaf);
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
-    return state;
-}
-
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     static const IrAttributes none;
     CarriedLoop here = {.loop = loop};
@@ -100,8 +91,11 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
     for (int32_t k = 0; k < here.count; k++) {
         const LoopLeaf *leaf = &loop->leaves[here.leaves[k]];
-        TRY(lower_operand_in_state(self, leaf->initial, leaf->initial_leaf,
-                                   initial_state(self->assignment, leaf), &operands[k], error));
+        /* An array in which the loop accumulates partial sums is zero, and therefore given replicated. */
+        SbpState state = assignment_carried(self->assignment, leaf);
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+            if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
+        TRY(lower_operand_in_state(self, leaf->initial, leaf->initial_leaf, state, &operands[k], error));
     }
     TRY(lower_region(self, &here, loop->body, &regions[0], error));
     TRY(lower_region(self, &here, loop->condition, &regions[1], error));

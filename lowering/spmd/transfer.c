@@ -82,14 +82,6 @@ static bool match(Matcher *self, int32_t t) {
     return true;
 }
 
-/* The axes (bits) along which devices hold copies. */
-static uint32_t copied_axes(const TransferEnd *end) {
-    uint32_t axes = 0;
-    for (int32_t axis = 0; axis < end->mesh->axis_count; axis++)
-        if (!sbp_is_split(end->state.axis[axis])) axes |= 1u << axis;
-    return axes;
-}
-
 /* Called for every box that one rank sends another; a rank that has its data sends it to itself. */
 typedef void Visit(void *user, Matcher *matcher, int32_t sender, int32_t receiver);
 
@@ -129,7 +121,10 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
     const TransferEnd *source = &self->route->source, *target = &self->route->target;
     int32_t senders = source->mesh->device_count, receivers = target->mesh->device_count;
     int32_t rank = self->shape->rank;
-    uint32_t copied = copied_axes(source);
+    /* The axes (bits) along which devices hold copies. */
+    uint32_t copied = 0;
+    for (int32_t axis = 0; axis < source->mesh->axis_count; axis++)
+        if (!sbp_is_split(source->state.axis[axis])) copied |= 1u << axis;
     Arena scratch = {0};
     int32_t *members = ARENA_ARRAY(&scratch, int32_t, senders);
     Pieces *targets = ARENA_ARRAY(&scratch, Pieces, receivers * rank + 1);
@@ -154,17 +149,13 @@ static void count_crossing(void *user, Matcher *matcher, int32_t sender, int32_t
     *(double *)user += elements;
 }
 
-static bool are_disjoint(const TransferEnd *a, const TransferEnd *b) {
-    return a->first_rank + a->mesh->device_count <= b->first_rank ||
-           b->first_rank + b->mesh->device_count <= a->first_rank;
-}
-
 /* Elements that go from one device to another. */
 static AmStatus crossing_elements(double *elements, Arena *arena, const IrShape *shape,
                                   const TransferRoute *route, AmError *error) {
     const TransferEnd *target = &route->target;
     *elements = (double)ir_shape_elements(shape);
-    if (are_disjoint(&route->source, target)) {
+    if (route->source.first_rank + route->source.mesh->device_count <= target->first_rank ||
+        target->first_rank + target->mesh->device_count <= route->source.first_rank) {
         for (int32_t axis = 0; axis < target->mesh->axis_count; axis++)
             if (!sbp_is_split(target->state.axis[axis])) *elements *= target->mesh->axes[axis].size;
         return AM_OK;
