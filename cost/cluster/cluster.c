@@ -152,16 +152,6 @@ static AmStatus read_optional_seconds(ClusterReader *self, double *seconds, json
     return json_get_number(seconds, object, key, 0, 3600, self->source, where, self->error);
 }
 
-/* A device overlaps unless it says that it does not. */
-static AmStatus read_overlap(ClusterReader *self, ClusterDeviceType *type, json_t *object,
-                             const char *where) {
-    const json_t *value = json_object_get(object, "overlaps_communication");
-    if (value && !json_is_boolean(value))
-        return fail_at(self, where_member(self, where, "overlaps_communication"), "expected true or false");
-    type->overlaps_communication = !value || json_is_true(value);
-    return AM_OK;
-}
-
 /* The element type of a key such as "dot_bf16"; DTYPE_INVALID for other keys. */
 static Dtype type_of_key(const char *key, const char *of) {
     size_t length = strlen(of);
@@ -246,7 +236,11 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     TRY(read_flops(self, type, object, where));
     TRY(read_optional_seconds(self, &type->kernel_launch_seconds, object, "kernel_launch_seconds", where));
     TRY(read_optional_seconds(self, &type->host_kernel_seconds, object, "host_kernel_seconds", where));
-    TRY(read_overlap(self, type, object, where));
+    /* A device overlaps unless the file has `false`. */
+    const json_t *value = json_object_get(object, "overlaps_communication");
+    if (value && !json_is_boolean(value))
+        return fail_at(self, where_member(self, where, "overlaps_communication"), "expected true or false");
+    type->overlaps_communication = !value || json_is_true(value);
     TRY(read_measured(self, type, object, where));
     type->processors = 1;
     if (json_object_get(object, "processors"))

@@ -164,16 +164,14 @@ static uint64_t hash_name(const char *name) {
     return hash ^ hash >> 29;
 }
 
-static const char *switch_name(const TopologyReader *self, int32_t vertex) {
-    return self->draft->switches[vertex - self->draft->cluster->device_count];
-}
-
 /* The place of a switch in the table: where it is or may be put. */
 static int32_t *switch_place(TopologyReader *self, const char *name) {
     uint64_t at = hash_name(name);
     for (;; at++) {
         int32_t *place = &self->switch_table[at & (uint64_t)(self->table_size - 1)];
-        if (*place == 0 || strcmp(switch_name(self, *place), name) == 0) return place;
+        if (*place == 0 ||
+            strcmp(self->draft->switches[*place - self->draft->cluster->device_count], name) == 0)
+            return place;
     }
 }
 

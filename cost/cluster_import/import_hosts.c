@@ -175,11 +175,6 @@ static AmStatus expand_list(const HostReader *self, const char *list, const char
     return AM_OK;
 }
 
-static AmStatus expand_nodes(const HostReader *self, const char *list, const char *at) {
-    TRY(expand_list(self, list, at));
-    return check_hosts(self, at);
-}
-
 /* Returns whether the text is an address such as "fe80::1" or, with a zone, "fe80::1%eth0". */
 static bool is_ipv6(const char *start, const char *stop) {
     char text[INET6_ADDRSTRLEN];
@@ -364,7 +359,8 @@ AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error) {
     if (!value) value = variable(&self, "SLURM_NODELIST", &at);
     if (!value)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected SLURM_JOB_NODELIST among the variables");
-    TRY(expand_nodes(&self, value, at));
+    TRY(expand_list(&self, value, at));
+    TRY(check_hosts(&self, at));
     value = variable(&self, "SLURM_JOB_NUM_NODES", &at);
     if (value && take_number(&value) != import->host_count)
         return fail_at(&self, at, "another number of nodes than SLURM_JOB_NODELIST names");

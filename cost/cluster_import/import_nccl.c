@@ -101,13 +101,6 @@ static bool is_told(const XmlElement *element, const char *name) {
     return text && !is_unknown(text);
 }
 
-/* "16.0 GT/s PCIe" and 16 lanes: 24 GB/s. */
-static const char *pcie_link(NcclReader *self, const XmlElement *pci) {
-    bool has_both = is_told(pci, "link_speed") && is_told(pci, "link_width");
-    double lanes = number(pci, "link_speed") * number(pci, "link_width") / 8 * 1e9;
-    return import_pcie(self->import, has_both ? lanes * IMPORT_PCIE_SHARE : 0);
-}
-
 static AmStatus find_gpus(NcclReader *self, const XmlElement *element) {
     for (const XmlElement *c = element->first_child; c; c = c->next) {
         const XmlElement *gpu = strcmp(c->name, "pci") == 0 ? child(c, "gpu") : NULL;
@@ -203,7 +196,11 @@ static void add_below(NcclReader *self, const XmlElement *element, const char *p
     for (const XmlElement *c = element->first_child; c; c = c->next) {
         if (strcmp(c->name, "nic") == 0) add_cards(self, c, place, NULL);
         if (strcmp(c->name, "pci") != 0) continue;
-        const char *pcie = pcie_link(self, c), *bus = xml_attribute(c, "busid");
+        /* "16.0 GT/s PCIe" and 16 lanes are 32 GB/s, and 24 with IMPORT_PCIE_SHARE. */
+        bool has_both = is_told(c, "link_speed") && is_told(c, "link_width");
+        double lanes = number(c, "link_speed") * number(c, "link_width") / 8 * 1e9;
+        const char *pcie = import_pcie(self->import, has_both ? lanes * IMPORT_PCIE_SHARE : 0),
+                   *bus = xml_attribute(c, "busid");
         const XmlElement *gpu = child(c, "gpu"), *nic = child(c, "nic");
         if (gpu) {
             import_add_edge(self->import, gpu_of(self, gpu)->place, place, pcie, 1);

@@ -206,19 +206,16 @@ static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
     return find_vtrain_ranks(self);
 }
 
-/* Decides by the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to
- * (n-1)/n. */
-static bool is_all_reduce(const MeasurementReader *self) {
-    double one = (self->ranks - 1.0) / self->ranks;
-    return self->rows[self->row_count - 1].sent_per_byte > 1.5 * one;
-}
-
 /* The least size whose time is not latency alone. */
 #define LARGE_BYTES 65536
 
 /* The link that gives these times. */
 static json_t *fit(const MeasurementReader *self) {
-    double rounds = is_all_reduce(self) ? 2 : 1, n = self->hosts > 1 ? self->hosts : self->ranks;
+    /* An all-reduce sends 2(n-1)/n bytes a byte, another collective (n-1)/n. The figures of the largest size
+     * have the most digits. */
+    double one = (self->ranks - 1.0) / self->ranks;
+    double rounds = self->rows[self->row_count - 1].sent_per_byte > 1.5 * one ? 2 : 1,
+           n = self->hosts > 1 ? self->hosts : self->ranks;
     bool is_large = self->rows[0].bytes >= LARGE_BYTES;
     double delay = self->rows[0].seconds, best = 0, rates[MOST_POINTS];
     for (int32_t k = 0; is_large && k < self->row_count; k++) delay = fmin(delay, self->rows[k].seconds / 2);

@@ -57,14 +57,6 @@ static bool find_measured(double *seconds, ProgramCollectiveKind kind, double by
     return *seconds > 0;
 }
 
-static void find_curve_evidence(CollectiveEvidence *evidence, ProgramCollectiveKind kind, double bytes,
-                                const CollectiveTopology *topology, const Cluster *cluster) {
-    const OperatorCurves *curves = cluster->links[cluster->only_link].collectives;
-    operator_curve_around(curves, curve_classes[kind], 0, topology->devices, &evidence->devices[0],
-                          &evidence->devices[1]);
-    operator_curve_around(curves, curve_classes[kind], 1, bytes, &evidence->bytes[0], &evidence->bytes[1]);
-}
-
 /* A collective without its bytes. */
 typedef struct Sized {
     ProgramCollectiveKind kind;
@@ -128,7 +120,13 @@ CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidenc
     const Sized of = {kind, topology, cluster};
     if (find_profiled(seconds, evidence, PROFILE_RUN, &of, bytes)) return COLLECTIVE_BY_RUN;
     if (find_measured(seconds, kind, bytes, topology, cluster)) {
-        if (evidence) find_curve_evidence(evidence, kind, bytes, topology, cluster);
+        if (evidence) {
+            const OperatorCurves *curves = cluster->links[cluster->only_link].collectives;
+            operator_curve_around(curves, curve_classes[kind], 0, topology->devices, &evidence->devices[0],
+                                  &evidence->devices[1]);
+            operator_curve_around(curves, curve_classes[kind], 1, bytes, &evidence->bytes[0],
+                                  &evidence->bytes[1]);
+        }
         return COLLECTIVE_BY_CLUSTER;
     }
     if (find_profiled(seconds, evidence, PROFILE_PROBE, &of, bytes)) return COLLECTIVE_BY_PROBE;

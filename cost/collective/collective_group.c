@@ -54,14 +54,13 @@ typedef struct Ways {
     double *left;           /* [edge_count] parallel links that no ring has taken */
 } Ways;
 
-static double width_of(const TopologyEdge *edge, const Cluster *cluster) {
-    return edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
-}
-
 /* Gives back what rings have taken. */
 static void restore(Ways *self, const Cluster *cluster) {
     const Topology *topology = self->topology;
-    for (int32_t e = 0; e < topology->edge_count; e++) self->left[e] = width_of(&topology->edges[e], cluster);
+    for (int32_t e = 0; e < topology->edge_count; e++) {
+        const TopologyEdge *edge = &topology->edges[e];
+        self->left[e] = edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
+    }
 }
 
 static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, const int32_t *members,

@@ -8,18 +8,15 @@
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
 
-static bool moves(IrOpcode opcode) {
-    return opcode != IR_PARAMETER && opcode != IR_CONSTANT && opcode != IR_TUPLE &&
-           opcode != IR_GET_TUPLE_ELEMENT;
-}
-
 static AmStatus add_instruction(ModelFlops *work, Arena *scratch, const IrModule *module, int32_t index,
                                 double times, AmError *error) {
     const IrInstruction *instruction = &module->instructions[index];
     ArenaMark mark = arena_mark(scratch);
     IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
     if (!operands) return am_fail_memory(error, instruction->operand_count);
-    bool counts = moves(instruction->opcode); /* the bytes of a large tuple take long to count */
+    /* Nothing is counted for operators that move no data: the bytes of a large tuple take long to count. */
+    bool counts = instruction->opcode != IR_PARAMETER && instruction->opcode != IR_CONSTANT &&
+                  instruction->opcode != IR_TUPLE && instruction->opcode != IR_GET_TUPLE_ELEMENT;
     double bytes = counts ? (double)ir_shape_bytes(&instruction->shape) : 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         operands[k] = module->instructions[instruction->operands[k]].shape;

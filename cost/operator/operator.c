@@ -39,11 +39,6 @@ static double array_bytes(const IrShape *shape) {
     return bytes;
 }
 
-/* Operators that read of operand 0 only as much as they write. */
-static bool reads_a_part(IrOpcode opcode) {
-    return opcode == IR_GATHER || opcode == IR_SLICE || opcode == IR_DYNAMIC_SLICE;
-}
-
 /* FLOPs of a local instruction: the shard's operands and results in the place
  * of the canonical instruction's. */
 static double instruction_flops(const Program *program, const ProgramInstruction *instruction) {
@@ -118,14 +113,6 @@ static bool has_bit(uint64_t bits, int32_t k) {
     return k < 64 && bits >> k & 1;
 }
 
-/* A kernel by blocks: its products, also those that it computes again, and its operands and results. */
-static void blocks_work(OperatorWork *work, const Program *region) {
-    attention_work(&work->attention, region);
-    work->unit = OPERATOR_DOT;
-    work->type = work->attention.type;
-    work->flops = work->attention.flops;
-}
-
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction, const FusedStep *fused) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -147,13 +134,19 @@ static void instruction_work(OperatorWork *work, const Program *program,
     for (int32_t k = 0; k < instruction->result_count; k++)
         if (!has_bit(fused->in_registers, k))
             work->bytes += array_bytes(&program->values[instruction->first_result + k].shape);
-    bool part = reads_a_part(instruction->opcode);
+    /* These read of operand 0 only as many bytes as they write. */
+    bool part = instruction->opcode == IR_GATHER || instruction->opcode == IR_SLICE ||
+                instruction->opcode == IR_DYNAMIC_SLICE;
     if (part) work->bytes *= 2;
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         if (!has_bit(fused->read_before, k))
             work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
     if (instruction->in_blocks) {
-        blocks_work(work, instruction->regions[0]);
+        /* A kernel by blocks computes its products, some of them again. */
+        attention_work(&work->attention, instruction->regions[0]);
+        work->unit = OPERATOR_DOT;
+        work->type = work->attention.type;
+        work->flops = work->attention.flops;
         return;
     }
     work->unit = unit_of(instruction->opcode);

@@ -32,11 +32,6 @@ static double local_bytes(const ShardingGraphComputing *self, int32_t i, int32_t
     return bytes / ways_of(self, i, label, slot);
 }
 
-static bool takes_partial(const ShardingGraphComputing *self, int32_t i, int32_t label) {
-    return sharding_graph_option(&self->parts[i], label, 0).partial ||
-           sharding_graph_option(&self->parts[i], label, 1).partial;
-}
-
 /* Returns whether a label splits a dimension so that shards read ranges of other shards. */
 static bool has_halo(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
@@ -112,7 +107,9 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
     const PlanContext *context = self->model->context;
     Dtype type = instruction_of(self, i)->shape.type;
     if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
-    return takes_partial(self, i, label) && fusion_groups_may_vanish(context, i);
+    return (sharding_graph_option(&self->parts[i], label, 0).partial ||
+            sharding_graph_option(&self->parts[i], label, 1).partial) &&
+           fusion_groups_may_vanish(context, i);
 }
 
 /* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from

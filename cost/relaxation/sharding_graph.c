@@ -24,10 +24,6 @@ typedef struct GraphBuilder {
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } GraphBuilder;
 
-static int32_t size_of(const GraphBuilder *self, int32_t axis) {
-    return self->model->reshards->sizes[axis];
-}
-
 static const IrInstruction *instruction_of(const GraphBuilder *self, int32_t i) {
     return &self->module->instructions[i];
 }
@@ -43,10 +39,6 @@ static bool is_source(const GraphBuilder *self, int32_t i) {
 static bool is_operator(const GraphBuilder *self, int32_t i) {
     return !is_source(self, i) && self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
            !rules_conditional(self->rules, i);
-}
-
-static bool is_element_wise(const GraphBuilder *self, int32_t i) {
-    return fusion_groups_is_element_wise(self->module, i);
 }
 
 static double array_bytes(const GraphBuilder *self, int32_t i) {
@@ -88,7 +80,7 @@ static void list_options(GraphBuilder *self, int32_t i, int32_t axis) {
     if (axis < self->model->reshards->axis_count) {
         for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
             const SplitOption *choice = &split_options->factors[k];
-            bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
+            bool may_split = choice->size >= self->model->reshards->sizes[axis] && choice->place <= INT8_MAX;
             if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING &&
                 !is_listed(options, count, (int8_t)choice->place))
                 options[count++] = (ShardingGraphOption){.factor = (int8_t)choice->place};
@@ -244,7 +236,7 @@ static void use_operand(GraphBuilder *self, int32_t i, int32_t k) {
         mapped = dimensions;
     }
     add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
-            is_made || !is_element_wise(self, i) ||
+            is_made || !fusion_groups_is_element_wise(self->module, i) ||
                 (self->fusion_groups.is_from_memory[place] && !self->fusion_groups.is_redone[place]));
 }
 

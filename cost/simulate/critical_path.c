@@ -32,13 +32,6 @@ static int by_seconds(const void *a, const void *b) {
     return (x->met > y->met) - (x->met < y->met);
 }
 
-static void count_kind(CriticalPath *path, const ExecutedStep *executed, double seconds) {
-    double *kind = &path->compute_seconds;
-    if (executed_collective(executed)) kind = &path->collective_seconds;
-    else if (executed_transfer(executed)) kind = &path->transfer_seconds;
-    *kind += seconds;
-}
-
 AmStatus critical_path_find(CriticalPath **result, Arena *arena, const SimulationRecord *record, int32_t last,
                             AmError *error) {
     int32_t count = 0, merged = 0;
@@ -59,7 +52,10 @@ AmStatus critical_path_find(CriticalPath **result, Arena *arena, const Simulatio
                                       .count = 1,
                                       .seconds = seconds};
         count++;
-        count_kind(path, event->executed, seconds);
+        double *kind = &path->compute_seconds;
+        if (executed_collective(event->executed)) kind = &path->collective_seconds;
+        else if (executed_transfer(event->executed)) kind = &path->transfer_seconds;
+        *kind += seconds;
     }
     qsort(items, (size_t)count, sizeof *items, by_place);
     for (int32_t k = 0; k < count; k++) {

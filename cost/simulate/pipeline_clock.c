@@ -53,14 +53,6 @@ static void begin_spans(RunningStage *self) {
     if (span->order && inner->done == 0) inner->current = span->order[0];
 }
 
-/* Behind the spans that were joined with `span`. */
-static int32_t end_of_joined(const PipelineStage *stage, const PipelineSpan *span) {
-    int32_t end = span->end;
-    for (int64_t k = 0; k < span->order_count; k++)
-        if (stage->spans[span->order[k]].end > end) end = stage->spans[span->order[k]].end;
-    return end;
-}
-
 /* The piece is done. */
 static void pass(RunningStage *self) {
     const PipelineStage *stage = self->stage;
@@ -77,7 +69,10 @@ static void pass(RunningStage *self) {
             return;
         }
         self->depth--;
-        self->at = end_of_joined(stage, span);
+        /* The stage goes on after all spans that are joined with `span`. */
+        self->at = span->end;
+        for (int64_t k = 0; k < span->order_count; k++)
+            if (stage->spans[span->order[k]].end > self->at) self->at = stage->spans[span->order[k]].end;
         while (self->next_span < stage->span_count && stage->spans[self->next_span].first < self->at)
             self->next_span++;
     }

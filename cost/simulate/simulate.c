@@ -318,11 +318,6 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
 }
 
-/* Finds the peak of the device with the least free memory. */
-static AmStatus find_peak(Simulation *simulation, const PlanCosts *costs, AmError *error) {
-    return memory_find_peak(&simulation->peak, plan_costs_program(costs, simulation->fullest), error);
-}
-
 static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     const PlanCosts *costs = self->costs;
     int32_t stage_count = costs->ranks->stage_count;
@@ -390,7 +385,8 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     TRY(list_values(result, arena, costs, error));
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
-    if (options->with_details) TRY(find_peak(result, costs, error));
+    if (options->with_details)
+        TRY(memory_find_peak(&result->peak, plan_costs_program(costs, result->fullest), error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
     if (options->collectives) TRY(tell_transfers(options->collectives, arena, costs, result, error));

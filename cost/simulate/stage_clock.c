@@ -4,10 +4,6 @@
 
 #include "base/random.h"
 
-static const ClusterDeviceType *type_of(const StageClock *self, int32_t device) {
-    return cluster_device_type(self->costs->cluster, self->costs->stage->devices[device]);
-}
-
 /* The factor by which a step on a device exceeds its price: the device's slowness, and jitter. */
 static double stretch(StageClock *self, int32_t device) {
     const SimulationOptions *options = self->options;
@@ -129,8 +125,9 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
     self->drawn = ARENA_ARRAY(arena, uint64_t, self->stream_count);
     if (arena->failed) return am_fail_memory(error, self->stream_count);
     for (int32_t l = 0; l < self->stream_count; l++)
-        TRY(streams_open(&self->streams[l], arena, costs->of_all.most_collectives,
-                         type_of(self, l)->overlaps_communication, error));
+        TRY(streams_open(
+            &self->streams[l], arena, costs->of_all.most_collectives,
+            cluster_device_type(costs->cluster, costs->stage->devices[l])->overlaps_communication, error));
     return self->stream_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
 }
 

@@ -9,16 +9,6 @@
 #include "cost/collective/collective.h"
 #include "propagation/plan/pipeline_schedule.h"
 
-/* The product of the trips of the spans around each step; in the arena. */
-static double *count_iterations(Arena *arena, const ExecutedSpan *spans, int32_t span_count,
-                                int32_t step_count) {
-    double *iterations = ARENA_ARRAY(arena, double, step_count + 1);
-    for (int32_t s = 0; iterations && s < step_count; s++) iterations[s] = 1;
-    for (int32_t k = 0; iterations && k < span_count; k++)
-        for (int32_t s = spans[k].first; s < spans[k].end; s++) iterations[s] *= (double)spans[k].iterations;
-    return iterations;
-}
-
 /* The different works of a program, found by their figures. */
 typedef struct WorkTable {
     ProgramEvents *events;
@@ -164,7 +154,12 @@ AmStatus stage_events_list(ProgramEvents *self, StagePieces *pieces, Arena *aren
     int32_t span_count;
     *self = (ProgramEvents){0};
     TRY(executed_stage(&self->steps, &self->step_count, &spans, &span_count, arena, program, type, error));
-    self->iterations = count_iterations(arena, spans, span_count, self->step_count);
+    /* A step runs as often as the product of the trips of the spans around it. */
+    double *iterations = ARENA_ARRAY(arena, double, self->step_count + 1);
+    for (int32_t s = 0; iterations && s < self->step_count; s++) iterations[s] = 1;
+    for (int32_t k = 0; iterations && k < span_count; k++)
+        for (int32_t s = spans[k].first; s < spans[k].end; s++) iterations[s] *= (double)spans[k].iterations;
+    self->iterations = iterations;
     if (!self->iterations) return am_fail_memory(error, self->step_count);
     TRY(list_works(self, arena, error));
     if (pieces) TRY(cut_pieces(pieces, arena, self, spans, span_count, error));

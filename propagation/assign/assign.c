@@ -353,12 +353,6 @@ static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint3
     return total;
 }
 
-/* Dots and convolutions that the axis splits are not computed whole to save a collective. */
-static bool is_worth_splitting(const Assigner *self, int32_t i) {
-    IrOpcode opcode = self->module->instructions[i].opcode;
-    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
-}
-
 /* The cost of reducing the partial result of i on the axis; `is_wide`: its addends
  * are in f32. */
 static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_wide) {
@@ -401,7 +395,9 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
             placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);
             return;
         }
-        if (is_worth_splitting(self, i)) return;
+        /* A dot or convolution that the axis splits is not replicated to save a collective. */
+        IrOpcode opcode = self->module->instructions[i].opcode;
+        if (opcode == IR_DOT || opcode == IR_CONVOLUTION) return;
     }
     if (split_options->linearity[i] == LINEARITY_NONE || linearity_is_16bit_product(instruction)) return;
     const int32_t *operands = &split_options->operands[split_options->first_operand[i]];

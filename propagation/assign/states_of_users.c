@@ -16,20 +16,6 @@ static void ask(Wish *wish, SbpState state) {
     if (wish->users++ == 0) wish->state = state;
 }
 
-/* Axes (bits) of the mesh on which instruction i's result is whole, or which its factors split. */
-static uint8_t whole_axes(const Assignment *assignment, int32_t i) {
-    uint8_t axes = 0;
-    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++)
-        if (assignment->stored[i].axis[axis] == SBP_B) axes |= (uint8_t)(1u << axis);
-    return axes;
-}
-static uint8_t split_axes(const Assignment *assignment, int32_t i) {
-    uint8_t axes = 0;
-    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++)
-        if (assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) axes |= (uint8_t)(1u << axis);
-    return axes;
-}
-
 static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
     for (int32_t other = 0; other < MESH_MAX_AXES; other++)
         if (other != axis && state.axis[other] == sbp) return true;
@@ -49,15 +35,22 @@ static bool may_follow_users(const Assignment *assignment, const PlanContext *co
 AmStatus states_follow_users(Assignment *assignment, Arena *scratch, const PlanContext *context,
                              AmError *error) {
     const SplitOptions *split_options = context->split_options;
+    int32_t axis_count = assignment->stage->mesh.axis_count;
     ArenaMark mark = arena_mark(scratch);
     Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
     if (!wishes) return am_fail_memory(error, context->rules->count);
     for (int32_t n = 0; n < split_options->decided_count; n++) {
         int32_t i = split_options->decided[n], first = split_options->first_operand[i];
-        uint8_t split = split_axes(assignment, i);
+        uint8_t split = 0; /* axes (bits) that split a factor of i */
+        for (int32_t axis = 0; axis < axis_count; axis++)
+            if (assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0)
+                split |= (uint8_t)(1u << axis);
         for (int32_t k = first; k < split_options->first_operand[i + 1]; k++) {
             Wish *wish = &wishes[split_options->operands[k]];
-            uint8_t whole = whole_axes(assignment, split_options->operands[k]);
+            uint8_t whole = 0; /* axes (bits) on which the operand is replicated */
+            for (int32_t axis = 0; axis < axis_count; axis++)
+                if (assignment->stored[split_options->operands[k]].axis[axis] == SBP_B)
+                    whole |= (uint8_t)(1u << axis);
             /* i needs the dimensions replicated that it does not split. */
             wish->differs |= whole & (uint8_t)~split;
             if (whole & ~wish->differs) ask(wish, split_operand_state(assignment, context, i, k - first));

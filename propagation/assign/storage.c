@@ -36,15 +36,6 @@ static int8_t *split_of(const Storage *self, PlanEntryKind kind, int32_t axis, i
     return &self->split[((int32_t)kind * MESH_MAX_AXES + axis) * count + parameter];
 }
 
-/* In how many ways entries of the kind split dimension d of a weight on the axes before `axis`. */
-static int64_t earlier_ways(const Storage *self, PlanEntryKind kind, int32_t axis, int32_t parameter,
-                            int32_t d) {
-    int64_t ways = 1;
-    for (int32_t k = 0; k < axis; k++)
-        if (*split_of(self, kind, k, parameter) == d) ways *= self->assignment->stage->mesh.axes[k].size;
-    return ways;
-}
-
 static bool is_computed_split(SbpState state, int32_t d) {
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (state.axis[axis] == sbp_split(d)) return true;
@@ -63,7 +54,10 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
     if (shape->type == DTYPE_TUPLE || state.axis[axis] != SBP_B) return -1;
     if (!evenly && ir_shape_elements(shape) < LEAST_UNEVEN_ELEMENTS) return -1;
     for (int32_t d = 0; d < shape->rank; d++) {
-        int64_t ways = earlier_ways(self, entry->kind, axis, parameter, d);
+        int64_t ways = 1; /* of dimension d by entries of the kind, first on the axes before `axis` */
+        for (int32_t k = 0; k < axis; k++)
+            if (*split_of(self, entry->kind, k, parameter) == d)
+                ways *= self->assignment->stage->mesh.axes[k].size;
         bool is_joint = ways > 1;
         if (is_computed_split(state, d) || shape->dimensions[d] < 1) continue;
         ways *= self->assignment->stage->mesh.axes[axis].size;

@@ -214,13 +214,6 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     return least;
 }
 
-/* Operand k of i if it is pending and i alone uses it, or NULL. */
-static const OpenValue *pending_operand(const Opening *self, int32_t i, int32_t k) {
-    const OpenValue *value = value_of(self, operand_of(self, i, k));
-    bool is_pending = value && value->pending >= 0 && self->split_options->uses[value->instruction] == 1;
-    return is_pending ? value : NULL;
-}
-
 /* Returns whether the operands `whole` (bits) of i are whole whatever is chosen. */
 static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
     for (int32_t k = 0; whole >> k; k++) {
@@ -252,8 +245,10 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     for (int32_t k = 0; k < operand_count(self, i) && k < MOST_OPERANDS; k++) {
-        const OpenValue *operand = pending_operand(self, i, k);
-        if (!operand) continue;
+        /* Only an operand that is pending and has no other user counts. */
+        const OpenValue *operand = value_of(self, operand_of(self, i, k));
+        if (!operand || operand->pending < 0 || self->split_options->uses[operand->instruction] != 1)
+            continue;
         if (partial && operand->reduction != reduction) return;
         reduction = operand->reduction;
         partial |= 1u << k;

@@ -285,11 +285,6 @@ static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-static bool is_heavy(IrOpcode opcode) {
-    return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_GATHER || opcode == IR_SCATTER ||
-           opcode == IR_REDUCE;
-}
-
 /* Divisor, weight of the operators, and whether the set matters. */
 static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
     const Rules *rules = builder->rules;
@@ -319,7 +314,9 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
                 SetFacts *facts = &builder->facts[root];
                 facts->divisor = rules_common_divisor(facts->divisor, factor->size);
                 if (facts->least == 0 || factor->size < facts->least) facts->least = factor->size;
-                facts->matters |= is_heavy(instruction->opcode);
+                facts->matters |= instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
+                                  instruction->opcode == IR_GATHER || instruction->opcode == IR_SCATTER ||
+                                  instruction->opcode == IR_REDUCE;
                 if (strand < 0 || builder->nodes[root].set_size < builder->nodes[strand].set_size)
                     strand = root;
             }

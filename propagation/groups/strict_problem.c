@@ -522,11 +522,6 @@ static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
     return domain;
 }
 
-static bool is_undecided(StrictRoots roots, IrRole role) {
-    bool is_state = role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER || role == IR_ROLE_STATE;
-    return roots != STRICT_DATA ? is_state : role == IR_ROLE_DATA;
-}
-
 /* The root fixed point: sizes, roots, and every operator once. */
 static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *error) {
     const Rules *rules = problem->context->rules;
@@ -541,7 +536,10 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     }
     const IrRoles *all = problem->context->roles;
     for (int32_t p = 0; p < all->parameter_count; p++) {
-        if (!is_undecided(roots, all->parameters[p].role))
+        IrRole role = all->parameters[p].role;
+        bool is_state = role == IR_ROLE_WEIGHT || role == IR_ROLE_OPTIMIZER || role == IR_ROLE_STATE;
+        bool is_undecided = roots == STRICT_DATA ? role == IR_ROLE_DATA : is_state;
+        if (!is_undecided)
             problem->domains[union_find_root(problem->parent, all->parameters[p].instruction)] &=
                 bit_of(SBP_B);
     }

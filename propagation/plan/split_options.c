@@ -16,13 +16,6 @@ static void use(SplitOptions *self, int32_t source, int32_t user) {
     self->uses[source]++;
 }
 
-/* A branch may be taken, so that all it gives is needed. */
-static void use_branches(SplitOptions *self, const PlannedConditional *conditional) {
-    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
-        for (int32_t r = 0; r < conditional->result_count; r++)
-            use(self, conditional->branches[k].made[r], -1);
-}
-
 /* Marks live instructions backwards through each planned computation. A loop precedes its body and
  * condition; if it is live, all their results are. */
 static void mark_live(SplitOptions *self, const Rules *rules, const IrRoles *roles) {
@@ -35,7 +28,11 @@ static void mark_live(SplitOptions *self, const Rules *rules, const IrRoles *rol
             if (!self->live[i]) continue;
             for (int32_t k = self->first_operand[i]; k < self->first_operand[i + 1]; k++)
                 use(self, self->operands[k], i);
-            use_branches(self, rules_conditional(rules, i));
+            /* Any branch may be taken, so all results of all branches are needed. */
+            const PlannedConditional *conditional = rules_conditional(rules, i);
+            for (int32_t n = 0; conditional && n < conditional->branch_count; n++)
+                for (int32_t r = 0; r < conditional->result_count; r++)
+                    use(self, conditional->branches[n].made[r], -1);
             const PlannedLoop *loop = rules_loop(rules, i);
             if (!loop) continue;
             use(self, rules->alias[module->computations[loop->condition].root], -1);

@@ -102,10 +102,6 @@ static bool is_splittable(const IrWindowDimension *window) {
            rule_is_near(window->window_dilation);
 }
 
-static bool adds_up_exactly(Dtype type) {
-    return !dtype_is_floating(type) || dtype_bits(type) >= 32;
-}
-
 /* Returns whether a kernel is a parameter, converted or laid out anew at most. */
 static bool is_weight(const IrModule *module, int32_t kernel) {
     const IrInstruction *value = &module->instructions[kernel];
@@ -134,7 +130,9 @@ static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convo
     if (!is_splittable(window)) return;
     bool has_weight = is_weight(builder->module, builder->instruction->operands[1]);
     if (cells > places && !has_weight) {
-        if (!adds_up_exactly(builder->shapes[rule_result(builder)]->type)) return;
+        /* Partial sums of a 16-bit type would be rounded before they are added. */
+        Dtype type = builder->shapes[rule_result(builder)]->type;
+        if (dtype_is_floating(type) && dtype_bits(type) < 32) return;
         rule_halo(builder, FACTOR_REDUCTION, HALO_FAR, cells);
         rule_put(builder, 1, convolution->kernel_spatial[k]);
     } else {
@@ -197,11 +195,6 @@ void rule_reduce(RuleBuilder *builder) {
     }
 }
 
-static bool is_trivial(const IrWindowDimension *window) {
-    return window->size == 1 && window->stride == 1 && window->padding_low == 0 &&
-           window->padding_high == 0 && window->window_dilation == 1 && window->base_dilation == 1;
-}
-
 /* Returns whether a window that is not trivial may be split: one as long as the dimension (a cumulative one)
  * reads everything anyway, and a selection's base is never dilated. */
 static bool is_local(const IrWindowDimension *window, int64_t size, bool is_scatter) {
@@ -218,8 +211,11 @@ void rule_window(RuleBuilder *builder) {
                                   attributes->window_count == rule_rank(builder, 0)))
         return;
     for (int32_t d = 0; d < attributes->window_count; d++) {
-        bool trivial = is_trivial(&attributes->window[d]);
-        if (!trivial && !is_local(&attributes->window[d], rule_size(builder, 0, d), is_scatter)) continue;
+        const IrWindowDimension *window = &attributes->window[d];
+        bool trivial = window->size == 1 && window->stride == 1 && window->padding_low == 0 &&
+                       window->padding_high == 0 && window->window_dilation == 1 &&
+                       window->base_dilation == 1;
+        if (!trivial && !is_local(window, rule_size(builder, 0, d), is_scatter)) continue;
         if (trivial) rule_factor(builder, FACTOR_PARALLEL);
         else
             rule_halo(builder, FACTOR_PERMUTATION, window_halo(&attributes->window[d]),

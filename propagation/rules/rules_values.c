@@ -38,13 +38,6 @@ const IrShape *rules_leaf(const IrShape *shape, int32_t leaf) {
 
 /* ---- which loops are planned ---- */
 
-/* mentions[c]: instructions that call computation c, each place counted. */
-static void count_mentions(const IrModule *module, int32_t *mentions) {
-    for (int32_t i = 0; i < module->instruction_count; i++)
-        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
-            mentions[module->instructions[i].called[k]]++;
-}
-
 bool values_are_arrays(const IrShape *shape) {
     if (shape->type != DTYPE_TUPLE) return dtype_bits(shape->type) > 0;
     for (int32_t k = 0; k < shape->rank; k++)
@@ -155,7 +148,10 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
     memset(rules->conditional_of, -1, sizeof(int32_t) * (size_t)rules->count);
     memset(rules->branch_of, -1, sizeof(int32_t) * (size_t)computations);
     for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = rules->source[i] = i;
-    count_mentions(module, mentions);
+    /* mentions[c] is the number of places at which instructions call computation c. */
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
+            mentions[module->instructions[i].called[k]]++;
     rules->is_planned[module->entry] = true;
     rules->times[module->entry] = 1;
     for (int32_t c = 0; c < computations; c++) {

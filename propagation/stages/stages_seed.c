@@ -81,14 +81,6 @@ static StageSet available(const Seeder *self, int32_t o) {
     return is_open ? EVERYWHERE : self->available[o];
 }
 
-static StageSet available_to(const Seeder *self, int32_t i) {
-    StageSet all = EVERYWHERE;
-    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-         k++)
-        all &= available(self, self->split_options->operands[k]);
-    return all;
-}
-
 /* The first (or last) stage at which an operand is computed, -1 where none has a stage. */
 static int32_t operand_stage(const Seeder *self, int32_t i, bool first, bool arrays_only) {
     int32_t found = -1;
@@ -263,20 +255,18 @@ static void seed_optimizer(Seeder *self, int32_t i) {
     self->seeds->is_cheap[i] = scalar;
 }
 
-/* Gives a forwarding instruction the stage of its source. */
-static void pass_on(Seeder *self, int32_t i) {
-    self->available[i] = available_to(self, i);
-    self->at[i] = operand_stage(self, i, true, false);
-    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-         k++)
-        self->is_gradient[i] |= self->is_gradient[self->split_options->operands[k]];
-}
-
 static void seed_rest(Seeder *self) {
     for (int32_t i = 0; i < self->count; i++) {
         if (!self->split_options->live[i] || self->parameter_of[i] >= 0) continue;
         if (!is_computed(self, i)) {
-            pass_on(self, i);
+            /* A forwarding instruction has the stage of its source. */
+            const SplitOptions *options = self->split_options;
+            self->available[i] = EVERYWHERE;
+            self->at[i] = operand_stage(self, i, true, false);
+            for (int32_t k = options->first_operand[i]; k < options->first_operand[i + 1]; k++) {
+                self->available[i] &= available(self, options->operands[k]);
+                self->is_gradient[i] |= self->is_gradient[options->operands[k]];
+            }
             continue;
         }
         if (is_forward(self, i)) continue;
