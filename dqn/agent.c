@@ -40,14 +40,6 @@ typedef struct Range {
     double value, least, most;
 } Range;
 
-static AmStatus check_ranges(const Range *ranges, size_t count, AmError *error) {
-    for (size_t i = 0; i < count; i++)
-        if (!(ranges[i].value >= ranges[i].least && ranges[i].value <= ranges[i].most))
-            return am_fail(error, AM_ERROR_USAGE, "", "agent setting %s is %g; expected %g to %g",
-                           ranges[i].name, ranges[i].value, ranges[i].least, ranges[i].most);
-    return AM_OK;
-}
-
 static AmStatus check_settings(const AgentSettings *settings, AmError *error) {
     const Range ranges[] = {
         {"gamma", settings->gamma, 0, 1},
@@ -67,7 +59,10 @@ static AmStatus check_settings(const AgentSettings *settings, AmError *error) {
         {"v_max", settings->v_max, -1e30, 1e30},
         {"environments", settings->environments, 1, AGENT_MAX_ENVIRONMENTS},
     };
-    TRY(check_ranges(ranges, sizeof(ranges) / sizeof(*ranges), error));
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
+        if (!(ranges[i].value >= ranges[i].least && ranges[i].value <= ranges[i].most))
+            return am_fail(error, AM_ERROR_USAGE, "", "agent setting %s is %g; expected %g to %g",
+                           ranges[i].name, ranges[i].value, ranges[i].least, ranges[i].most);
     if (settings->atoms > 0 && !(settings->v_min < settings->v_max))
         return am_fail(error, AM_ERROR_USAGE, "", "agent setting v_min is %g; expected less than v_max, %g",
                        settings->v_min, settings->v_max);

@@ -48,17 +48,6 @@ static AmStatus check_version(AmError *error) {
                    version / 1000, version % 1000 / 10, needed, version / 1000);
 }
 
-/* Loads modules at once if ranks of NCCL may share a card. A collective of one rank
- * occupies the card and waits for another rank. The driver may wait for the card
- * when it loads a kernel of that rank at its first launch. It reads the variable in
- * cuInit(). NCCL shares a card only with its own variable set, and comm_nccl.c
- * refuses lazy loading there. Local collectives wait only for events of work that
- * is already issued and ends by itself. */
-static void load_modules_at_once(void) {
-    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    if (shared && strcmp(shared, "1") == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
 static AmStatus fail_without_device(AmError *error) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return visible
@@ -71,7 +60,13 @@ static AmStatus fail_without_device(AmError *error) {
 static AmStatus open_driver(AmError *error) {
     TRY(check_version(error));
     TRY(cuda_library_open(&library, error));
-    load_modules_at_once();
+    /* If ranks of NCCL may share a card, the driver loads modules at once, by a variable that cuInit() reads.
+     * A collective of one rank occupies the card and waits for another rank, and the driver may wait for the
+     * card when it loads a kernel of that rank at its first launch. NCCL shares a card only with its own
+     * variable set, and comm_nccl.c refuses lazy loading there. Local collectives wait only for events of
+     * work that is already issued and ends by itself. */
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (shared && strcmp(shared, "1") == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     CUresult result = cuda.cuInit(0);
     int count = 0;
     if (result == CUDA_SUCCESS) result = cuda.cuDeviceGetCount(&count);

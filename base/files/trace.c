@@ -47,11 +47,6 @@ static void append_string(Text *text, const char *string) {
     text_append_bytes(text, "\"", 1);
 }
 
-static void append_number(Text *text, double value) {
-    if (isfinite(value)) text_append_double(text, value);
-    else text_append_string(text, "null");
-}
-
 static void append_separator(Text *text) {
     if (text->length > 0) text_append_string(text, ",\n");
 }
@@ -69,7 +64,8 @@ static void append_notes(Text *text, const TraceNote *notes, int32_t count) {
         append_string(text, notes[k].key);
         text_append_bytes(text, ":", 1);
         if (notes[k].text) append_string(text, notes[k].text);
-        else append_number(text, notes[k].number);
+        else if (isfinite(notes[k].number)) text_append_double(text, notes[k].number);
+        else text_append_string(text, "null");
     }
     text_append_string(text, count > 0 ? "}}" : "}");
 }

@@ -69,11 +69,6 @@ typedef struct FilterCuda {
     int32_t channels, length, filters, width, stride, output_length, input_row, output_row;
 } FilterCuda;
 
-static FilterCuda filter_argument(const NetworkFilter *filter) {
-    return (FilterCuda){filter->channels, filter->length,        filter->filters,   filter->width,
-                        filter->stride,   filter->output_length, filter->input_row, filter->output_row};
-}
-
 /* Makes a convolution; NULL for an own kernel, if the settings require it, or cuDNN lacks the convolution or
  * the memory to try it. */
 static AmStatus make_convolution(NetworkCuda *self, CudaConvolution **convolution,
@@ -255,7 +250,8 @@ AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y
 static AmStatus launch_filter(const NetworkCuda *self, CUfunction function, const NetworkFilter *filter,
                               int32_t rows, int64_t count, CUdeviceptr first, CUdeviceptr second,
                               CUdeviceptr result, AmError *error) {
-    FilterCuda shape = filter_argument(filter);
+    FilterCuda shape = {filter->channels, filter->length,        filter->filters,   filter->width,
+                        filter->stride,   filter->output_length, filter->input_row, filter->output_row};
     void *arguments[] = {&first, &second, &rows, &shape, &result};
     return dqn_cuda_launch(function, (count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS, 1, DQN_CUDA_THREADS,
                            self->stream, arguments, error);

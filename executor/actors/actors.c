@@ -92,13 +92,6 @@ static void receive(ActorWorker *worker, InboxMessage message) {
     list_if_ready(worker, a);
 }
 
-static void receive_all(ActorWorker *worker) {
-    InboxMessage messages[MESSAGES_AT_ONCE];
-    int32_t count;
-    while ((count = inbox_take(&worker->inbox, messages, MESSAGES_AT_ONCE)) > 0)
-        for (int32_t k = 0; k < count; k++) receive(worker, messages[k]);
-}
-
 static void send(ActorWorker *worker, int32_t actor, InboxMessage message) {
     ActorWorker *to = actor_worker(worker->graph, actor);
     if (to == worker) receive(worker, message);
@@ -315,7 +308,10 @@ static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
     follow_last_step(worker);
     for (int32_t k = 0; k < worker->actor_count; k++) list_if_ready(worker, worker->actors[k]);
     while (status == AM_OK) {
-        receive_all(worker);
+        InboxMessage messages[MESSAGES_AT_ONCE];
+        int32_t count;
+        while ((count = inbox_take(&worker->inbox, messages, MESSAGES_AT_ONCE)) > 0)
+            for (int32_t n = 0; n < count; n++) receive(worker, messages[n]);
         if (atomic_load_explicit(&graph->has_failed, memory_order_acquire)) return tell_failure(graph, error);
         follow_last_step(worker);
         if (worker->unfinished == 0) return AM_OK;

@@ -216,19 +216,15 @@ static AmStatus start(Member *member) {
     return comm->back_end->start ? comm->back_end->start(comm, &member->error) : AM_OK;
 }
 
-/* The computation of a rank before it meets the others. */
-static void compute(Member *member, const CommCall *call) {
-    int64_t bytes = ir_shape_bytes(call->operand_shapes[0]);
-    for (int64_t k = 0; k < bytes; k += PROBE_CACHE_LINE) member->memory[k] = 0;
-    probe_walk(&member->walk, WALK_BYTES);
-}
-
 /* Times by the host's clock. */
 static AmStatus run_iterations(Member *member, const CommCall *call, int32_t iterations) {
     Comm *comm = &member->meeting->comms[member->rank];
     member->last = clock_seconds();
     for (int32_t k = 0; k < iterations; k++) {
-        compute(member, call);
+        /* A rank computes before it meets the others, and so replaces the contents of its caches. */
+        int64_t bytes = ir_shape_bytes(call->operand_shapes[0]);
+        for (int64_t n = 0; n < bytes; n += PROBE_CACHE_LINE) member->memory[n] = 0;
+        probe_walk(&member->walk, WALK_BYTES);
         member->begins[k] = clock_seconds();
         TRY(comm->back_end->run(comm, call, &member->error));
         member->ends[k] = clock_seconds();

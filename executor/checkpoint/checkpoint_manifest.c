@@ -41,14 +41,6 @@ static json_t *part_to_json(const CheckpointPart *part, int32_t rank) {
     return object;
 }
 
-static json_t *tensor_to_json(const CheckpointTensor *tensor) {
-    json_t *parts = json_array();
-    for (int32_t p = 0; p < tensor->part_count; p++)
-        json_array_append_new(parts, part_to_json(&tensor->parts[p], tensor->rank));
-    return json_pack("{s:s, s:s, s:o, s:o}", "path", tensor->path, "type", dtype_name(tensor->type), "shape",
-                     integers_to_json(tensor->dimensions, tensor->rank), "parts", parts);
-}
-
 static json_t *manifest_to_json(const CheckpointManifest *manifest) {
     json_t *files = json_array(), *tensors = json_array();
     for (int32_t f = 0; f < manifest->file_count; f++) {
@@ -57,8 +49,15 @@ static json_t *manifest_to_json(const CheckpointManifest *manifest) {
                                                (json_int_t)file->bytes, "header_bytes",
                                                (json_int_t)file->header_bytes, "digest", file->digest));
     }
-    for (int32_t t = 0; t < manifest->tensor_count; t++)
-        json_array_append_new(tensors, tensor_to_json(&manifest->tensors[t]));
+    for (int32_t t = 0; t < manifest->tensor_count; t++) {
+        const CheckpointTensor *tensor = &manifest->tensors[t];
+        json_t *parts = json_array();
+        for (int32_t p = 0; p < tensor->part_count; p++)
+            json_array_append_new(parts, part_to_json(&tensor->parts[p], tensor->rank));
+        json_array_append_new(
+            tensors, json_pack("{s:s, s:s, s:o, s:o}", "path", tensor->path, "type", dtype_name(tensor->type),
+                               "shape", integers_to_json(tensor->dimensions, tensor->rank), "parts", parts));
+    }
     const CheckpointPosition *position = &manifest->position;
     return json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I, s:I, s:I}, s:i, s:o, s:o}", "format",
                      CHECKPOINT_FORMAT, "module", manifest->module, "plan", manifest->plan, "step",

@@ -268,13 +268,6 @@ static AmStatus read_box(CheckpointReader *reader, const CheckpointPart *part, c
     }
 }
 
-/* The last dimensions that are whole on both sides, and one more, are one row. */
-static int32_t find_row(const Box *box, const CheckpointPart *part, const int64_t *extent) {
-    int32_t d = box->rank - 1;
-    while (d > 0 && box->length[d] == extent[d] && box->length[d] == part->extent[d]) d--;
-    return d > 0 ? d : 0;
-}
-
 /* Reads the intersection of one part with the request; adds its elements to *found. */
 static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tensor,
                           const CheckpointPart *part, const int64_t *extent, const Runs *runs, char *local,
@@ -290,7 +283,10 @@ static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tens
             box.length[d] = run->length;
             elements *= run->length;
         }
-        box.row_dimension = find_row(&box, part, extent);
+        /* The last dimensions that are whole on both sides, and one more, are one row. */
+        int32_t row = box.rank > 0 ? box.rank - 1 : 0;
+        while (row > 0 && box.length[row] == extent[row] && box.length[row] == part->extent[row]) row--;
+        box.row_dimension = row;
         TRY(read_box(reader, part, extent, &box, dtype_bytes(tensor->type), local, error));
         *found += elements;
         int32_t d = tensor->rank - 1;

@@ -154,13 +154,6 @@ static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, Am
     return AM_OK;
 }
 
-/* Chooses the same chunk on all members, which know the call but not the shapes of the others. */
-static int64_t choose_chunk(const CommCall *call) {
-    int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
-    int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
-    return bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
-}
-
 /* The most that a stream of this call can hold. */
 static int64_t longest_stream(const CommCall *call) {
     int64_t given = 0, taken = 0;
@@ -175,7 +168,10 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
     MpiCall *self = ARENA_ARRAY(arena, MpiCall, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    self->chunk_bytes = choose_chunk(call);
+    /* All members have the same chunk: they know the call, but not the shapes of the others. */
+    int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
+    int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
+    self->chunk_bytes = bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
     self->buffer_bytes = kernel_align(least(self->chunk_bytes, longest_stream(call)));
     self->lanes = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
     if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
@@ -204,13 +200,6 @@ static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, PeerStrea
     return mpi_wire_send(request, place, bytes, lane->process, lane->tag, error);
 }
 
-static void use_chunk(const MpiCall *self, const CommCall *call, PeerStream *lane) {
-    int64_t chunk = lane->used++;
-    if (lane->receives && lane->staged)
-        comm_stream_unpack(&lane->stream, call, chunk * self->chunk_bytes,
-                           chunk_size(self, &lane->stream, chunk), chunk_place(self, call, lane, chunk));
-}
-
 /* Starts and completes operations; sets `moved` if there was progress. */
 static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream *lane, bool *moved,
                           AmError *error) {
@@ -220,7 +209,13 @@ static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream 
         if (!done) break;
         lane->carried++;
         *moved = true;
-        if (!lane->reduced) use_chunk(self, call, lane);
+        if (!lane->reduced) {
+            int64_t chunk = lane->used++;
+            if (lane->receives && lane->staged)
+                comm_stream_unpack(&lane->stream, call, chunk * self->chunk_bytes,
+                                   chunk_size(self, &lane->stream, chunk),
+                                   chunk_place(self, call, lane, chunk));
+        }
     }
     int64_t open = lane->gate ? least(count, *lane->gate) : count;
     while (lane->begun < open && lane->begun - lane->used < DEPTH) {

@@ -126,16 +126,13 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
     return AM_OK;
 }
 
-/* One above the largest value that the type holds. */
-static int64_t values_of(Dtype type) {
-    int32_t bits = dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0);
-    return bits >= 63 ? INT64_MAX : (int64_t)1 << bits;
-}
-
 /* Finds the vocabulary: the dimension that the inputs index; the targets have the same one. */
 static AmStatus find_limit(Feed *feed, const FeedSource *source, const FeedFile *file, AmError *error) {
     int64_t vocabulary = 0;
-    feed->limit = values_of(feed->shape->type);
+    /* Tokens are below one above the largest value that the type holds. */
+    Dtype type = feed->shape->type;
+    int32_t bits = dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0);
+    feed->limit = bits >= 63 ? INT64_MAX : (int64_t)1 << bits;
     TRY(feed_index_limit(&vocabulary, source->context, file->inputs, error));
     if (vocabulary == 0 && file->targets >= 0)
         TRY(feed_index_limit(&vocabulary, source->context, file->targets, error));
@@ -209,19 +206,16 @@ void feed_close(Feed *feed) {
     feed->has_rows = feed->has_tokens = false;
 }
 
-/* Values that fit, as the integers of the parameter. */
-static void store_tokens(char *data, const int64_t *values, int64_t count, int64_t width) {
-    for (int64_t k = 0; k < count; k++)
-        for (int64_t b = 0; b < width; b++) data[k * width + b] = (char)(values[k] >> (8 * b));
-}
-
 static AmStatus read_examples(const Feed *feed, int64_t first, int64_t count, char *data, AmError *error) {
     if (feed->has_rows) return array_rows_read(&feed->rows, first, count, data, error);
     int64_t width = dtype_bytes(feed->shape->type);
     for (int64_t k = 0; k < count; k++) {
         TRY(token_file_read(&feed->tokens, (first + k) * feed->stride + feed->shift, feed->window,
                             feed->limit, feed->bytes, feed->values, error));
-        store_tokens(data + k * feed->window * width, feed->values, feed->window, width);
+        /* The values fit in the parameter's integers of `width` bytes, the lowest byte first. */
+        char *example = data + k * feed->window * width;
+        for (int64_t n = 0; n < feed->window; n++)
+            for (int64_t b = 0; b < width; b++) example[n * width + b] = (char)(feed->values[n] >> (8 * b));
     }
     return AM_OK;
 }

@@ -63,12 +63,6 @@ static AmStatus read_names(FeedFile *file, const FeedSource *source, const char 
     return fail_unknown_names(source, option, (size_t)(equals - option), error);
 }
 
-static bool takes_tokens(const FeedSource *source, int32_t k) {
-    const IrShape *shape = shape_of(source, k);
-    return source->context->roles->parameters[k].role == IR_ROLE_DATA && dtype_is_integer(shape->type) &&
-           shape->rank >= 1;
-}
-
 static bool same_shape(const IrShape *a, const IrShape *b) {
     return a->rank == b->rank && memcmp(a->dimensions, b->dimensions, sizeof(int64_t) * (size_t)a->rank) == 0;
 }
@@ -86,8 +80,11 @@ static bool names_targets(const char *path) {
 static AmStatus find_token_parameters(FeedFile *file, const FeedSource *source, AmError *error) {
     const IrRoles *roles = source->context->roles;
     int32_t found[3], count = 0;
-    for (int32_t k = 0; k < roles->parameter_count && count < 3; k++)
-        if (takes_tokens(source, k)) found[count++] = k;
+    for (int32_t k = 0; k < roles->parameter_count && count < 3; k++) {
+        const IrShape *shape = shape_of(source, k);
+        if (roles->parameters[k].role == IR_ROLE_DATA && dtype_is_integer(shape->type) && shape->rank >= 1)
+            found[count++] = k;
+    }
     if (count == 1) {
         file->inputs = found[0];
         return AM_OK;

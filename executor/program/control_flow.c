@@ -259,15 +259,6 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
     return prepare_regions(self, arena, error);
 }
 
-/* A region's parameters are the operands, but for a loop's carried ones, which are its results. */
-static void find_parameters(const Control *self, int32_t region, void **parameters) {
-    const ProgramInstruction *instruction = self->instruction;
-    int32_t count = instruction->regions[region]->roles->parameter_count;
-    for (int32_t k = 0; k < count; k++) parameters[k] = self->operands[self->first_operand[region] + k];
-    for (int32_t r = 0; r < instruction->result_count && instruction->opcode == IR_WHILE; r++)
-        parameters[instruction->carried[r]] = self->results[r];
-}
-
 AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMemory *memory, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     int32_t most = instruction->operand_count;
@@ -278,7 +269,11 @@ AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMem
     if (!parameters) return am_fail_memory(error, (int64_t)sizeof *parameters * most);
     AmStatus status = AM_OK;
     for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
-        find_parameters(self, r, parameters);
+        /* A region's parameters are the operands; the carried ones of a loop are its results. */
+        int32_t count = instruction->regions[r]->roles->parameter_count;
+        for (int32_t k = 0; k < count; k++) parameters[k] = self->operands[self->first_operand[r] + k];
+        for (int32_t k = 0; k < instruction->result_count && instruction->opcode == IR_WHILE; k++)
+            parameters[instruction->carried[k]] = self->results[k];
         ExecutableMemory of_region = {
             .parameters = parameters,
             .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,

@@ -86,13 +86,6 @@ static int64_t received_bytes(const ChannelSet *channels, int32_t rank) {
     return bytes;
 }
 
-static void append_memory(Text *text, MemoryCounter *memory, int32_t rank, const TimelineRecord *record,
-                          double origin) {
-    if (record->kind == TIMELINE_OPERATOR)
-        memory_counter_append(text, memory, rank, record->program, record->step, record->start - origin);
-    else if (record->kind == TIMELINE_STEP) memory_counter_end(text, memory, rank, record->end - origin);
-}
-
 /* One rank's part of the file. */
 static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, MemoryCounter *memory,
                         double origin) {
@@ -104,7 +97,11 @@ static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank
         const TimelineRecord *record = record_at(timeline, k);
         if (record->start < span.start) continue;
         append_record(text, trace, rank->comm->rank, record, origin);
-        append_memory(text, memory, rank->comm->rank, record, origin);
+        if (record->kind == TIMELINE_OPERATOR)
+            memory_counter_append(text, memory, rank->comm->rank, record->program, record->step,
+                                  record->start - origin);
+        else if (record->kind == TIMELINE_STEP)
+            memory_counter_end(text, memory, rank->comm->rank, record->end - origin);
         if (record->kind == TIMELINE_OPERATOR)
             streams |= trace_bit(program_trace_stream(record->program, record->step), 0);
     }

@@ -65,14 +65,6 @@ static int64_t rate(const PlanContext *training, int32_t k, const char *path) {
     return common == 0 ? 0 : 2 * common + (candidate->role == IR_ROLE_WEIGHT ? 1 : 0);
 }
 
-static AmStatus fail_several(const PlanContext *module, const char *path, const char *first,
-                             const char *second, AmError *error) {
-    return am_fail(
-        error, AM_ERROR_INPUT, module->canonical->source,
-        "parameter '%s' matches '%s' and '%s' of the training: expected one path with its last words", path,
-        first, second);
-}
-
 /* *source: the parameter of the training with the value, or -1. */
 static AmStatus find_source(int32_t *source, const PlanContext *training, const PlanContext *module,
                             int32_t k, AmError *error) {
@@ -89,7 +81,10 @@ static AmStatus find_source(int32_t *source, const PlanContext *training, const 
         best = suits;
     }
     if (rival >= 0)
-        return fail_several(module, path, parameters[*source].path, parameters[rival].path, error);
+        return am_fail(
+            error, AM_ERROR_INPUT, module->canonical->source,
+            "parameter '%s' matches '%s' and '%s' of the training: expected one path with its last words",
+            path, parameters[*source].path, parameters[rival].path);
     if (*source < 0 || same_shape(shape_of(module, k), shape_of(training, *source))) return AM_OK;
     Text text = {0};
     text_append(&text, "parameter '%s' is ", path);

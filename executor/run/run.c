@@ -328,14 +328,6 @@ static AmStatus report_median(void *user, const Program *program, int32_t step, 
     return of->options->on_median(of->options->median_user, of->rank, program, step, seconds, error);
 }
 
-static AmStatus report_medians(const Run *run, AmError *error) {
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        MedianRank of = {run->options, run->first + r};
-        TRY(timeline_medians(run->ranks[r].timeline, report_median, &of, error));
-    }
-    return AM_OK;
-}
-
 /* Saves the last checkpoint, the state and the outputs, before anything else that may fail. `not_saved`: the
  * failure of the checkpoint, which does not keep the state from being saved. */
 static AmStatus save_results(Run *run, AmError *not_saved, AmError *error) {
@@ -369,7 +361,12 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     AmError not_saved = {0};
     if (run->end != RUN_NOT_FINITE) TRY(save_results(run, &not_saved, error));
     if (options->trace_path) TRY(write_trace(run, error));
-    if (options->on_median) TRY(report_medians(run, error));
+    if (options->on_median) {
+        for (int32_t r = 0; r < run->rank_count; r++) {
+            MedianRank of = {run->options, run->first + r};
+            TRY(timeline_medians(run->ranks[r].timeline, report_median, &of, error));
+        }
+    }
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
     if (not_saved.code != AM_OK) {
         *error = not_saved;

@@ -75,10 +75,6 @@ static double dot_flops(const IrDot *dot, const IrShape *lhs, const IrShape *res
     return 2 * elements(result) * contracted;
 }
 
-static int64_t dilated(int64_t size, int64_t dilation) {
-    return size > 0 ? (size - 1) * dilation + 1 : 0;
-}
-
 static int64_t greatest_common_divisor(int64_t a, int64_t b) {
     while (b) {
         int64_t rest = a % b;
@@ -108,7 +104,7 @@ static int64_t valid_outputs(int64_t first_place, int64_t stride, int64_t dilati
  * on an element of it. */
 static double valid_positions(const IrWindowDimension *window, int64_t input, int64_t kernel,
                               int64_t output) {
-    int64_t span = dilated(input, window->base_dilation), valid = 0;
+    int64_t span = input > 0 ? (input - 1) * window->base_dilation + 1 : 0, valid = 0;
     if (window->stride <= 0 || window->base_dilation <= 0) return 0;
     if ((double)kernel * (double)output > MAX_POSITIONS) return (double)kernel * (double)output;
     for (int64_t k = 0; k < kernel; k++)

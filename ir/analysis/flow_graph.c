@@ -233,18 +233,14 @@ static int32_t push_marked(const IrFlowGraph *graph, const bool *marks) {
     return top;
 }
 
-/* Returns whether the value is an input of its computation: the parameter, or an element of it. */
-static bool is_given(const IrFlowGraph *graph, int32_t value) {
-    int32_t maker = ir_flow_maker(graph, value);
-    return instruction_at(graph, maker >= 0 ? maker : value)->opcode == IR_PARAMETER;
-}
-
 /* Returns whether marks do not follow an edge. Marks stop at the back edge of a cut carried element and at
  * the border of a shared body: at its inputs for ancestors, at its results for dependents. */
 static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, bool to_ancestors) {
     int32_t inner = graph->owners[user], outer = graph->owners[operand];
     if (inner == outer) return graph->is_cut[user];
-    bool enters = is_given(graph, user);
+    /* An input of a computation is its parameter, or an element of it. */
+    int32_t maker = ir_flow_maker(graph, user);
+    bool enters = instruction_at(graph, maker >= 0 ? maker : user)->opcode == IR_PARAMETER;
     return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 

@@ -242,13 +242,6 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     }
 }
 
-/* Replaces instructions by their nodes in a list of operands; negative entries are nodes already. */
-static const int32_t *to_nodes(Fuser *self, const int32_t *list, int32_t count) {
-    int32_t *made = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    for (int32_t k = 0; made && k < count; k++) made[k] = list[k] < 0 ? -1 - list[k] : self->node[list[k]];
-    return made;
-}
-
 static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made, AmError *error) {
     const IrComputation *body = &self->from->computations[computation];
     int32_t room = body->count + 1;
@@ -274,7 +267,11 @@ static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made
             add_fusion(self, &nodes, &self->found->rows[r], r);
     for (int32_t n = 0; n < nodes.count && !self->arena->failed; n++) {
         IrInstruction *node = &nodes.instructions[n];
-        node->operands = to_nodes(self, node->operands, node->operand_count);
+        /* Operands are instructions of the old module; negative ones are nodes of the new one already. */
+        int32_t *operands = ARENA_ARRAY(self->arena, int32_t, node->operand_count + 1);
+        for (int32_t k = 0; operands && k < node->operand_count; k++)
+            operands[k] = node->operands[k] < 0 ? -1 - node->operands[k] : self->node[node->operands[k]];
+        node->operands = operands;
         node->control = NULL;
         node->control_count = 0;
     }

@@ -13,11 +13,6 @@ typedef struct ConstantFinder {
     int32_t *callers;  /* [computation] */
 } ConstantFinder;
 
-/* The value that stands for i outside of all loops, as far as is known. */
-static int32_t outside_of(const ConstantFinder *self, int32_t i) {
-    return self->same[i] >= 0 ? self->same[i] : i;
-}
-
 /* Returns whether a value depends on constants and indices alone, by way of few operators. */
 static bool is_closed(ConstantFinder *self, int32_t i, int32_t depth) {
     const IrInstruction *instruction = &self->module->instructions[i];
@@ -50,7 +45,9 @@ static void find_in_loop(ConstantFinder *self, const IrInstruction *loop) {
         const IrInstruction *next = &instructions[root->operands[k]];
         bool is_unchanged = next->opcode == IR_GET_TUPLE_ELEMENT &&
                             next->operands[0] == element->operands[0] && next->attributes->tuple_index == k;
-        int32_t outside = outside_of(self, before->operands[k]);
+        /* The operand may itself be a value that outer loops do not change. */
+        int32_t operand = before->operands[k],
+                outside = self->same[operand] >= 0 ? self->same[operand] : operand;
         if (is_unchanged && is_closed(self, outside, 0)) self->same[i] = outside;
     }
 }

@@ -7,10 +7,6 @@
 
 static const int64_t MOST_BYTES = (int64_t)1 << 62;
 
-static bool is_array(Dtype type) {
-    return dtype_bits(type) > 0;
-}
-
 /* NULL for row-major, which is minor_to_major = rank-1, ..., 0. */
 static AmStatus build_layout(const Builder *builder, IrShape *shape, const Hlo__LayoutProto *layout,
                              const Hlo__HloInstructionProto *owner) {
@@ -77,7 +73,7 @@ static AmStatus build_nested(const Builder *builder, IrShape *shape, const Hlo__
         return build_refuse(builder, owner, "its shape has the unknown element type %d",
                             (int)message->element_type);
     }
-    if (is_array(shape->type)) return build_array(builder, shape, message, owner);
+    if (dtype_bits(shape->type) > 0) return build_array(builder, shape, message, owner);
     if (shape->type != DTYPE_TUPLE) return AM_OK; /* token, opaque, buffer: nothing to split or count */
 
     IrShape *elements = ARENA_ARRAY(builder->arena, IrShape, message->n_tuple_shapes);

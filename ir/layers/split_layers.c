@@ -255,11 +255,6 @@ static SplitValue *parameter_value(Splitter *self, int32_t p) {
 
 /* ---- outputs ---- */
 
-static SplitValue *output_value(const Splitter *self, SplitValue *root, int32_t k) {
-    const IrComputation *entry = &self->from->computations[self->from->entry];
-    return self->from->instructions[entry->root].opcode == IR_TUPLE ? root->elements[k] : root;
-}
-
 /* Emits the outputs and what no user needed, and fills the map. */
 static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **parameters, SplitValue *root,
                              AmError *error) {
@@ -281,8 +276,10 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
     map->outputs = ARENA_ARRAY(arena, IrLayerPart, count + 1);
     map->parameters = ARENA_ARRAY(arena, IrLayerPart, parameter_count + 1);
     if (self->arena->failed || arena->failed) return am_fail_memory(error, count);
+    int32_t root_instruction = self->from->computations[self->from->entry].root;
+    bool from_tuple = self->from->instructions[root_instruction].opcode == IR_TUPLE;
     for (int32_t k = 0; k < roles->output_count; k++) {
-        SplitValue *value = output_value(self, root, k);
+        SplitValue *value = from_tuple ? root->elements[k] : root;
         int64_t layers = split_of[k] >= 0 ? value->shape->dimensions[0] : 1;
         int64_t elements = split_of[k] >= 0 ? ir_shape_elements(value->shape) / layers : 0;
         for (int32_t l = 0; l < layers && !self->is_too_large; l++) {

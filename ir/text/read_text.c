@@ -100,10 +100,6 @@ static AmStatus read_body(IrTextReader *reader, int64_t start) {
     return finish_body(reader, start);
 }
 
-static const Hlo__ShapeProto *root_shape(const Hlo__HloComputationProto *computation) {
-    return ir_reader_instruction(computation, computation->root_id)->shape;
-}
-
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name) {
     Hlo__HloModuleProto *module = reader->module;
     Arena *arena = reader->scanner.arena;
@@ -158,7 +154,7 @@ static AmStatus read_computation(IrTextReader *reader) {
     TRY(read_program_shape(scanner, &result));
     TRY(read_computation_attributes(reader));
     TRY(read_body(reader, start));
-    if (result && !ir_shapes_match(result, root_shape(computation))) {
+    if (result && !ir_shapes_match(result, ir_reader_instruction(computation, computation->root_id)->shape)) {
         return ir_scan_fail(scanner, shape_start, "the result's shape is not that of the root instruction");
     }
     TRY(read_computation_attributes(reader));

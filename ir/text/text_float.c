@@ -6,16 +6,12 @@
 #include "base/float_format.h"
 #include "ir/text/text.h"
 
-static void write_nan(Text *out, bool negative, uint64_t payload) {
-    text_append_string(out, negative ? "-nan" : "nan");
-    if (payload) text_append(out, "(0x%llx)", (unsigned long long)payload);
-}
-
 void ir_float_write(Text *out, Dtype type, uint64_t bits) {
     bool negative;
     uint64_t payload;
     if (float_format_nan(type, bits, &negative, &payload)) {
-        write_nan(out, negative, payload);
+        text_append_string(out, negative ? "-nan" : "nan");
+        if (payload) text_append(out, "(0x%llx)", (unsigned long long)payload);
         return;
     }
     double value = float_format_decode(type, bits);

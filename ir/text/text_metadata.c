@@ -86,15 +86,6 @@ static AmStatus read_profile_types(IrScanner *scanner, Hlo__OpMetadata *metadata
     return AM_OK;
 }
 
-/* The text has the payload itself, the binary often a place in a table of them. */
-static AmStatus read_payload(IrScanner *scanner, Hlo__OpMetadata *metadata) {
-    Hlo__Payload *payload = ir_new_message(scanner->arena, &hlo__payload__descriptor);
-    if (!payload) return ir_scan_memory(scanner);
-    metadata->metadata_payload = payload;
-    payload->payload_source_case = HLO__PAYLOAD__PAYLOAD_SOURCE_VALUE;
-    return ir_scan_string(scanner, &payload->value);
-}
-
 AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
     Hlo__OpMetadata *metadata = ir_new_message(scanner->arena, &hlo__op_metadata__descriptor);
     if (!metadata) return ir_scan_memory(scanner);
@@ -111,7 +102,12 @@ AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
         } else if (ir_word_is(key, "profile_type")) {
             TRY(read_profile_types(scanner, metadata));
         } else if (ir_word_is(key, "metadata_payload")) {
-            TRY(read_payload(scanner, metadata));
+            /* Text has the payload itself, where a binary file often has its place in a table. */
+            Hlo__Payload *payload = ir_new_message(scanner->arena, &hlo__payload__descriptor);
+            if (!payload) return ir_scan_memory(scanner);
+            metadata->metadata_payload = payload;
+            payload->payload_source_case = HLO__PAYLOAD__PAYLOAD_SOURCE_VALUE;
+            TRY(ir_scan_string(scanner, &payload->value));
         } else {
             TRY(skip_plain_value(scanner));
         }

@@ -47,12 +47,6 @@ static bool skip_behind(IrScanner *scanner, const char *mark) {
     return true;
 }
 
-static void skip_line(IrScanner *scanner) {
-    while (scanner->at < scanner->length && scanner->text[scanner->at] != '\n' &&
-           scanner->text[scanner->at] != '\r')
-        scanner->at++;
-}
-
 /* Returns whether a '#' at the current position begins a comment line: only blanks precede it on its line.
  * "#(" is part of a layout. */
 static bool at_comment_line(const IrScanner *scanner) {
@@ -74,7 +68,9 @@ void ir_scan_space(IrScanner *scanner) {
             if (!skip_behind(&behind, "*/")) return;
             scanner->at = behind.at;
         } else if ((next == '/' && starts_with(scanner, "//")) || (next == '#' && at_comment_line(scanner))) {
-            skip_line(scanner);
+            while (scanner->at < scanner->length && scanner->text[scanner->at] != '\n' &&
+                   scanner->text[scanner->at] != '\r')
+                scanner->at++;
         } else {
             return;
         }

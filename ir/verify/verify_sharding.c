@@ -190,17 +190,15 @@ static bool differ(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
     return false;
 }
 
-/* A tuple's plain sharding holds for each leaf, so that it compares with no tuple of shardings. */
-static bool is_plain_on_tuple(const IrInstruction *instruction) {
-    return instruction->shape.type == DTYPE_TUPLE &&
-           instruction->message->sharding->type != HLO__OP_SHARDING__TYPE__TUPLE;
-}
-
 /* `*first` is the sharded instruction so far, or NULL. */
 static AmStatus verify_agrees(const Verifier *verifier, const IrInstruction *owner, int32_t index,
                               const IrInstruction **first) {
     const IrInstruction *instruction = &verifier->module->instructions[index];
-    if (!instruction->message->sharding || is_plain_on_tuple(instruction)) return AM_OK;
+    /* A plain sharding of a tuple is that of each leaf, and not compared with a tuple of shardings. */
+    if (!instruction->message->sharding ||
+        (instruction->shape.type == DTYPE_TUPLE &&
+         instruction->message->sharding->type != HLO__OP_SHARDING__TYPE__TUPLE))
+        return AM_OK;
     if (!*first) *first = instruction;
     if (!differ((*first)->message->sharding, instruction->message->sharding)) return AM_OK;
     return verify_refuse(verifier, owner, "its %s and %s differ in sharding", (*first)->name,

@@ -151,13 +151,6 @@ static void run_program(Worker *self, const PartKernel *part) {
         store(self, &part->outputs[k], addresses[part->outputs[k].link.own]);
 }
 
-static void clear_accumulators(const Worker *self) {
-    const RegionKernel *kernel = self->kernel;
-    for (int32_t v = 0; v < kernel->blocks.region->value_count; v++)
-        if (kernel->blocks.is_accumulated[v])
-            memset(self->scratch + kernel->array_at[v], 0, (size_t)kernel->array_bytes[v]);
-}
-
 static int32_t size_of_block(const RegionKernel *kernel, int64_t block) {
     return (block + 1) * kernel->row_block > kernel->rows ? LAST_BLOCK : WHOLE_BLOCK;
 }
@@ -198,19 +191,13 @@ static bool are_consecutive(int64_t *first, const KernelCall *call, const int32_
     return true;
 }
 
-/* The last key that row 0 sees in this run. */
-static int64_t find_first_key(const KernelCall *call, const CausalMask *mask) {
-    int64_t row, key;
-    bool is_known = mask->key >= 0 && are_consecutive(&row, call, mask->rows, mask->row_count) &&
-                    are_consecutive(&key, call, mask->keys, mask->key_count);
-    return is_known && row >= key ? row - key : -1;
-}
-
 /* Blocks [first, end) of rows for every index of the summed labels. */
 static void run_blocks(Worker *self, int64_t first, int64_t end) {
     const RegionKernel *kernel = self->kernel;
     for (int32_t k = 0; k < kernel->summed_count; k++) self->index[kernel->summed[k]] = 0;
-    clear_accumulators(self);
+    for (int32_t v = 0; v < kernel->blocks.region->value_count; v++)
+        if (kernel->blocks.is_accumulated[v])
+            memset(self->scratch + kernel->array_at[v], 0, (size_t)kernel->array_bytes[v]);
     for (int32_t k = 0; k >= 0;) {
         for (int64_t block = first; block < end; block++) {
             self->index[kernel->blocks.row] = block * kernel->row_block;
@@ -233,7 +220,12 @@ static void run_items(void *user, int32_t part, int32_t parts) {
     int64_t per_unit = divides_rows ? kernel->row_blocks : 1, first, end, last = -1;
     Worker worker = {
         .call = call, .kernel = kernel, .scratch = (char *)call->scratch + part * kernel->part_bytes};
-    worker.first_key = find_first_key(call, &kernel->mask);
+    /* `first_key` is the last key that row 0 sees in this run, or -1. */
+    int64_t row, key;
+    bool is_known = kernel->mask.key >= 0 &&
+                    are_consecutive(&row, call, kernel->mask.rows, kernel->mask.row_count) &&
+                    are_consecutive(&key, call, kernel->mask.keys, kernel->mask.key_count);
+    worker.first_key = is_known && row >= key ? row - key : -1;
     team_stretch(kernel->work_items, 1, part, parts, &first, &end);
     for (int64_t item = first; item < end; item++) {
         int64_t left = item / per_unit, block = item % per_unit;
@@ -427,14 +419,6 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
     return rows < all ? rows : all;
 }
 
-/* Blocks under a causal mask have one of a few numbers of keys. */
-static void plan_prefixes(RegionKernel *kernel) {
-    int64_t keys = kernel->mask.key >= 0 ? kernel->blocks.labels.sizes[kernel->mask.key] : 1;
-    int64_t least = (keys + MOST_PREFIXES - 1) / MOST_PREFIXES;
-    kernel->prefix_keys = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
-    kernel->prefix_count = (int32_t)((keys + kernel->prefix_keys - 1) / kernel->prefix_keys);
-}
-
 /* The extents of a stage's programs, by label. */
 static int64_t *extents_of(const RegionKernel *kernel, Arena *arena, RegionStage stage, int64_t rows) {
     const RegionBlocks *blocks = &kernel->blocks;
@@ -499,7 +483,11 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     kernel->row_block = choose_rows(blocks);
     kernel->row_blocks = (kernel->rows + kernel->row_block - 1) / kernel->row_block;
     TRY(region_blocks_find_causal(&kernel->mask, arena, blocks, error));
-    plan_prefixes(kernel);
+    /* Blocks under a causal mask have one of a few numbers of keys. */
+    int64_t keys = kernel->mask.key >= 0 ? kernel->blocks.labels.sizes[kernel->mask.key] : 1;
+    int64_t least = (keys + MOST_PREFIXES - 1) / MOST_PREFIXES;
+    kernel->prefix_keys = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
+    kernel->prefix_count = (int32_t)((keys + kernel->prefix_keys - 1) / kernel->prefix_keys);
     kernel->work_items = blocks->is_summed[blocks->row] ? 1 : kernel->row_blocks;
     for (int32_t l = 0; l < blocks->labels.count; l++) {
         if (!blocks->is_divided[l] || l == blocks->row) continue;

@@ -50,10 +50,6 @@ static Lines lines_along(const IrShape *shape, int64_t dimension) {
     return lines;
 }
 
-static int64_t line_start(const Lines *lines, int64_t line) {
-    return line / lines->inner * lines->length * lines->inner + line % lines->inner;
-}
-
 typedef struct SortKernel {
     Lines lines;
     int32_t count;          /* operands */
@@ -93,7 +89,7 @@ static void run_sort(const KernelCall *call) {
     int64_t *items = (int64_t *)(void *)(scratch + kernel->items_at);
     element_program_begin(kernel->comparator, 1, scratch + kernel->program_at);
     for (int64_t line = 0; line < lines->count; line++) {
-        int64_t start = line_start(lines, line);
+        int64_t start = line / lines->inner * lines->length * lines->inner + line % lines->inner;
         for (int64_t i = 0; i < lines->length; i++) items[i] = i;
         for (int32_t k = 0; k < kernel->count; k++) {
             int64_t bytes = kernel->element_bytes[k];

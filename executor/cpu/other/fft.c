@@ -98,11 +98,6 @@ static void by_chirp(const Transform *self, const Number *in, Number *out, Numbe
         out[k] = multiply(conj(transformed[k]) / (double)power->n, self->chirp[k]);
 }
 
-static void transform(const Transform *self, const Number *in, Number *out, Number *work) {
-    if (self->convolution) by_chirp(self, in, out, work);
-    else by_factors(self->roots, self->n, 1, in, 1, out);
-}
-
 /* exp(-pi i k / n), k any number of half turns. */
 static Number half_root(int64_t k, int64_t n) {
     static const double pi = 3.14159265358979323846;
@@ -174,7 +169,9 @@ static void along(const FftKernel *kernel, int32_t axis, Number *item, Number *l
             line[0] = creal(line[0]);
             if (n % 2 == 0) line[n / 2] = creal(line[n / 2]);
         }
-        transform(kernel->transforms[axis], line, line + n, work);
+        const Transform *transform = kernel->transforms[axis];
+        if (transform->convolution) by_chirp(transform, line, line + n, work);
+        else by_factors(transform->roots, transform->n, 1, line, 1, line + n);
         for (int64_t i = 0; i < n; i++)
             first[i * inner] = inverse ? conj(line[n + i]) / (double)n : line[n + i];
     }

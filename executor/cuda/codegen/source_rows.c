@@ -134,14 +134,6 @@ static AmStatus append_steps(Text *out, const RowsWriter *self, AmError *error) 
     return AM_OK;
 }
 
-static void append_parameters(Text *out, const RowsWriter *self) {
-    for (int32_t k = 0; k < self->parameters; k++) text_append(out, "%su8 *p%d", k == 0 ? "(" : ", ", k);
-    text_append_string(out, self->scratch_bytes > 0 ? ", u8 *scratch) {\n" : ") {\n");
-    text_append(out, "    __shared__ u64 lanes[%d];\n", CUDA_THREADS);
-    if (self->near_bytes > 0)
-        text_append(out, "    __shared__ b128 near[%lld];\n", (long long)self->near_bytes / 16);
-}
-
 AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, KernelCall *const *calls,
                           AmError *error) {
     const ProgramRowGroup *rows = calls[0]->rows;
@@ -155,7 +147,11 @@ AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, Kern
     int64_t most = self.scratch_bytes > 0 ? MOST_SCRATCH_BLOCKS : CUDA_MOST_BLOCKS;
     if (grid > most) grid = most;
     *source = (CudaSource){.parameters = self.parameters, .scratch_bytes = grid * self.scratch_bytes};
-    append_parameters(&body, &self);
+    for (int32_t k = 0; k < self.parameters; k++) text_append(&body, "%su8 *p%d", k == 0 ? "(" : ", ", k);
+    text_append_string(&body, self.scratch_bytes > 0 ? ", u8 *scratch) {\n" : ") {\n");
+    text_append(&body, "    __shared__ u64 lanes[%d];\n", CUDA_THREADS);
+    if (self.near_bytes > 0)
+        text_append(&body, "    __shared__ b128 near[%lld];\n", (long long)self.near_bytes / 16);
     if (self.scratch_bytes > 0)
         text_append(&body, "    u8 *const far = scratch + (u64)blockIdx.x * %lldull;\n",
                     (long long)self.scratch_bytes);

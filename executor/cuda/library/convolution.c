@@ -59,14 +59,10 @@ static int64_t at_least_one(int64_t value) {
     return value < 1 ? 1 : value;
 }
 
-static const IrShape *shape_of(const KernelCall *call, int32_t array) {
-    return array == RESULT ? call->result_shapes[0] : call->operand_shapes[array];
-}
-
 /* Dimensions of an HLO array in the order in which cuDNN counts them. */
 static Tensor describe_tensor(const KernelCall *call, int32_t array, int64_t first, int64_t feature,
                               const int64_t *spatial, int32_t spatial_count) {
-    const IrShape *shape = shape_of(call, array);
+    const IrShape *shape = array == RESULT ? call->result_shapes[0] : call->operand_shapes[array];
     Tensor tensor = {.array = array, .rank = 2 + spatial_count};
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, shape->dimensions, shape->rank);

@@ -32,22 +32,14 @@ static Sort describe(const IrShape *shape, int64_t dimension) {
     return sort;
 }
 
-static int64_t scratch_of(const Sort *sort) {
-    return 2 * sort->lines * sort->length * (sort->length <= INT32_MAX ? 4 : 8);
-}
-
-/* The start of a line in the operands, "line" being its number. */
-static void append_line_start(Text *out, const Sort *sort) {
-    text_append(out, "    const s64 start = line / %lldll * %lldll + line %% %lldll;\n",
-                (long long)sort->inner, (long long)(sort->length * sort->inner), (long long)sort->inner);
-}
-
 /* Thread i has chunk `chunk` of `line`, whose places are at `items` in the first half of the scratch
  * memory and at `spare` in the second. */
 static void append_chunk(Text *out, const Sort *sort, const char *items, const char *spare) {
     text_append(out, "    const s64 line = (s64)i / %lldll, chunk = (s64)i %% %lldll;\n",
                 (long long)sort->chunks, (long long)sort->chunks);
-    append_line_start(out, sort);
+    /* "start" is the place of the line's first element in the operands. */
+    text_append(out, "    const s64 start = line / %lldll * %lldll + line %% %lldll;\n",
+                (long long)sort->inner, (long long)(sort->length * sort->inner), (long long)sort->inner);
     text_append(out, "    %s *%s = scratch + line * %lldll;\n", sort->item, items, (long long)sort->length);
     if (spare)
         text_append(out, "    %s *%s = %s + %lldll;\n", sort->item, spare, items,
@@ -155,7 +147,7 @@ static AmStatus launch_merge(CudaSource *source, Arena *arena, const KernelCall 
 static AmStatus launch_passes(CudaSource *source, Arena *arena, const KernelCall *call, const Sort *sort,
                               CompareWriter *write, int32_t *half, AmError *error) {
     *half = 0;
-    source->scratch_bytes = scratch_of(sort);
+    source->scratch_bytes = 2 * sort->lines * sort->length * (sort->length <= INT32_MAX ? 4 : 8);
     TRY(launch_insertion(source, arena, call, sort, write, error));
     for (int64_t run = CHUNK; run < sort->length; run *= 2) *half = 1 - *half;
     return sort->length > CHUNK ? launch_merge(source, arena, call, sort, write, error) : AM_OK;
