@@ -18,7 +18,7 @@
 
 #include "base/random.h"
 #include "base/system/clock.h"
-#include "dqn/agent.h"
+#include "dqn/agent_state.h"
 #include "dqn/replay.h"
 
 #define LIMIT_SECONDS    80e-6
@@ -174,7 +174,7 @@ static AmStatus measure(const Case *c, const AgentSettings *chosen, double *seco
         if (chosen->device == DQN_CPU)
             printf(" %10.1f %10.1f", 1e6 * time_of(draw_and_set_priorities, &bench),
                    1e6 * time_of(adam, &bench));
-        printf("  %s\n", agent_description(bench.agent));
+        printf("  %s\n", bench.agent->learner->description);
         fflush(stdout);
         status = agent_check(bench.agent, error);
     }

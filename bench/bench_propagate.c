@@ -8,12 +8,8 @@
  *   complete   plan_assign();  lower  plan_lower() of one device
  *   ns/instr   of propagate, complete and lower together
  *   MB         the arenas of context, assignment and program, and the process's peak
- * Then one decision at a time is added, and taken back, for every dimension of every
- * parameter: median, 99th percentile and worst of an update, and nanoseconds for each
- * value that it touches.
  * Medians of RUNS; `bench_propagate [MODEL | SIZE]`, SIZE that of a chain, in the source folder.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +22,7 @@
 #include "propagation/groups/strict.h"
 #include "propagation/propagate/incremental.h"
 
-#define RUNS        7
-#define TRIES       3 /* of one update: the least counts, as other programs disturb it less */
-#define MOST_VALUES 100000
+#define RUNS 7
 
 typedef struct Times {
     double propagate[RUNS], complete[RUNS], lower[RUNS], rules;
@@ -80,62 +74,8 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         if (plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK) fail("lower", &error);
         times->lower[run] = clock_seconds() - begin;
         times->program_bytes = (int64_t)arena.used - before;
-        incremental_free(incremental);
         arena_free(&arena);
     }
-}
-
-/* The least seconds of TRIES, each undone but the last; false where nothing can change. */
-static bool time_update(double *seconds, Incremental *incremental, int32_t instruction, int32_t dimension,
-                        bool is_removal) {
-    *seconds = INFINITY;
-    for (int32_t k = 0; k < TRIES; k++) {
-        int64_t mark = incremental_mark(incremental);
-        double begin = clock_seconds();
-        bool changed = is_removal ? incremental_remove(incremental, 1, instruction, dimension)
-                                  : incremental_add(incremental, 1, instruction, dimension, 0);
-        double taken = clock_seconds() - begin;
-        if (!changed) return false;
-        if (taken < *seconds) *seconds = taken;
-        if (k < TRIES - 1) incremental_undo(incremental, mark);
-    }
-    return true;
-}
-
-/* One decision after the other on top of the plan's, each taken back again. */
-static void measure_updates(const PlanContext *context, const Mesh *mesh, const LinkageGroups *groups) {
-    AmError error = {0};
-    Arena arena = {0};
-    Incremental *incremental;
-    double *seconds = malloc(MOST_VALUES * sizeof *seconds), total = 0, touched = 0;
-    int32_t count = 0;
-    if (!seconds || incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK)
-        fail("create", &error);
-    add_seeds(incremental, context, groups);
-    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
-        const IrParameter *parameter = &context->roles->parameters[p];
-        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
-        for (int32_t d = 0; d < shape->rank && count + 2 < MOST_VALUES; d++) {
-            int64_t mark = incremental_mark(incremental);
-            for (int32_t back = 0; back < 2; back++) {
-                if (!time_update(&seconds[count], incremental, parameter->instruction, d, back)) continue;
-                total += seconds[count++];
-                touched += incremental_touched(incremental);
-            }
-            incremental_undo(incremental, mark);
-        }
-    }
-    if (count > 0) {
-        double median = zoo_median(seconds, count);
-        printf(
-            "  one decision: %d updates, median %.2f us, 99th percentile %.2f us, worst %.2f us, %.0f values "
-            "each, %.1f ns a value\n",
-            count, 1e6 * median, 1e6 * seconds[count * 99 / 100], 1e6 * seconds[count - 1], touched / count,
-            1e9 * total / touched);
-    }
-    free(seconds);
-    incremental_free(incremental);
-    arena_free(&arena);
 }
 
 static int64_t peak_bytes(void) {
@@ -184,7 +124,6 @@ static void bench(const char *name, const char *path, const char *roles, const c
            1e9 * (propagate + complete + lower) / count, (double)times.context_bytes / 1e6,
            (double)times.assignment_bytes / 1e6, (double)times.program_bytes / 1e6,
            (double)peak_bytes() / 1e6);
-    measure_updates(context, &mesh, groups);
     fflush(stdout);
     arena_free(&arena);
     plan_context_free(context);

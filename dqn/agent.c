@@ -174,10 +174,6 @@ const NetworkShape *agent_shape(const Agent *agent) {
     return &agent->shape;
 }
 
-int64_t agent_updates(const Agent *agent) {
-    return agent->learner->updates;
-}
-
 double agent_epsilon(const Agent *agent) {
     const AgentSettings *settings = &agent->settings;
     if (agent->explored >= settings->epsilon_decay) return settings->epsilon_end;
@@ -185,26 +181,10 @@ double agent_epsilon(const Agent *agent) {
     return settings->epsilon_start + done * (settings->epsilon_end - settings->epsilon_start);
 }
 
-const char *agent_description(const Agent *agent) {
-    return agent->learner->description;
-}
-
 AmStatus agent_check(const Agent *agent, AmError *error) {
     const AmError *failure = &agent->failure;
     return failure->code == AM_OK ? AM_OK
                                   : am_fail(error, failure->code, failure->source, "%s", failure->text);
-}
-
-AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, int64_t epsilon_decay,
-                       AmError *error) {
-    AgentSettings settings = agent->settings;
-    settings.epsilon_start = epsilon_start;
-    settings.epsilon_end = epsilon_end;
-    settings.epsilon_decay = epsilon_decay;
-    TRY(check_settings(&settings, error));
-    agent->settings = settings;
-    agent->explored = 0;
-    return AM_OK;
 }
 
 /* A legal action with uniform probability; -1 without one. */

@@ -83,14 +83,8 @@ void agent_free(Agent *agent);
 
 const AgentSettings *agent_settings(const Agent *agent);
 const NetworkShape *agent_shape(const Agent *agent);
-int64_t agent_updates(const Agent *agent);                /* made by agent_learn */
 double agent_epsilon(const Agent *agent);                 /* of the next exploring action */
-const char *agent_description(const Agent *agent);        /* how updates are made; static */
 AmStatus agent_check(const Agent *agent, AmError *error); /* the failure that stays, or AM_OK */
-
-/* A new exploration schedule, counted from now. */
-AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, int64_t epsilon_decay,
-                       AmError *error);
 
 /* The action for observation[observation_size]. `mask` [action_count] is 1 for
  * legal actions, NULL if all are; random choices keep to it too. -1 if nothing

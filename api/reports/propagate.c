@@ -33,14 +33,13 @@ static json_t *conflict_to_json(const PlanContext *context, const Mesh *mesh,
 static AmStatus spread_pins(const ReportCall *call, PlanStage *stage, Arena *arena,
                             const PlanContext *context, const PropagationPin *pins, int32_t pin_count,
                             json_t **conflicts, AmError *error) {
-    Incremental *incremental = NULL;
+    Incremental *incremental;
     IncrementalConflict *list;
     int32_t count, dearest = 0;
-    AmStatus status;
-    TRY_OR_FAIL(incremental_create(&incremental, arena, context, &stage->mesh, error));
-    TRY_OR_FAIL(propagation_pin_seeds(incremental, context, &stage->mesh, pins, pin_count, error));
-    TRY_OR_FAIL(incremental_to_stage(stage, arena, incremental, error));
-    TRY_OR_FAIL(incremental_conflicts(&list, &count, arena, incremental, error));
+    TRY(incremental_create(&incremental, arena, context, &stage->mesh, error));
+    TRY(propagation_pin_seeds(incremental, context, &stage->mesh, pins, pin_count, error));
+    TRY(incremental_to_stage(stage, arena, incremental, error));
+    TRY(incremental_conflicts(&list, &count, arena, incremental, error));
     *conflicts = json_array();
     for (int32_t k = 0; k < count; k++) {
         json_array_append_new(*conflicts, conflict_to_json(context, &stage->mesh, &list[k]));
@@ -53,9 +52,7 @@ static AmStatus spread_pins(const ReportCall *call, PlanStage *stage, Arena *are
             "not by %d (--json lists them)",
             count, context->canonical->instructions[list[dearest].instruction].name, list[dearest].kept,
             list[dearest].refused);
-fail:
-    incremental_free(incremental);
-    return status;
+    return AM_OK;
 }
 
 /* Finds the states of canonical values from pins, by strict rules or beside given shardings. */

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "bench/quality/decisions_environment.h"
+#include "dqn/agent_state.h"
 #include "planners/rl/dqn_run.h"
 #include "planners/rl/learner_parts.h"
 
@@ -58,8 +59,12 @@ AmStatus decision_agent_search(DecisionMeter *meter, Agent *agent, AmError *erro
         Watch watch = {.meter = meter, .evaluations = meter->evaluations};
         DqnRunOptions options = {
             .steps_per_update = STEPS_PER_UPDATE, .must_stop = must_stop, .user = &watch};
-        status = agent_explore(agent, EPSILON_START, EPSILON_END, meter->limit - meter->evaluations, error);
-        if (status == AM_OK) status = dqn_run_agent(agent, &environment.base, &options, error);
+        /* Every iteration explores anew, over the remaining evaluations. */
+        agent->settings.epsilon_start = EPSILON_START;
+        agent->settings.epsilon_end = EPSILON_END;
+        agent->settings.epsilon_decay = meter->limit - meter->evaluations;
+        agent->explored = 0;
+        status = dqn_run_agent(agent, &environment.base, &options, error);
         environment.most_behind *= 2;
     }
     decision_environment_free(&environment);

@@ -25,8 +25,6 @@ void sharding_graph_fold_watch(ShardingGraphFold *fold, const StopSignal *stop);
  * [instruction]: kinds [node], numbered in the order of the program. */
 AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *model,
                               const uint64_t *looks, int32_t rounds, AmError *error);
-/* Nodes after folding. */
-int32_t sharding_graph_fold_count(const ShardingGraphFold *fold);
 
 /* The weight of a second of each kind. Weights that add up to 1 bound a step in which computing and
  * resharding may overlap; weights 1 and 1 bound a step without overlap. */

@@ -321,7 +321,3 @@ AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena
 void sharding_graph_fold_watch(ShardingGraphFold *fold, const StopSignal *stop) {
     fold->stop = stop;
 }
-
-int32_t sharding_graph_fold_count(const ShardingGraphFold *fold) {
-    return fold->class_count;
-}

@@ -378,10 +378,6 @@ const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *samp
     return &sample->context;
 }
 
-int32_t sharding_graph_sample_size(const ShardingGraphSample *sample) {
-    return sample->split_options.decided_count;
-}
-
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample,
                                              const Assignment *assignment) {
     ShardingGraphCost cost = {0};

@@ -108,8 +108,6 @@ AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const
                                AmError *error);
 /* The model's context, in which completions decide about the sample alone. */
 const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample);
-/* How many instructions are decided about. */
-int32_t sharding_graph_sample_size(const ShardingGraphSample *sample);
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample, const Assignment *assignment);
 
 #endif

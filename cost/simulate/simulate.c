@@ -394,8 +394,8 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks *ranks,
-                         const Cluster *cluster, const SimulationOptions *options, AmError *error) {
+AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                        const SimulationOptions *options, AmError *error) {
     PlanCosts *costs;
     TRY(plan_costs_lower(&costs, arena, ranks, cluster, error));
     TRY(plan_costs_price(costs, error));
@@ -405,12 +405,6 @@ static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks 
     TRY(rank_memory(&uses, arena, ranks, NULL, error));
     for (int32_t d = 0; d < (*simulation)->device_count; d++) (*simulation)->devices[d].memory = uses[d];
     return AM_OK;
-}
-
-AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
-                        double memory_fraction, AmError *error) {
-    const SimulationOptions options = {.memory_fraction = memory_fraction};
-    return simulate(simulation, arena, ranks, cluster, &options, error);
 }
 
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
@@ -425,7 +419,7 @@ AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanCon
     PlanRanks ranks;
     context = plan_context_used(plan, context);
     TRY(plan_ranks_beside(&ranks, arena, context, plan, options->known, options->stop, error));
-    return simulate(simulation, arena, &ranks, cluster, options, error);
+    return simulate_ranks(simulation, arena, &ranks, cluster, options, error);
 }
 
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error) {

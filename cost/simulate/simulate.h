@@ -113,9 +113,9 @@ AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanCon
                             const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
                             AmError *error);
 
-/* The same for a plan whose stages are complete and whose devices the cluster has. */
+/* Lowers, prices and simulates a plan whose stages are assigned and whose devices the cluster has. */
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
-                        double memory_fraction, AmError *error);
+                        const SimulationOptions *options, AmError *error);
 
 /* The part of a step in which a device computes. */
 static inline double simulation_busy_fraction(double compute_seconds, double step_seconds) {

@@ -237,11 +237,3 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error) {
 int32_t actors_quota(const ActorGraph *graph, int32_t edge) {
     return graph->edges[edge].quota;
 }
-
-int32_t actors_out_register(const ActorGraph *graph, int32_t edge) {
-    return (int32_t)(ACTOR_GET(graph->edges[edge].produced) % graph->edges[edge].quota);
-}
-
-int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k) {
-    return (int32_t)((ACTOR_GET(graph->edges[edge].consumed) + k) % graph->edges[edge].quota);
-}

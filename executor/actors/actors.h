@@ -103,11 +103,6 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error);
 
 /* Registers of an edge after actors_ready(): so much memory it needs. */
 int32_t actors_quota(const ActorGraph *graph, int32_t edge);
-/* Inside act(): which register, of the quota, the producer's iteration fills, and which is the consumer's
- * k-th of this iteration (k is 0 but where an iteration takes several). Initial ones are registers 0 ..
- * initial - 1. */
-int32_t actors_out_register(const ActorGraph *graph, int32_t edge);
-int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k);
 
 /* Inside act(): marks the output of this firing on the edge as full, so that its consumer may begin
  * during the rest of the firing; once per firing, and without later writes to the register. Without

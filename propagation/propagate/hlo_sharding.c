@@ -70,25 +70,3 @@ TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t rank) 
     set_blocks(&sharding, mesh, &order);
     return sharding;
 }
-
-static void print_integers(Text *text, const char *open, const int32_t *values, int32_t count,
-                           const char *close) {
-    text_append_string(text, open);
-    for (int32_t k = 0; k < count; k++) text_append(text, "%s%d", k ? "," : "", values[k]);
-    text_append_string(text, close);
-}
-
-void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank) {
-    TiledSharding sharding = sharding_of_state(mesh, state, rank);
-    if (sharding.is_replicated) {
-        text_append_string(text, "{replicated}");
-        return;
-    }
-    print_integers(text, "{devices=[", sharding.tiles, sharding.tile_rank, "]");
-    print_integers(text, "<=[", sharding.reshape, sharding.block_count, "]");
-    if (sharding.block_count > 1) print_integers(text, "T(", sharding.order, sharding.block_count, ")");
-    if (sharding.has_partial)
-        text_append(text, " last_tile_dims={unreduced%s}", sharding.has_whole ? ", replicated" : "");
-    else if (sharding.has_whole) text_append_string(text, " last_tile_dim_replicate");
-    text_append_string(text, "}");
-}

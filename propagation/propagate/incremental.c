@@ -1,4 +1,4 @@
-/* Propagates single decisions through a module, and takes them back.
+/* Propagates single decisions through a module.
  *
  * A claim is the effect of a seed on a dimension of a value. Its key is made of level, priority and
  * seed; a smaller key is stronger. Level 0 is stored at the node (value, dimension), level 1 at the
@@ -19,13 +19,6 @@
 #define OWN_SHIFT   40
 #define NOT_CHOSEN  (-1)
 
-/* A key or a state before a change. */
-typedef struct Change {
-    void *place;
-    uint64_t before;
-    bool is_key; /* else the four axes of a value */
-} Change;
-
 typedef struct Sets {
     int32_t count;
     int32_t *set_of;  /* [node] */
@@ -43,55 +36,10 @@ struct Incremental {
     uint64_t *seeds[MESH_MAX_AXES]; /* [node]: its key at level 0, or NO_CLAIM */
     Sets strands, classes;
     int8_t (*chosen)[MESH_MAX_AXES]; /* [instruction]: which of its nodes the axis splits, or NOT_CHOSEN */
-    Change *log;
-    int64_t log_count, log_capacity;
-    int32_t touched;
-    bool failed;
 };
 
 static uint64_t key_at(int32_t level, uint64_t own) {
     return own == NO_CLAIM ? NO_CLAIM : (uint64_t)level << LEVEL_SHIFT | own;
-}
-
-/* ------------------------------------------------------------------ The log */
-
-static void remember(Incremental *self, void *place, uint64_t before, bool is_key) {
-    if (self->log_count == self->log_capacity) {
-        int64_t capacity = self->log_capacity ? 2 * self->log_capacity : 1024;
-        Change *log = realloc(self->log, (size_t)capacity * sizeof *log);
-        if (!log) {
-            self->failed = true;
-            return;
-        }
-        self->log = log;
-        self->log_capacity = capacity;
-    }
-    self->log[self->log_count++] = (Change){place, before, is_key};
-}
-
-static void set_key(Incremental *self, uint64_t *place, uint64_t key) {
-    remember(self, place, *place, true);
-    *place = key;
-}
-
-int64_t incremental_mark(const Incremental *incremental) {
-    return incremental->log_count;
-}
-
-void incremental_undo(Incremental *incremental, int64_t mark) {
-    while (incremental->log_count > mark) {
-        const Change *change = &incremental->log[--incremental->log_count];
-        if (change->is_key) *(uint64_t *)change->place = change->before;
-        else memcpy(change->place, &change->before, sizeof(int8_t[MESH_MAX_AXES]));
-    }
-}
-
-bool incremental_failed(const Incremental *incremental) {
-    return incremental->failed;
-}
-
-void incremental_free(Incremental *incremental) {
-    if (incremental) free(incremental->log);
 }
 
 /* --------------------------------------------------------------- One value */
@@ -124,7 +72,6 @@ static void resolve(Incremental *self, int32_t i, int32_t from) {
     int32_t first = self->split_options->first_dimension[i],
             end = self->split_options->first_dimension[i + 1];
     int8_t chosen[MESH_MAX_AXES] = {NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN};
-    self->touched++;
     memcpy(chosen, self->chosen[i], (size_t)from);
     for (int32_t axis = from; axis < self->mesh.axis_count; axis++) {
         if (self->mesh.axes[axis].size == 1) continue;
@@ -137,10 +84,6 @@ static void resolve(Incremental *self, int32_t i, int32_t from) {
             chosen[axis] = (int8_t)(node - first);
         }
     }
-    if (memcmp(chosen, self->chosen[i], sizeof chosen) == 0) return;
-    uint64_t before = 0;
-    memcpy(&before, self->chosen[i], sizeof chosen);
-    remember(self, self->chosen[i], before, false);
     memcpy(self->chosen[i], chosen, sizeof chosen);
 }
 
@@ -165,21 +108,20 @@ static uint64_t strongest_seed(const Incremental *self, const Sets *sets, int32_
     return best;
 }
 
-/* A node's seed has become `key`: brings the sets and the values up to date. */
-static void change_seed(Incremental *self, int32_t axis, int32_t node, uint64_t key) {
+/* Makes `key` the seed of a node, and updates the sets and values that it reaches. */
+static void set_seed(Incremental *self, int32_t axis, int32_t node, uint64_t key) {
     int32_t strand = self->strands.set_of[node], class = self->classes.set_of[node];
     uint64_t *of_strand = &self->strands.keys[axis][strand], *of_class = &self->classes.keys[axis][class];
     uint64_t before = self->seeds[axis][node];
-    set_key(self, &self->seeds[axis][node], key);
-    bool rises = key < before; /* else a set's key may be that of another member now */
+    self->seeds[axis][node] = key;
+    bool rises = key < before; /* a weaker seed on the same node may leave its sets to another member */
     uint64_t new_strand =
         rises ? (key < *of_strand ? key : *of_strand) : strongest_seed(self, &self->strands, strand, axis);
     uint64_t new_class =
         rises ? (key < *of_class ? key : *of_class) : strongest_seed(self, &self->classes, class, axis);
     bool strand_changed = new_strand != *of_strand, class_changed = new_class != *of_class;
-    if (strand_changed) set_key(self, of_strand, new_strand);
-    if (class_changed) set_key(self, of_class, new_class);
-    self->touched = 0;
+    *of_strand = new_strand;
+    *of_class = new_class;
     if (class_changed) resolve_members(self, &self->classes, class, axis);
     else if (strand_changed) resolve_members(self, &self->strands, strand, axis);
     else resolve(self, self->value_of[node], axis);
@@ -202,14 +144,7 @@ bool incremental_add(Incremental *incremental, int32_t axis, int32_t instruction
                      int32_t priority) {
     int32_t node = find_node(incremental, instruction, dimension);
     if (node < 0 || incremental->mesh.axes[axis].size == 1) return false;
-    change_seed(incremental, axis, node, (uint64_t)priority << OWN_SHIFT | (uint64_t)node);
-    return true;
-}
-
-bool incremental_remove(Incremental *incremental, int32_t axis, int32_t instruction, int32_t dimension) {
-    int32_t node = find_node(incremental, instruction, dimension);
-    if (node < 0 || incremental->seeds[axis][node] == NO_CLAIM) return false;
-    change_seed(incremental, axis, node, NO_CLAIM);
+    set_seed(incremental, axis, node, (uint64_t)priority << OWN_SHIFT | (uint64_t)node);
     return true;
 }
 
@@ -339,10 +274,6 @@ AmStatus incremental_create(Incremental **incremental, Arena *arena, const PlanC
 }
 
 /* ----------------------------------------------------------------- Results */
-
-int32_t incremental_touched(const Incremental *incremental) {
-    return incremental->touched;
-}
 
 /* Between how many granules a dimension is cut `ways` ways: those of its class, or its elements. */
 static int64_t granules_of(const Incremental *self, const SplitOption *choice, int64_t ways) {

@@ -10,8 +10,7 @@
  * conflicts, with their cost in bytes. The result is a function of the set of seeds, independent of
  * their order.
  *
- * A change visits only the values that it reaches. Every change is logged, so that changes can be
- * undone as a stack, or removed singly.
+ * Adding a seed visits only the values that it reaches.
  */
 #ifndef PROPAGATION_PROPAGATE_INCREMENTAL_H
 #define PROPAGATION_PROPAGATE_INCREMENTAL_H
@@ -22,31 +21,19 @@
 
 typedef struct Incremental Incremental;
 
-/* No seeds yet: everything is whole. Lives in the arena, but for the log, which
- * incremental_free() gives back; for each dimension of a value 24 bytes and up to
- * 24 for each axis. */
+/* Makes a propagation without seeds: every value is replicated. It is the arena's, with 24 bytes for each
+ * dimension of a value and up to 24 for each axis. */
 AmStatus incremental_create(Incremental **incremental, Arena *arena, const PlanContext *context,
                             const Mesh *mesh, AmError *error);
 
-void incremental_free(Incremental *incremental);
-
-/* Adds a seed; of several on one dimension and axis the last one's priority
- * counts (0 is strongest). False, and nothing is changed, where nothing can
- * split the dimension. Memory for the log may run out: incremental_failed(). */
+/* Adds a seed of a priority from 0, the strongest, to INCREMENTAL_MAX_PRIORITY. Of several on one dimension
+ * and axis, the last one's priority counts. Returns false, and changes nothing, if no operator can split the
+ * dimension or the axis has one device. */
 bool incremental_add(Incremental *incremental, int32_t axis, int32_t instruction, int32_t dimension,
                      int32_t priority);
-/* Removes a seed; false if there is no such seed. */
-bool incremental_remove(Incremental *incremental, int32_t axis, int32_t instruction, int32_t dimension);
 
-/* The log's length, and back to it: undoes all changes since. */
-int64_t incremental_mark(const Incremental *incremental);
-void incremental_undo(Incremental *incremental, int64_t mark);
-bool incremental_failed(const Incremental *incremental);
-
-/* How a value lies; cuts are those that assignment makes of such a split. */
+/* Returns the state of a value, with the cuts that assignment makes of such a split. */
 SbpState incremental_state(const Incremental *incremental, int32_t instruction);
-/* The number of values that the last change visited. */
-int32_t incremental_touched(const Incremental *incremental);
 
 /* A dimension that a seed reaches and the axis does not split, because it splits
  * another one of the value. */

@@ -1,4 +1,4 @@
-/* Pins to axis priorities, and the state of every instruction of a completed stage. */
+/* Pins as entries of axis priorities or as seeds, and the state of every instruction of an assignment. */
 #include "propagation/propagate/propagate.h"
 
 #include <string.h>
@@ -54,26 +54,6 @@ AmStatus propagation_pin_parameter(PlanStage *stage, Arena *arena, const PlanCon
     return AM_OK;
 }
 
-typedef struct ListTarget {
-    PlanStage *stage;
-    Arena *arena;
-    const PlanContext *context;
-} ListTarget;
-
-static AmStatus pin_to_axis_priority(void *data, const PropagationPin *pin, const IrParameter *parameter,
-                                     SbpState state, AmError *error) {
-    const ListTarget *target = data;
-    return propagation_pin_parameter(target->stage, target->arena, target->context, pin, parameter, state,
-                                     error);
-}
-
-AmStatus propagation_pin_axis_priorities(PlanStage *stage, Arena *arena, const PlanContext *context,
-                                         const PropagationPin *pins, int32_t count, AmError *error) {
-    ListTarget target = {stage, arena, context};
-    return propagation_for_each_pinned(context, &stage->mesh, pins, count, pin_to_axis_priority, &target,
-                                       error);
-}
-
 typedef struct SeedTarget {
     Incremental *incremental;
     const PlanContext *context;
@@ -91,7 +71,7 @@ static AmStatus pin_to_seeds(void *data, const PropagationPin *pin, const IrPara
         if (!incremental_add(target->incremental, axis, parameter->instruction, dimension, 0))
             return fail_unsplit(pin, parameter, dimension, error);
     }
-    return incremental_failed(target->incremental) ? am_fail_memory(error, 0) : AM_OK;
+    return AM_OK;
 }
 
 AmStatus propagation_pin_seeds(Incremental *incremental, const PlanContext *context, const Mesh *mesh,

@@ -1,28 +1,24 @@
 /* Propagation of a user's own shardings through a module (`automap propagate`).
  *
- * A pin splits dimensions of the parameters whose path matches over mesh axes;
- * each becomes an entry of the axis's list, in the order given, and assignment
- * (lower.h) decides every other tensor. In strict mode a pin is a decision of
- * strict.h instead.
+ * A pin splits dimensions of the parameters whose path matches over mesh axes. It becomes a seed of a
+ * propagation (incremental.h) or an entry of an axis priority, and assignment (assign.h) decides every other
+ * tensor. In strict mode a pin is a decision of strict.h instead.
  */
 #ifndef PROPAGATION_PROPAGATE_PROPAGATE_H
 #define PROPAGATION_PROPAGATE_PROPAGATE_H
 
 #include "propagation/propagate/pins.h"
 
-/* Appends pins to the axis priorities of `stage`, whose mesh is set. AM_ERROR_USAGE as
- * propagation_for_each_pinned() (pins.h); AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer
- * elements than shards, that does not divide where the stage is even, or that nothing can split. */
-AmStatus propagation_pin_axis_priorities(PlanStage *stage, Arena *arena, const PlanContext *context,
-                                         const PropagationPin *pins, int32_t count, AmError *error);
-
-/* The same for one parameter. */
+/* Appends a pin of one parameter, in the state that it requires, to the axis priorities of `stage`, whose
+ * mesh is set. AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
+ * not divide where the stage is even, or that no operator can split. */
 AmStatus propagation_pin_parameter(PlanStage *stage, Arena *arena, const PlanContext *context,
                                    const PropagationPin *pin, const IrParameter *parameter, SbpState state,
                                    AmError *error);
 
-/* Gives pins to an Incremental on the stage's mesh as seeds; its state then does not depend on
- * their order. Errors as above. */
+/* Adds pins as seeds to an Incremental on `mesh`, whose state does not depend on their order. AM_ERROR_USAGE
+ * as propagation_for_each_pinned() (pins.h); AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer
+ * elements than shards or that no operator can split. */
 struct Incremental;
 AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContext *context, const Mesh *mesh,
                                const PropagationPin *pins, int32_t count, AmError *error);
@@ -54,9 +50,5 @@ AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, 
  * operator that allows no state beside the pins. */
 AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *context, const Mesh *mesh,
                             const PropagationPin *pins, int32_t count, AmError *error);
-
-/* An HLO sharding attribute's value: "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
- * "{replicated}"; the axes of a state in another order than the mesh's appear as "<=[2,4]T(1,0)". */
-void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/files/file.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/lower.h"
-#include "propagation/propagate/propagate.h"
+#include "tests/support/pin_case.h"
 
 enum { MOST_SPLITS = 8 };
 
@@ -62,8 +62,7 @@ static PlanContext *assign(Assignment **assignment, PlanStage *stage, Arena *are
     require(mesh_parse(&stage->mesh, arena, self->mesh, &error), &error, self, module);
     for (int32_t k = 0; k < self->split_count; k++)
         require(propagation_parse_pin(&pins[k], arena, self->splits[k], &error), &error, self, module);
-    require(propagation_pin_axis_priorities(stage, arena, context, pins, self->split_count, &error), &error,
-            self, module);
+    require(pin_stage(stage, arena, context, pins, self->split_count, &error), &error, self, module);
     require(plan_assign(assignment, arena, context, stage, &error), &error, self, module);
     return context;
 }

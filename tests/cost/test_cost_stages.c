@@ -152,7 +152,8 @@ static Simulation *simulate_halves(Fixture *self) {
     ranks.rank_count = ranks.first_rank[2];
     ranks.map->first_rank = ranks.first_rank;
     Simulation *simulation;
-    if (simulate_ranks(&simulation, arena, &ranks, self->cluster, 0.9, &error) != AM_OK)
+    const SimulationOptions options = {.memory_fraction = 0.9};
+    if (simulate_ranks(&simulation, arena, &ranks, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     return simulation;
 }

@@ -9,6 +9,7 @@
 #include "tests/support/model_case.h"
 
 #include "cost/relaxation/graph_bound.h"
+#include "cost/relaxation/graph_fold.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"
 #include "planners/bounds/bound_pipelines.h"
@@ -230,7 +231,7 @@ static void test_layers_are_folded(void **state) {
     (void)state;
     Case self;
     open_case(&self, "t5_tiny", "C", "data=4,model=8");
-    assert_true(sharding_graph_fold_count(self.fold) < self.model->node_count * 3 / 4);
+    assert_true(self.fold->class_count < self.model->node_count * 3 / 4);
     close_case(&self);
 }
 

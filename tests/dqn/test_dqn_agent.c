@@ -60,9 +60,6 @@ static void epsilon_falls_linearly_and_restarts(void **state) {
         agent_act(agent, observation, NULL, true); /* does not count */
         agent_act(agent, observation, NULL, false);
     }
-    assert_int_equal(agent_explore(agent, 0.3, 0.02, 10, NULL), AM_OK);
-    assert_true(agent_epsilon(agent) == 0.3);
-    assert_int_equal(agent_explore(agent, 2, 0.02, 10, NULL), AM_ERROR_USAGE);
     agent_free(agent);
 }
 
@@ -78,12 +75,12 @@ static void the_target_is_copied_by_count_of_updates(void **state) {
     Arena arena = {0};
     for (int32_t i = 0; i < settings.batch - 1; i++) agent_observe(agent, &step, NULL);
     assert_false(agent_learn(agent, 1));
-    assert_int_equal(agent_updates(agent), 0);
+    assert_int_equal(agent->learner->updates, 0);
     agent_observe(agent, &step, NULL);
     for (int32_t i = 1; i <= 12; i++) {
         LearnerState before = state_of(agent, &arena);
         assert_true(agent_learn(agent, 1));
-        assert_int_equal(agent_updates(agent), i);
+        assert_int_equal(agent->learner->updates, i);
         LearnerState after = state_of(agent, &arena);
         bool copied = memcmp(before.target, after.target, bytes) != 0;
         assert_int_equal(copied, i % 5 == 0);
@@ -199,7 +196,7 @@ static void a_loaded_agent_continues_bit_for_bit(void **state) {
             assert_int_equal(agent_save(loaded, &second, &error), AM_OK);
             assert_int_equal(first.length, second.length);
             assert_memory_equal(first.data, second.data, first.length);
-            assert_int_equal(loaded->learner->adam_steps, agent_updates(agent));
+            assert_int_equal(loaded->learner->adam_steps, agent->learner->updates);
             text_free(&saved);
             text_free(&first);
             text_free(&second);

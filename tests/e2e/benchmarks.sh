@@ -19,7 +19,7 @@ table() {
 [ -x "$build/bench_search" ] || { echo "skipped: the benchmarks are not built"; exit 77; }
 table 9 "$build/bench_import" --quick
 table 2 "$build/bench_search" --quick
-table 3 "$build/bench_propagate" gpt2_tiny
+table 2 "$build/bench_propagate" gpt2_tiny
 table 13 "$build/bench_kernels" --quick
 if [ -z "${AUTOMAP:-}" ] || [ -z "${AUTOMAP_PYTHON:-}" ]; then
   echo "left out: comparisons with JAX, which need the program and a Python environment"

@@ -53,7 +53,8 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
                                            self->devices, &error),
                      AM_OK);
     assert_int_equal(sharding_graph_sample(&sample, &self->arena, model, &error), AM_OK);
-    assert_true(sharding_graph_sample_size(sample) <= most * self->context->split_options->decided_count);
+    assert_true(sharding_graph_sample_context(sample)->split_options->decided_count <=
+                most * self->context->split_options->decided_count);
     for (int32_t k = 0; k < AXIS_PLANS; k++) {
         AxisPlan axis_plan;
         random_axis_plan(self->problem, &random, &axis_plan);

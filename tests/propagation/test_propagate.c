@@ -11,10 +11,12 @@
 #include "base/files/file.h"
 #include "ir/canonical/canonical.h"
 #include "ir/hlo.pb-c.h"
+#include "ir/text/text.h"
 #include "propagation/propagate/path_pattern.h"
-#include "propagation/propagate/propagate.h"
 #include "propagation/propagate/read_sharding.h"
 #include "propagation/propagate/sharded_module.h"
+#include "propagation/propagate/sharding_message.h"
+#include "tests/support/pin_case.h"
 
 static PlanContext *read_model(const char *name) {
     PlanContext *context;
@@ -23,6 +25,13 @@ static PlanContext *read_model(const char *name) {
     snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s", name);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     return context;
+}
+
+/* The text of the sharding attribute of an array, as modules have it. */
+static void append_sharding(Text *text, Arena *arena, const Mesh *mesh, SbpState state, int32_t rank) {
+    Hlo__OpSharding *message = sharding_message(arena, mesh, state, rank, SHARDING_TILES);
+    assert_non_null(message);
+    ir_write_sharding(text, message);
 }
 
 /* The sharding of NamedSharding(mesh, spec) in JAX. */
@@ -58,7 +67,7 @@ static void test_sharding_text(void **state) {
         SbpState states;
         memcpy(states.axis, cases[k].axis, sizeof states.axis);
         assert_int_equal(mesh_parse(&mesh, &arena, cases[k].mesh, &error), AM_OK);
-        propagation_sharding_text(&text, &mesh, states, cases[k].rank);
+        append_sharding(&text, &arena, &mesh, states, cases[k].rank);
         assert_string_equal(text.data, cases[k].text);
         text_free(&text);
         arena_free(&arena);
@@ -101,7 +110,7 @@ static void test_propagates_through_t5(void **state) {
                                         "state['params']*['mlp_in']['kernel']=-,model"};
     PropagationPin pins[3];
     parse_pins(pins, &arena, texts, 3);
-    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, pins, 3, &error), AM_OK);
+    assert_int_equal(pin_stage(&stage, &arena, context, pins, 3, &error), AM_OK);
     assert_int_equal(stage.axis_priorities[0].count, 1);
     assert_int_equal(stage.axis_priorities[1].count, 6 + 2); /* attention of 4 layers, MLPs of 4 */
     SbpState *states;
@@ -196,7 +205,7 @@ static void test_keeps_its_own_shardings(void **state) {
         Text text = {0};
         parse_pins(pins, &arena, cases[k].pins, 2);
         assert_int_equal(mesh_parse(&stage.mesh, &arena, cases[k].mesh, &error), AM_OK);
-        assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, pins, 2, &error), AM_OK);
+        assert_int_equal(pin_stage(&stage, &arena, context, pins, 2, &error), AM_OK);
         assert_int_equal(propagate(&pinned, &arena, context, &stage, &error), AM_OK);
         assert_int_equal(module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
         PlanContext *again = read_text(text.data, text.length);
@@ -322,7 +331,7 @@ static void test_reads_shardings(void **state) {
             for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++)
                 text_append(&mesh, "%s%s=%d", axis ? " " : "", stage.mesh.axes[axis].name,
                             stage.mesh.axes[axis].size);
-            propagation_sharding_text(&text, &stage.mesh, states[0], 2);
+            append_sharding(&text, &arena, &stage.mesh, states[0], 2);
             assert_string_equal(mesh.data, cases[k].mesh);
             assert_string_equal(text.data, cases[k].answer);
             assert_int_equal(warnings.count, cases[k].warnings);
@@ -405,7 +414,7 @@ static void test_pins_prevail(void **state) {
     static const char *const text = "a=-,y";
     parse_pins(&pin, &arena, &text, 1);
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "x=2,y=2", &error), AM_OK);
-    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_int_equal(pin_stage(&stage, &arena, context, &pin, 1, &error), AM_OK);
     assert_int_equal(propagation_read_shardings(&kept, &arena, context, &error), AM_OK);
     assert_int_equal(propagation_keep_shardings(&stage, &arena, context, kept, &warnings, &error), AM_OK);
     assert_int_equal(propagate(&states, &arena, context, &stage, &error), AM_OK);
@@ -429,8 +438,7 @@ static void test_refuses_pins(void **state) {
         PropagationPin pin;
         parse_pins(&pin, &arena, &bad[k], 1);
         error = (AmError){0};
-        assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error),
-                         AM_ERROR_USAGE);
+        assert_int_equal(pin_stage(&stage, &arena, context, &pin, 1, &error), AM_ERROR_USAGE);
         assert_true(error.text[0] != '\0');
     }
     static const char *const no_pins[] = {"", "=data", "x=", "x"};
@@ -515,11 +523,10 @@ static void test_pins_leave_out_factored_moments(void **state) {
     PropagationPin pin;
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=2,model=4", &error), AM_OK);
     parse_pins(&pin, &arena, (const char *const[]){"0/kernel=-,model"}, 1);
-    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error), AM_OK);
+    assert_int_equal(pin_stage(&stage, &arena, context, &pin, 1, &error), AM_OK);
     assert_true(stage.axis_priorities[1].count > 0);
     parse_pins(&pin, &arena, (const char *const[]){"0/kernel=[-,data,model]"}, 1);
-    assert_int_equal(propagation_pin_axis_priorities(&stage, &arena, context, &pin, 1, &error),
-                     AM_ERROR_USAGE);
+    assert_int_equal(pin_stage(&stage, &arena, context, &pin, 1, &error), AM_ERROR_USAGE);
     arena_free(&arena);
     plan_context_free(context);
 }
