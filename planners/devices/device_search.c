@@ -1,7 +1,9 @@
 /* plan_search() on choices of devices.
  *
  * The first choice, all devices, is searched as a whole. Every other choice whose lower bound does not
- * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan:
+ * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. Where
+ * prices are explored under a limit of evaluations, up to half of these price the baselines of the other
+ * choices, one evaluation each, so that small limits have a front, too.
  *
  *     time   a plan is better if its step is shorter, or as short on fewer devices
  *     cost   a plan is better if its step costs less: seconds times the price of its devices
@@ -19,7 +21,7 @@
 #include "planners/search_additions.h"
 #include "planners/single_stage/single_stage.h"
 
-enum { TRIAL = 48 /* evaluations */, MOST_SEARCHED = 12 /* choices after a trial */ };
+enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* choices after a trial */ };
 /* Trials that come so near to the best plan are followed by a whole search. */
 #define NEAR 1.1
 /* A step that is longer by this part is as short. */
@@ -36,8 +38,9 @@ typedef struct DeviceSearch {
     const SearchOptions *options;
     const MicroBatching *settings;
     DeviceChoices choices;
-    int32_t best;    /* choice of the result */
-    double *seconds; /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
+    int32_t best;     /* choice of the result */
+    int64_t reserved; /* evaluations that the first choice leaves to the baselines of others */
+    double *seconds;  /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
     int64_t evaluations;
     double start;
 } DeviceSearch;
@@ -113,6 +116,7 @@ static bool has_budget(const DeviceSearch *self) {
 static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     int64_t left = evaluations_left(self), size = 0;
     if (left == INT64_MAX) return;
+    left -= self->reserved;
     if (!search_spans_stages(part))
         size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
     part->evaluations = size > 0 && size < left ? size : left;
@@ -144,8 +148,8 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     SearchResult found = {0};
     AmError refusal = {0};
     options.quota_count = 0;
-    options.skip_bound = evaluations == TRIAL;
-    if (options.skip_bound && cluster_is_mixed(part) && search_spans_stages(&options))
+    options.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
+    if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&options))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
         options.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
@@ -170,8 +174,8 @@ static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluatio
     return status;
 }
 
-/* Tries the choices that bounds do not exclude. */
-static AmStatus try_choices(DeviceSearch *self, AmError *error) {
+/* Tries the choices that bounds do not exclude, with so many evaluations each. */
+static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *error) {
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     for (int32_t k = 1; k < self->choices.count && has_budget(self); k++) {
         Cluster *part;
@@ -179,11 +183,18 @@ static AmStatus try_choices(DeviceSearch *self, AmError *error) {
         TRY(make_part(&part, self, k, error));
         AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
         if (status == AM_OK && !is_excluded(self, k, bound.seconds))
-            status = try_part(self, k, part, TRIAL, error);
+            status = try_part(self, k, part, evaluations, error);
         cluster_free(part);
         TRY(status);
     }
     return AM_OK;
+}
+
+/* Keeps evaluations for the baselines of other choices: one each, but at most half of all. */
+static void reserve_baselines(DeviceSearch *self) {
+    int64_t limit = self->options->evaluations, others = self->choices.count - 1;
+    if (!self->options->explores_prices || limit <= 0) return;
+    self->reserved = limit / 2 < others ? limit / 2 : others;
 }
 
 /* Searches the first choice, on the cluster itself where that has its devices in their order. */
@@ -286,14 +297,21 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
     if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
+    if (has_others) reserve_baselines(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);
     self.evaluations = result->evaluations;
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
+    bool may_go_on = has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE);
+    if (may_go_on && self.reserved > 0) {
+        TRY(try_choices(&self, BASELINES_ALONE, error));
+        if (result->plan) status = AM_OK;
+    }
+    bool has_baselines = has_others && self.reserved > 0;
     has_others &= !is_cut;
-    if (has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
-        TRY(try_choices(&self, error));
+    if (has_others && may_go_on) {
+        TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));
         TRY(go_on(&self, error));
         if (result->plan) status = AM_OK;
@@ -302,7 +320,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && options->explores_prices) TRY(list_front(&self, error));
-    if (status != AM_OK || !has_others) return status;
+    if (status != AM_OK || !(has_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.evaluations;
     return AM_OK;
 }

@@ -68,6 +68,9 @@ def check_cost(work):
         assert before["step_seconds"] < row["step_seconds"] and before["price_per_step"] > row["price_per_step"], front
     fast, _ = search("mlp_tiny", cluster, plan, "--pareto")
     assert fast["pareto"][0]["chosen"] and fast["step_seconds"] == fast["pareto"][0]["step_seconds"], fast["pareto"]
+    small, _ = search("mlp_tiny", cluster, plan, "--objective", "cost", "--evaluations", 12)
+    assert len(small["pareto"]) > 1 and small["evaluations"] <= 12, small["pareto"]
+    assert small["price_per_step"] <= 1.2 * found["price_per_step"], f"{small['price_per_step']}, {found['price_per_step']}"
     fixed, _ = search("mlp_tiny", cluster, plan, "--pareto", "--mesh", "data=4")  # the front has one choice of devices
     assert [row["chosen"] for row in fixed["pareto"]] == [True], fixed["pareto"]
 
