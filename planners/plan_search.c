@@ -547,6 +547,18 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
 #define TAIL_SHARE 0.1
 #define MOST_TAIL  0.5
 
+/* Refuses more stages than the cluster has devices, where pins name them. */
+static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const PropagationPin *last;
+    char label[PIN_LABEL_BYTES];
+    int32_t stages = placement_stages(options->pins, options->pin_count, &last);
+    if (stages <= cluster->device_count) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last),
+                   "%s: cluster %s has %d device%s (expected at most as many stages, 0 to %d)",
+                   pin_place(label, last), cluster->name, cluster->device_count,
+                   cluster->device_count == 1 ? "" : "s", cluster->device_count - 1);
+}
+
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
@@ -554,6 +566,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     const StopSignal stop = {options->interrupted, end};
     narrowed.seconds -= fmin(TAIL_SHARE * options->seconds, MOST_TAIL);
     search_narrow(&narrowed);
+    TRY(check_pinned_stages(cluster, options, error));
     TRY(degrees_complete(&narrowed.degrees, cluster, error));
     TRY(placement_find(&narrowed.nested.placement, arena, whole, cluster, options->pins, options->pin_count,
                        error));

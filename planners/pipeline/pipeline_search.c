@@ -359,10 +359,12 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster, self->plans.options->memory_fraction,
                            error);
+    const SearchOptions *options = self->plans.options;
+    if (placement_free_stage(options->pins, options->pin_count) >= 0) return fail_degrees(self, error);
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
-    if (!degrees_are_free(&self->plans.options->degrees)) return fail_degrees(self, error);
+    if (!degrees_are_free(&options->degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                    "no hybrid plan fits by the tables of its layers");
 }

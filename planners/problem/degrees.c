@@ -74,8 +74,9 @@ AmStatus degrees_derive(Degrees *degrees, AmError *error) {
 static AmStatus fail_devices(const Degrees *degrees, const Cluster *cluster, const char *reason,
                              AmError *error) {
     char text[DEGREES_TEXT_BYTES];
-    return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: cluster %s has %d devices, %s",
-                   degrees_text(text, degrees), cluster->name, cluster->device_count, reason);
+    return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: cluster %s has %d device%s, %s",
+                   degrees_text(text, degrees), cluster->name, cluster->device_count,
+                   cluster->device_count == 1 ? "" : "s", reason);
 }
 
 AmStatus degrees_complete(Degrees *degrees, const Cluster *cluster, AmError *error) {

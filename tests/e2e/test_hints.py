@@ -94,6 +94,10 @@ REFUSED = [
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
     ([{"scope": "layers/0", "stage": 0, "replicate": 1}, {"scope": "layers/1", "stage": 1, "split": 2}], 4,
      "{file}: $.hints[0].replicate: the 2 stages have 3 devices"),
+    ([{"scope": "layers/0", "stage": 0}, {"scope": "layers/1", "stage": 4}], 4,
+     "{file}: $.hints[1].stage: cluster nominal:4 has 4 devices (expected at most as many stages, 0 to 3)"),
+    ([{"scope": "layers/0", "stage": 0}, {"scope": "layers/1", "stage": 3}], 4,
+     "{file}: $.hints[1].stage: no plan with 4 stages was found (expected operators between the scopes for stage 1"),
 ]
 # Degrees of the file are named by their place in it, beside options and clusters.
 DEGREES = [
