@@ -86,7 +86,7 @@ const char *option_present_key(const char *key);
 #define SEARCH_PIPELINE_ROWS(ROW)                                                                       \
     ROW("micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", \
         false, RULE_MICRO_BATCHES)                                                                      \
-    ROW("schedule", "NAME", "1f1b (default), gpipe, zb_h1 or interleaved_1f1b", false,                  \
+    ROW("schedule", "NAME", "1f1b (default), gpipe, zb_h1, zb_2p or interleaved_1f1b", false,           \
         RULE_CHOICE(OPTION_SCHEDULES))                                                                  \
     ROW("chunks", "V", "chunks per stage of interleaved_1f1b (default 2)", false,                       \
         RULE_INTEGER(1, STAGES_MOST / 2))                                                               \

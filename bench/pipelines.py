@@ -12,7 +12,7 @@ import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
-SCHEDULES = ["gpipe", "1f1b", "zb_h1", "interleaved_1f1b"]
+SCHEDULES = ["gpipe", "1f1b", "zb_h1", "zb_2p", "interleaved_1f1b"]
 
 
 def automap(*words):

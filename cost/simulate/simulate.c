@@ -3,9 +3,13 @@
  * The simulation walks the lowered programs only: a stage's steps are priced and cut into pieces
  * (stage_costs.c), its devices execute the pieces (stage_clock.c), and pipeline_clock.c makes the
  * stages wait for one another. Fill and drain of a pipeline and waiting times result from that. The
- * step ends with the last device; a device is idle when it neither computes nor communicates.
+ * step ends with the last device; a device is idle when it neither computes nor communicates. Under zb_2p
+ * the next step begins on a stage when this one has ended there, so that a step lasts as long as the stage
+ * that needs most time from its first input to its end.
  */
 #include "cost/simulate/simulate.h"
+
+#include <math.h>
 
 #include "cost/operator/model_flops.h"
 #include "cost/simulate/collective_report.h"
@@ -190,6 +194,7 @@ typedef struct Simulator {
     const SimulationOptions *options;
     Simulation *simulation;
     StageClock *stages;
+    Ticks *waited; /* [stage]: for its first input; below 0: it has made no transfer yet */
     SimulationRecord record;
     MicroBatchSlices slices; /* for the observer */
 } Simulator;
@@ -242,7 +247,10 @@ static Moment arrive(void *user, int32_t stage, int32_t piece) {
     return stage_clock_arrive(&((Simulator *)user)->stages[stage], piece);
 }
 static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
-    stage_clock_wait(&((Simulator *)user)->stages[stage], piece, until);
+    Simulator *self = user;
+    if (self->waited[stage] < 0)
+        self->waited[stage] = fmax(0, until.at - stage_clock_arrive(&self->stages[stage], piece).at);
+    stage_clock_wait(&self->stages[stage], piece, until);
 }
 static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
     stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
@@ -262,15 +270,20 @@ static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCost
     return AM_OK;
 }
 
-/* The step is over when the last device is done; returns the event that ended it. */
+/* The step is over when the last device is done, under zb_2p without its wait for the first input; returns
+ * the event that ended it. */
 static int32_t finish(Simulator *self) {
     Simulation *simulation = self->simulation;
     const PlanCosts *costs = self->costs;
+    bool follows_on = plan_schedule(costs->ranks->plan) == SCHEDULE_ZB_2P;
     Moment end = MOMENT_BEGIN;
     double idle = 0;
     for (int32_t s = 0; s < costs->ranks->stage_count; s++)
-        for (int32_t l = 0; l < self->stages[s].stream_count; l++)
-            end = moment_later(end, self->stages[s].streams[l].compute);
+        for (int32_t l = 0; l < self->stages[s].stream_count; l++) {
+            Moment own = self->stages[s].streams[l].compute;
+            if (follows_on) own.at -= fmax(0, self->waited[s]);
+            end = moment_later(end, own);
+        }
     simulation->step_seconds = seconds_of_ticks(end.at);
     for (int32_t r = 0; r < simulation->device_count; r++) {
         int32_t stage = plan_ranks_stage(costs->ranks, r);
@@ -325,7 +338,9 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
     bool is_watched = self->options->observer || self->options->with_details;
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
+    self->waited = ARENA_ARRAY(arena, Ticks, stage_count);
     if (arena->failed) return am_fail_memory(error, stage_count);
+    for (int32_t s = 0; s < stage_count; s++) self->waited[s] = -1;
     for (int32_t s = 0; s < stage_count; s++)
         TRY(stage_clock_open(&self->stages[s], arena, &costs->stages[s], costs->ranks->first_rank[s],
                              self->options, is_watched ? &watch : NULL, error));

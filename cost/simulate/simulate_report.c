@@ -1,4 +1,5 @@
 /* A simulation as JSON and as text. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,7 +212,9 @@ static void print_path(Text *text, const Simulation *simulation) {
     const CriticalPath *path = simulation->critical_path;
     Text rows = {0};
     if (!path || simulation->step_seconds <= 0) return;
-    double percent = 100 / simulation->step_seconds;
+    /* Under zb_2p the path is longer than the step. */
+    double length = path->compute_seconds + path->collective_seconds + path->transfer_seconds;
+    double percent = 100 / fmax(simulation->step_seconds, length);
     text_append(text, "\ncritical path: %.0f%% computing, %.0f%% collectives, %.0f%% transfers\n",
                 path->compute_seconds * percent, path->collective_seconds * percent,
                 path->transfer_seconds * percent);

@@ -186,11 +186,11 @@ static int32_t find_loop(const Program *program, int32_t origin) {
     return -1;
 }
 
-/* Finds the part of the second loop's body that can wait; empty except under zb_h1. */
+/* Finds the part of the second loop's body that can wait; empty unless the schedule splits it. */
 static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const Joining *joining,
                              AmError *error) {
     *part = (WaitingPart){.count = 0};
-    if (joining->schedule != SCHEDULE_ZB_H1) return AM_OK;
+    if (!schedule_splits_backward(joining->schedule)) return AM_OK;
     return waiting_part_find(part, loops->program->arena, &loops->program->instructions[loops->second],
                              error);
 }
@@ -258,11 +258,13 @@ static AmStatus give_slots(Program *body, const StageMap *map, int32_t iteration
         if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
         *transfer = *instruction->transfer;
         /* One value for each stage of the distance may be under way, and one more. Chunks compute their
-         * iterations in one order, in which the receiving chunk may be a round of all stages later. */
+         * iterations in one order, in which the receiving chunk may be a round of all stages later. Under
+         * zb_2p each stage is two iterations of F further ahead than the next one. */
         int32_t stages = map->stage_count / map->chunks;
         int32_t parts = abs(transfer->sender - transfer->receiver);
         int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
         int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
+        if (schedule == SCHEDULE_ZB_2P) slots += apart;
         transfer->slots = slots < iterations ? slots : iterations;
         transfer->number += (int64_t)(number + 1) << 32;
         instruction->transfer = transfer;
@@ -323,8 +325,8 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
         int32_t loops[2];
         /* The numbers of iterations by which the stage, or its chunk, may be ahead. */
         int32_t stages = map->stage_count / map->chunks, iterations = pair->iterations;
-        joining.kept_until_third = schedule_kept_for_weights(stages, iterations);
-        joining.kept_from_second = schedule_kept_from_backward(stage, iterations);
+        joining.kept_until_third = schedule_kept_for_weights(schedule, stages, iterations);
+        joining.kept_from_second = schedule_kept_from_backward(schedule, stage, iterations);
         TRY(schedule_kept_of_chunk(&joining.kept, program->arena, schedule, stages, stage % stages,
                                    iterations, map->chunks, stage / stages, error));
         for (int k = 0; k < 2; k++) {

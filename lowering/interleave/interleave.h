@@ -35,7 +35,7 @@ typedef struct LoopPair {
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules, AmError *error);
 
 /* Joins the loops of each pair in a program without fusions and buffers (except in its regions),
- * for schedule 1f1b or zb_h1: they become adjacent, the values between them have as many places as
+ * for schedule 1f1b, zb_h1 or zb_2p: they become adjacent, the values between them have as many places as
  * stage `stage` keeps iterations, and transfers inside have slots. AM_ERROR_INFEASIBLE: the second
  * needs results of all iterations of the first; the message names the instruction and its source
  * line. */

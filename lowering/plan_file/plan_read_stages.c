@@ -365,7 +365,8 @@ AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {
     if (!is_known)
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "$.schedule: expected %s for %d stage%s, found \"%.40s\"",
-                       is_one ? "\"none\"" : "\"gpipe\", \"1f1b\", \"interleaved_1f1b\" or \"zb_h1\"",
+                       is_one ? "\"none\""
+                              : "\"gpipe\", \"1f1b\", \"interleaved_1f1b\", \"zb_h1\" or \"zb_2p\"",
                        plan->stage_count, is_one ? "" : "s", plan->schedule);
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);

@@ -52,6 +52,7 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
     case SCHEDULE_GPIPE:
     case SCHEDULE_1F1B: return &alternating;
     case SCHEDULE_ZB_H1: return &zero_bubble;
+    case SCHEDULE_ZB_2P: /* the next step fills the bubble */
     case SCHEDULE_INTERLEAVED:
     case SCHEDULE_KINDS: break;
     }

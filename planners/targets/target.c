@@ -12,7 +12,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                         .form = "plans",
                         .stages = TARGET_ANY_STAGES,
                         .has_micro_batches = true,
-                        .schedules = ALL_SCHEDULES},
+                        .schedules = ALL_SCHEDULES | SCHEDULE(ZB_2P)},
     [TARGET_JAX] = {.name = "jax",
                     .form = "shardings for JAX",
                     .stages = TARGET_ANY_STAGES,

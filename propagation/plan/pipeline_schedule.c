@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static const char *const names[SCHEDULE_KINDS] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1"};
+static const char *const names[SCHEDULE_KINDS] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p"};
 
 const char *schedule_kind_name(ScheduleKind kind) {
     return names[kind];
@@ -54,6 +54,7 @@ static void put(ScheduleWriter *self, SchedulePass pass) {
 static int32_t iterations_ahead(const ScheduleWriter *self, ScheduleKind kind, int32_t stage) {
     int32_t all = self->micro_batches * self->chunks, behind = self->stages - stage - 1, ahead = behind;
     if (kind == SCHEDULE_GPIPE) ahead = all;
+    if (kind == SCHEDULE_ZB_2P) ahead = 2 * behind;
     if (kind == SCHEDULE_INTERLEAVED) {
         ahead = 2 * behind + (self->chunks - 1) * group_size(self, last_group(self));
     }
@@ -63,7 +64,7 @@ static int32_t iterations_ahead(const ScheduleWriter *self, ScheduleKind kind, i
 AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena, ScheduleKind kind,
                              int32_t stages, int32_t stage, int32_t micro_batches, int32_t chunks,
                              AmError *error) {
-    int32_t passes = kind == SCHEDULE_ZB_H1 ? 3 : 2;
+    int32_t passes = schedule_splits_backward(kind) ? 3 : 2;
     bool has_chunks = chunks == 1 || kind == SCHEDULE_INTERLEAVED;
     if (stages < 1 || stage < 0 || stage >= stages || micro_batches < 1 || chunks < 1 || !has_chunks)
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -78,13 +79,13 @@ AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Are
                              .micro_batches = micro_batches,
                              .chunks = chunks};
     if (!writer.iterations) return am_fail_memory(error, (int64_t)sizeof *writer.iterations * all * passes);
-    int32_t *done = writer.done;
+    int32_t *done = writer.done, delay = schedule_kept_from_backward(kind, stage, micro_batches) - 1;
     for (int32_t ahead = iterations_ahead(&writer, kind, stage); ahead > 0; ahead--)
         put(&writer, SCHEDULE_FORWARD);
     while (done[SCHEDULE_BACKWARD] < all) {
         if (done[SCHEDULE_FORWARD] < all) put(&writer, SCHEDULE_FORWARD);
         put(&writer, SCHEDULE_BACKWARD);
-        if (passes == 3 && done[SCHEDULE_BACKWARD] - done[SCHEDULE_WEIGHTS] > stage)
+        if (passes == 3 && done[SCHEDULE_BACKWARD] - done[SCHEDULE_WEIGHTS] > delay)
             put(&writer, SCHEDULE_WEIGHTS);
     }
     while (passes == 3 && done[SCHEDULE_WEIGHTS] < all) put(&writer, SCHEDULE_WEIGHTS);

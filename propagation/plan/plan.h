@@ -147,7 +147,7 @@ typedef struct Plan {
     const char *cluster_name, *cluster_sha256;
     json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
     int32_t micro_batches;
-    const char *schedule; /* "none" for one stage, "gpipe", "1f1b" or "zb_h1" for several */
+    const char *schedule; /* "none" for one stage, "gpipe", "1f1b", ... for several */
     PlanStage *stages;
     int32_t stage_count;
     const char **relaxations;

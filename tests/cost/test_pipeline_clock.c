@@ -76,7 +76,7 @@ static Ticks run(const Case *test) {
     PipelineChannel channels[2 * MOST_STAGES * MOST_CHUNKS];
     Arena arena = {0};
     AmError error = {0};
-    int32_t parts = test->stages * test->chunks, passes = test->kind == SCHEDULE_ZB_H1 ? 3 : 2;
+    int32_t parts = test->stages * test->chunks, passes = schedule_splits_backward(test->kind) ? 3 : 2;
     memset(lines, 0, sizeof lines);
     for (int32_t p = 0; p < parts; p++) {
         int32_t own = p % test->stages, next = (p + 1) % test->stages;
@@ -113,7 +113,7 @@ static Case equal_stages(ScheduleKind kind, int32_t stages, int32_t iterations, 
                          Ticks backward, Ticks weights) {
     Case test = {
         .kind = kind, .stages = stages, .iterations = iterations, .chunks = chunks, .slots = MOST_ITERATIONS};
-    bool is_split = kind == SCHEDULE_ZB_H1;
+    bool is_split = schedule_splits_backward(kind);
     for (int32_t s = 0; s < stages; s++) {
         test.forward[s] = forward;
         test.backward[s] = is_split ? backward : backward + weights;
@@ -155,7 +155,7 @@ static Case random_case(Random *random, ScheduleKind kind) {
     for (int32_t s = 0; s < test.stages; s++) {
         test.forward[s] = (Ticks)draw(random, 10, 100);
         test.backward[s] = (Ticks)draw(random, 10, 200);
-        test.weights[s] = kind == SCHEDULE_ZB_H1 ? (Ticks)draw(random, 0, 100) : 0;
+        test.weights[s] = schedule_splits_backward(kind) ? (Ticks)draw(random, 0, 100) : 0;
     }
     return test;
 }

@@ -3,7 +3,7 @@
 """Pipelines give the one-device losses, and their plan files are checked.
 
 Small models are cut by the even pipeline into 2 and 4 stages on 2 to 8 ranks, with data parallelism inside
-the stages and without, by 1F1B, GPipe, interleaved 1F1B and ZB-H1; the losses are those of `--plan none`. A plan that is no
+the stages and without, by 1F1B, GPipe, interleaved 1F1B, ZB-H1 and ZB-2p; the losses are those of `--plan none`. A plan that is no
 pipeline is refused by name. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
@@ -33,10 +33,10 @@ EARLY = 5  # steps that are held to TOLERANCE
 PIPELINES = [(2, "data=1"), (4, "data=1"), (4, "data=2"), (8, "data=2"), (8, "data=4")]
 SAMPLE_PIPELINES = [(2, "data=1"), (8, "data=2")]
 MICRO_BATCHES = [2, 4, 8]
-SCHEDULES = ["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]
+SCHEDULES = ["1f1b", "gpipe", "zb_h1", "zb_2p", "interleaved_1f1b"]
 STEPS = 20 if FULL else 3
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
-REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule interleaved_1f1b"]
+REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule zb_2p", "schedule interleaved_1f1b"]
 
 
 def check_losses(name, have, want, tolerance):

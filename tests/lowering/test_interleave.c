@@ -131,17 +131,20 @@ static int32_t count_steps(const ProgramInstruction *loop, ProgramKind kind, IrO
 }
 
 /* One backward loop, and its two parts: the same work, once, and transfers in the second alone. */
-static void check_three(const Program *two, const Program *three, int32_t stage) {
+static void check_three(const Program *two, const Program *three, ScheduleKind kind, int32_t stage) {
     int32_t s = find_joined(two), z = find_joined(three);
     const ProgramInstruction *whole = joined_loop(two, s, 1), *first = joined_loop(three, z, 0);
     const ProgramInstruction *second = joined_loop(three, z, 1), *third = joined_loop(three, z, 2);
-    int32_t kept_from_second = schedule_kept_from_backward(stage, ITERATIONS);
+    int32_t kept_from_second = schedule_kept_from_backward(kind, stage, ITERATIONS);
     assert_int_equal(program_steps_together(three, z), 3);
     for (int32_t k = 0; k < 3; k++) assert_int_equal(program_first_together(three, z + k), z);
     assert_int_equal(three->steps[z + 1].instruction, first->iterations->second);
     assert_int_equal(three->steps[z + 2].instruction, first->iterations->third);
-    assert_int_equal(first->iterations->kept, schedule_kept_for_backward(STAGES, stage, ITERATIONS));
-    assert_int_equal(first->iterations->kept_until_third, schedule_kept_for_weights(STAGES, ITERATIONS));
+    int32_t ahead = kind == SCHEDULE_ZB_2P ? schedule_kept(ITERATIONS, 2 * (STAGES - stage) - 1)
+                                           : schedule_kept_for_backward(STAGES, stage, ITERATIONS);
+    assert_int_equal(first->iterations->kept, ahead);
+    assert_int_equal(first->iterations->kept_until_third,
+                     schedule_kept_for_weights(kind, STAGES, ITERATIONS));
     assert_int_equal(first->iterations->kept_from_second, kept_from_second);
     assert_true(count_taken(three, first, third, first->iterations->kept_until_third) > 0);
     assert_true(count_taken(three, second, third, kept_from_second) > 0);
@@ -162,16 +165,17 @@ static void check_three(const Program *two, const Program *three, int32_t stage)
 static void test_three(void **state) {
     (void)state;
     Fixture self;
-    PlanRanks ranks[2];
+    PlanRanks ranks[3];
     open_case(&self, "gpt2_tiny");
-    Plan *plans[] = {find_plan(&self, "1f1b"), find_plan(&self, "zb_h1")};
-    for (int k = 0; k < 2; k++)
+    Plan *plans[] = {find_plan(&self, "1f1b"), find_plan(&self, "zb_h1"), find_plan(&self, "zb_2p")};
+    for (int k = 0; k < 3; k++)
         assert_int_equal(plan_ranks(&ranks[k], &self.arena, self.split, plans[k], NULL), AM_OK);
     for (int32_t stage = 0; stage < STAGES; stage++) {
-        Program *programs[2];
-        for (int k = 0; k < 2; k++)
+        Program *programs[3];
+        for (int k = 0; k < 3; k++)
             assert_int_equal(plan_ranks_lower(&programs[k], &self.arena, &ranks[k], stage, NULL), AM_OK);
-        check_three(programs[0], programs[1], stage);
+        check_three(programs[0], programs[1], SCHEDULE_ZB_H1, stage);
+        check_three(programs[0], programs[2], SCHEDULE_ZB_2P, stage);
     }
     /* No stage needs much more than the fullest one under 1F1B. */
     for (int32_t d = 0; d < STAGES; d++)

@@ -156,9 +156,44 @@ static void test_zero_bubble(void **state) {
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
                                  schedule_kept_for_backward(stages, s, iterations));
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_WEIGHTS),
-                                 schedule_kept_for_weights(stages, iterations));
+                                 schedule_kept_for_weights(SCHEDULE_ZB_H1, stages, iterations));
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_BACKWARD, SCHEDULE_WEIGHTS),
-                                 schedule_kept_from_backward(s, iterations));
+                                 schedule_kept_from_backward(SCHEDULE_ZB_H1, s, iterations));
+            }
+            arena_free(&paper.arena);
+        }
+}
+
+/* The time of a stage from its first iteration to its last. */
+static int32_t longest_stage(const Paper *self, const int32_t *times) {
+    int32_t longest = 0;
+    for (int32_t s = 0; s < self->stages; s++) {
+        const ScheduleIteration *last = &self->iterations[s][self->counts[s] - 1];
+        int32_t begin = self->ends[SCHEDULE_FORWARD][s][0] - times[SCHEDULE_FORWARD];
+        int32_t length = self->ends[last->pass][s][last->micro_batch] - begin;
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+/* With equal passes no stage waits between its first and its last iteration. */
+static void test_two_fold_memory(void **state) {
+    (void)state;
+    static const int32_t equal[] = {1, 1, 1};
+    static Paper paper;
+    for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+        for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++) {
+            open_paper(&paper, SCHEDULE_ZB_2P, stages, iterations, 1);
+            play(&paper, 1, 1, 1);
+            if (iterations >= 2 * stages - 1) assert_int_equal(longest_stage(&paper, equal), 3 * iterations);
+            for (int32_t s = 0; s < stages; s++) {
+                assert_int_equal(paper.counts[s], 3 * iterations);
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
+                                 least(iterations, 2 * (stages - s) - 1));
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_WEIGHTS),
+                                 schedule_kept_for_weights(SCHEDULE_ZB_2P, stages, iterations));
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_BACKWARD, SCHEDULE_WEIGHTS),
+                                 schedule_kept_from_backward(SCHEDULE_ZB_2P, s, iterations));
             }
             arena_free(&paper.arena);
         }
@@ -268,9 +303,10 @@ static void test_names_and_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),  cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_zero_bubble), cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_slots),       cmocka_unit_test(test_names_and_refusals),
+        cmocka_unit_test(test_every_kind),         cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_zero_bubble),        cmocka_unit_test(test_two_fold_memory),
+        cmocka_unit_test(test_interleaved),        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_names_and_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
