@@ -84,14 +84,14 @@ static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmE
 static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmError *error) {
     const char *name = run->schedule;
     bool is_plain = !name[0] || strcmp(name, "none") == 0;
-    *kind = is_plain ? SCHEDULE_1F1B
-            : strcmp(name, "zb_1p") == 0 || strcmp(name, "zb_2p") == 0
-                ? SCHEDULE_ZB_H1 /* with less memory and a longer bubble than zb_2p */
-                : schedule_kind_find(name);
+    *kind = is_plain                     ? SCHEDULE_1F1B
+            : strcmp(name, "zb_1p") == 0 ? SCHEDULE_ZB_H1 /* which has the same memory */
+                                         : schedule_kind_find(name);
     if (*kind == SCHEDULE_KINDS)
-        return REFUSE(
-            error, "schedule %.60s cannot be planned (expected none, gpipe, 1f1b, zb_h1 or interleaved_1f1b)",
-            name);
+        return REFUSE(error,
+                      "schedule %.60s cannot be planned (expected none, gpipe, 1f1b, zb_h1, zb_1p, zb_2p or "
+                      "interleaved_1f1b)",
+                      name);
     return AM_OK;
 }
 

@@ -131,6 +131,24 @@ def check_empty(path):
     assert not found[0]["fits"] and found[0]["predicted_peak_gib"] == min(peaks) < max(peaks), found
 
 
+def check_zero_bubble():
+    """The next step fills the bubble of zb_2p, for more memory: a step is shorter than under zb_h1, and no shorter
+    than the work of a stage. Its trace has the wait of the last stage, too."""
+    rows = [dict(device="A100-80GB", devices=4, data=1, pipeline=4, layers=16, hidden=2048, heads=16, kv_heads=16, ffn=8192,
+                 sequence=512, global_batch=64, micro_batch=4, schedule=schedule)
+            for schedule in ("1f1b", "zb_h1", "zb_2p")]  # fmt: skip
+    path = write_runs("bubbles.csv", rows)
+    alternating, less, none = published(path)
+    assert none["predicted_seconds"] < 0.97 * less["predicted_seconds"] < 0.97 * alternating["predicted_seconds"]
+    assert none["predicted_peak_gib"] > 1.3 * less["predicted_peak_gib"]
+    module, plan = WORK / "m.hlo.pb", WORK / "p.json"
+    published(path, "--row", 4, "--write-module", module, "--write-plan", plan)
+    found = json.loads(succeed("simulate", plan, module, "--json"))
+    busy = [d["compute_seconds"] + d["communication_seconds"] - d["hidden_seconds"] for d in found["devices"]]
+    assert max(busy) <= found["step_seconds"] < 1.1 * max(busy), found
+    assert all(d["idle_seconds"] >= 0 for d in found["devices"]), found
+
+
 def check_search():
     """A search is not slower than the strategy that is given, and needs none."""
     small = dict(devices=2, data=1, tensor=2, layers=2, global_batch=8, micro_batch=1)
@@ -220,6 +238,7 @@ check_same_figures(runs, rows)
 check_refused(rows)
 check_text(runs)
 check_empty(runs)
+check_zero_bubble()
 check_search()
 check_losses()
 check_sums()
