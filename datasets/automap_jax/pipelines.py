@@ -12,6 +12,10 @@ with a micro-batch. Its operators then fall into four groups:
     backward  the others that have the batch in a shape, for each micro-batch
     after     from sums over the micro-batches on, and what only that needs: once a step
 
+An operator of a micro-batch that needs a sum over all of them, such as a batch norm or the loss of the second of two
+optimizers, belongs to a later sweep: sweep s + 1 of the micro-batches comes after the sums of sweep s and the operators
+"after" of it. Sweep 0 has the plan's schedule. Later ones take the micro-batches in order.
+
 A forward operator belongs to the last part that has one of its operands. A backward operator belongs to the first part
 of its backward operands, or to one before it that has its forward operands, too. Parts have the forward values that they
 compute and those that they use; so the gradient of a weight is on the part of the weight. Values are sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the
@@ -20,6 +24,7 @@ Inside a part XLA's partitioner decides from the shardings of the plan.
 """
 
 import dataclasses
+import itertools
 import warnings
 
 import jax
@@ -35,6 +40,10 @@ FORMAT = "automap-jax-2"
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
          "remat"}
 SUMS = {"dot_general", "reduce_sum", "conv_general_dilated", "scatter-add", "scan", "ragged_dot_general"}
+# Operators over the batch whose results of the micro-batches are joined in another way than by addition.
+FOLDS = {"reduce_max": jax.numpy.maximum, "reduce_min": jax.numpy.minimum, "reduce_prod": jax.numpy.multiply,
+         "reduce_and": jax.numpy.bitwise_and, "reduce_or": jax.numpy.bitwise_or,
+         "reduce_xor": jax.numpy.bitwise_xor}  # fmt: skip
 
 # Operators that XLA fuses with their users: a backward pass computes them again from values that it has anyway.
 CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "cos", "div", "eq", "erf",
@@ -59,7 +68,7 @@ class Constant:
 
 
 class Graph:
-    """A jaxpr with all calls inlined. Graphs of one step number their values alike."""
+    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step number their values alike."""
 
     def __init__(self, closed):
         self.nodes, self.shapes = [], []
@@ -67,6 +76,7 @@ class Graph:
         environment = dict(zip(closed.jaxpr.invars, self.inputs))
         environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
         self.outputs = self.walk(closed.jaxpr, environment)
+        self.drop_unused()
 
     def add(self, aval):
         self.shapes.append(getattr(aval, "shape", ()))
@@ -89,6 +99,16 @@ class Graph:
                 self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
             environment.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+
+    def drop_unused(self):
+        needed = {value for value in self.outputs if not isinstance(value, Constant)}
+        kept = []
+        for node in reversed(self.nodes):
+            if needed & set(node.outputs):
+                kept.append(node)
+                needed.update(numbers(node))
+        self.nodes = kept[::-1]
 
 
 def evaluate(nodes, values):
@@ -139,6 +159,7 @@ class Partition:
         self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
         self.take_constants()
         self.find_groups(rows)
+        self.find_sweeps()
         self.find_parts(rows)
 
     def take_constants(self):
@@ -189,22 +210,40 @@ class Partition:
 
     def delay_updates(self):
         """Moves what only updates use behind the passes, such as the decay of an optimizer's state."""
-        users = {}
-        for k, node in enumerate(self.whole.nodes):
-            for value in numbers(node):
-                users.setdefault(value, []).append(k)
+        users = self.find_users()
         for k in reversed(range(len(self.whole.nodes))):
             later = [self.group[user] for value in self.whole.nodes[k].outputs for user in users.get(value, ())]
             if self.group[k] == "before" and all(group == "after" for group in later):
                 self.group[k] = "after"
 
     def check_sum(self, node):
-        """Refuses what is no sum over micro-batches."""
-        inputs = numbers(node)
-        early = [value for value in inputs if self.has_data[value] and self.has_state[value] and not self.is_split[value]]
+        """Refuses what is no sum over micro-batches, or another fold."""
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
-        if early or not is_sum:
+        if not is_sum and node.primitive.name not in FOLDS:
             raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
+
+    def find_sweeps(self):
+        """sweep[k] of node k: the sweep over the micro-batches in which it runs, or after whose sums."""
+        nodes, known = self.whole.nodes, {}  # known[value]: the first sweep that can use it
+        self.sweep = [0] * len(nodes)
+        for k, node in enumerate(nodes):
+            is_micro = self.group[k] in ("forward", "backward")
+            self.sweep[k] = max((known.get(value, 0) for value in numbers(node)), default=0)
+            for value in node.outputs:
+                known[value] = self.sweep[k] + (is_micro and self.count > 1 and not self.is_split[value])
+        users = self.find_users()
+        for k in reversed(range(len(nodes))):  # what delay_updates() moved runs together with its users
+            later = [self.sweep[user] for value in nodes[k].outputs for user in users.get(value, ())]
+            if self.group[k] == "after" and self.sweep[k] == 0:
+                self.sweep[k] = min(later, default=0)
+
+    def find_users(self):
+        """{value: the nodes that use it}."""
+        users = {}
+        for k, node in enumerate(self.whole.nodes):
+            for value in numbers(node):
+                users.setdefault(value, []).append(k)
+        return users
 
     def data_values(self):
         return [self.whole.inputs[number] for number in self.data]
@@ -287,11 +326,14 @@ class Function:
         self.outputs = sorted(wanted)
 
         self.sums, self.donated, self.compiled = sorted(sums), set(), {}
+        self.folds = {value: FOLDS[node.primitive.name] for node in nodes for value in node.outputs
+                      if node.primitive.name in FOLDS}
 
         def function(totals, *arrays):
             values = dict(zip(self.inputs, arrays))
             evaluate(nodes, values)
-            values |= {value: total + values[value] for value, total in zip(self.sums, totals)}
+            for value, total in zip(self.sums, totals):
+                values[value] = self.folds.get(value, jax.numpy.add)(total, values[value])
             return [values[value] for value in self.outputs]
 
         self.function = function
@@ -337,7 +379,7 @@ class Run:
         plan, parts = self.plan, range(self.plan.parts)
         nodes = plan.whole.nodes
         self.free = {value: k for k, node in enumerate(nodes) if plan.group[k] == "free" for value in node.outputs}
-        members = {(group, part): [k for k in range(len(nodes)) if plan.group[k] == group
+        members = {(group, part): [k for k in range(len(nodes)) if plan.group[k] == group and plan.sweep[k] == 0
                                    and plan.part[nodes[k].outputs[0]] == part]
                    for group in ("forward", "backward") for part in parts}
         users = {}
@@ -372,24 +414,46 @@ class Run:
                     repeated = passes["forward"][part] if recomputes else set(again[part].values())
                     chosen = self.with_forward(repeated, chosen)
                 self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted, self.sums[kind, part])
-        self.segments = {group: self.make_segments(group, users, final) for group in ("before", "after")}
+        self.make_sweeps(users, final)
         self.donate_last_uses(final)
         used = {}
-        for (kind, part), function in self.functions.items():
+        for use, function in [*self.functions.items(), *((id(function), function) for *_, function in self.later)]:
             for value in function.inputs:
-                used.setdefault(value, []).append((kind, part))
+                used.setdefault(value, []).append(use)
+        for value in final:
+            used.setdefault(value, []).append("results")
         self.last_use = used
+
+    def make_sweeps(self, users, final):
+        """`before`: [(part, function)]; `later`: [(sweep, is_micro, part, function)] behind the passes, in order."""
+        plan = self.plan
+
+        def segments(graph, groups, sweep):
+            chosen = [k for k in range(len(plan.group)) if plan.group[k] in groups and plan.sweep[k] == sweep]
+            return self.make_segments(graph, chosen, users, final)
+
+        self.before, self.later = segments(plan.whole, {"before"}, 0), []
+        for sweep in range(1 + max(plan.sweep, default=0)):
+            self.later += [(sweep, False, *row) for row in segments(plan.whole, {"after"}, sweep)]
+            if sweep:
+                micro = segments(plan.micro, {"forward", "backward"}, sweep)
+                self.later += [(sweep, True, *row) for row in micro]
+        of_data = final & set(self.free)
+        if of_data:
+            self.later.append((sweep + 1, False, 0, Function(plan.whole, self.free, [], of_data)))
 
     def donate_last_uses(self, final):
         """Lets updates overwrite sums over micro-batches, what other updates make of them, and with `donates` the
         state that they replace."""
-        outputs = {value for _, function in self.segments["after"] for value in function.outputs}
+        outputs = {value for _, is_micro, _, function in self.later for value in (
+            function.sums if is_micro else function.outputs)}
         free = (outputs | {value for sums in self.sums.values() for value in sums}) - final
         if self.donates:
             free |= {value for output, value in self.updates.items() if value not in final}
-        for _, function in reversed(self.segments["after"]):
-            function.donated = free & set(function.inputs)
-            free -= function.donated
+        for _, is_micro, _, function in reversed(self.later):
+            if not is_micro:
+                function.donated = free & set(function.inputs)
+            free -= set(function.inputs)
 
     def find_cheap(self, passes, part, users, final):
         """{value: node} of forward values that the backward pass of the part computes from others that it needs."""
@@ -432,10 +496,9 @@ class Run:
                 open_values += numbers(self.plan.whole.nodes[k])
         return found
 
-    def make_segments(self, group, users, final):
-        """[(part, function)]: what a part can do at once, again and again."""
+    def make_segments(self, graph, open_nodes, users, final):
+        """[(part, function)] of the nodes: what a part can do at once, again and again."""
         plan, nodes = self.plan, self.plan.whole.nodes
-        open_nodes = [k for k in range(len(nodes)) if plan.group[k] == group]
         waiting = {value for k in open_nodes for value in nodes[k].outputs}
         segments = []
         while open_nodes:
@@ -453,8 +516,9 @@ class Run:
                 waiting -= made
                 wanted = {value for value in made
                           if value in final or any(user not in set(own) for user in users.get(value, ()))}
+                sums = {value for value in wanted if not plan.is_split[value]} if graph is plan.micro else ()
                 if wanted:
-                    segments.append((part, Function(plan.whole, self.free, [nodes[k] for k in own], wanted)))
+                    segments.append((part, Function(graph, self.free, [graph.nodes[k] for k in own], wanted, sums)))
         return segments
 
     # ---- placement ----
@@ -511,31 +575,46 @@ class Run:
                 step[value] = {part: leaf if is_there else jax.device_put(leaf, place)}
         data = {value: {None: DataSlice(self, np.asarray(leaves[number]), self.specs[value])}
                 for number, value in enumerate(plan.whole.inputs) if number in plan.data}
-        for part, function in self.segments["before"]:
+        for part, function in self.before:
             self.call(function, part, step, data)
         self.slice_batches(step, batches)
         self.run_passes(step, batches)
-        for part, function in self.segments["after"]:
-            self.call(function, part, step, data)
-            for value in function.donated:
-                del step[value]
-        return self.results(step)
+        for (_, is_micro), rows in itertools.groupby(self.later, lambda row: row[:2]):
+            self.run_later(is_micro, [row[2:] for row in rows], step, batches, data)
+        return self.results({**data, **self.joined(batches), **step})
+
+    def run_later(self, is_micro, functions, step, batches, data):
+        """Functions behind the passes: for each micro-batch all of them, or once in the step."""
+        for batch in batches if is_micro else [None]:
+            for part, function in functions:
+                if batch is None:
+                    self.call(function, part, step, data)
+                    for value in function.donated:
+                        del step[value]
+                else:
+                    self.call(function, part, batch, step)
+                    self.finish(id(function), function, batch)
 
     def slice_batches(self, step, batches):
         """Gives each micro-batch its part of what is computed before, such as dropout's masks."""
         for value, places in list(step.items()):
             if not self.plan.is_split[value]:
                 continue
-            whole, micro = self.plan.whole.shapes[value], self.plan.micro.shapes[value]
-            axes = [d for d in range(len(whole)) if whole[d] != micro[d]]
-            if self.count > 1 and (len(axes) != 1 or whole[axes[0]] != self.plan.batch):
-                raise ValueError(f"a value of shape {whole} is not a row for each example")
+            axis = self.batch_axis(value)
             part, array = next(iter(places.items()))
             for at, batch in enumerate(batches):
-                index = [slice(None)] * len(whole)
-                if axes:
-                    index[axes[0]] = slice(at, None, self.count)
+                index = [slice(None)] * array.ndim
+                if axis is not None:
+                    index[axis] = slice(at, None, self.count)
                 batch[value] = {part: array[tuple(index)]}
+
+    def batch_axis(self, value):
+        """The dimension of the examples; None with one micro-batch."""
+        whole, micro = self.plan.whole.shapes[value], self.plan.micro.shapes[value]
+        axes = [d for d in range(len(whole)) if whole[d] != micro[d]]
+        if self.count > 1 and (len(axes) != 1 or whole[axes[0]] != self.plan.batch):
+            raise ValueError(f"a value of shape {whole} is not a row for each example")
+        return axes[0] if axes else None
 
     def run_passes(self, step, batches):
         """Every stage's turns in their order, each as soon as its inputs are there."""
@@ -566,10 +645,27 @@ class Run:
         function = self.functions[kind, part]
         if function.outputs:
             self.call(function, part, batch, step)
-        batch.setdefault("done", set()).add((kind, part))
-        for value in function.inputs:  # frees what no later pass of this micro-batch needs
+        self.finish((kind, part), function, batch)
+
+    def finish(self, use, function, batch):
+        """Frees what no later function of this micro-batch needs."""
+        batch.setdefault("done", set()).add(use)
+        for value in function.inputs:
             if value in batch and all(use in batch["done"] for use in self.last_use[value]):
                 del batch[value]
+
+    def joined(self, batches):
+        """{output: {part: rows of all micro-batches, in the order of the examples}}."""
+        plan, found = self.plan, {}
+        for value in set(batches[0]) & {value for value in plan.whole.outputs if not isinstance(value, Constant)}:
+            places = [batch[value] for batch in batches]
+            part = next(iter(places[0]))
+            if part is None:
+                continue  # the data itself
+            axis = self.batch_axis(value)
+            rows = jax.numpy.stack([place[part] for place in places], 0 if axis is None else axis + 1)
+            found[value] = {part: rows.reshape(plan.whole.shapes[value])}
+        return found
 
     def results(self, step):
         """The outputs in the form of the step's, new state where the old one was."""
@@ -579,6 +675,8 @@ class Run:
                 found.append(value.value)
                 continue
             part, array = next(iter(step[value].items()))
+            if isinstance(array, DataSlice):
+                array = array.array
             if at in self.updates:
                 old = self.updates[at]
                 part = self.plan.owner[old]

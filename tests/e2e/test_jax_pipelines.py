@@ -186,8 +186,11 @@ def document_of_one_part(micro_batches, turns):
             "stages": [{"mesh": mesh, "recomputes": False, "turns": turns}]}
 
 
+TWO_BATCHES = [[kind, 0, batch] for batch in (0, 1) for kind in ("forward", "backward")]
+
+
 def check_whole_batch():
-    """One micro-batch is the whole batch, whose mean a step may subtract."""
+    """Means over the batch inside of a loss, in one micro-batch and in sweeps over two."""
     def loss(state, x):
         y = jax.numpy.tanh(x * state)
         return ((y - y.mean()) ** 2).sum()
@@ -197,14 +200,32 @@ def check_whole_batch():
         return state - 0.1 * gradient, value
 
     arguments = np.float32(2), np.arange(4, dtype=np.float32)
-    run = automap_jax.run(document_of_one_part(1, [["forward", 0, 0], ["backward", 0, 0]]), step, arguments)
-    assert np.allclose(run(*arguments), step(*arguments)), (run(*arguments), step(*arguments))
+    for count in (1, 2):
+        run = automap_jax.run(document_of_one_part(count, TWO_BATCHES[: 2 * count]), step, arguments)
+        assert np.allclose(run(*arguments), step(*arguments)), (count, run(*arguments), step(*arguments))
+
+
+def check_results():
+    """Rows of examples, folds, data, and the loss of a second update, which needs the first one."""
+    def loss(state, x):
+        y = jax.numpy.tanh(x * state)
+        return (y * y).sum(), y
+
+    def step(state, x):
+        (first, rows), gradient = jax.value_and_grad(loss, has_aux=True)(state, x)
+        (second, _), gradient = jax.value_and_grad(loss, has_aux=True)(state - 0.1 * gradient, x)
+        return state - 0.2 * gradient, first + second, rows, rows.max(), (rows * rows).min(), (rows > 0).all(), x, 2 * x
+
+    arguments = np.float32(-2), np.array([0.3, -1, 0.1, -0.2], np.float32)
+    run = automap_jax.run(document_of_one_part(2, TWO_BATCHES), step, arguments)
+    for found, expected in zip(run(*arguments), step(*arguments), strict=True):
+        assert np.allclose(found, expected) and np.shape(found) == np.shape(expected), (found, expected)
 
 
 def check_refusals():
     """A step that is no sum over its examples."""
     def step(state, x):
-        return state, (x * state).max()
+        return state, (x * state).argmax().astype(np.float32)
 
     document = document_of_one_part(2, [])
     for changes, words in (({}, "needs the whole batch"), ({"micro_batches": 3}, "do not divide"),
@@ -221,6 +242,7 @@ def main():
     wanted = sys.argv[1:]
     check_refusals()
     check_whole_batch()
+    check_results()
     with tempfile.TemporaryDirectory() as folder:
         for name, what, options in cases():
             if not wanted or name in wanted:
