@@ -29,7 +29,9 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .export import LossOf
-from .pipelines import GraphTraining, split_by_batch
+from .losses import PartOfLoss
+from .operations import split_by_batch
+from .pipelines import GraphTraining
 from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
                          weights_of)
 
@@ -46,6 +48,7 @@ class Training:
         self.mesh = Meshes(device).of(stage["device_mesh"])
         self.data = data_of([stage])
         self.splits_batch = splits_batch(self.mesh, self.data)
+        self.part_of_loss = PartOfLoss(loss)
         self.place(weights_of(stage))
 
     def parameters(self):
@@ -56,7 +59,8 @@ class Training:
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters; returns its loss on every rank."""
-        return sum(self.pass_over(cut_micro_batch(batch, part, self.count), part) for part in range(self.count))
+        cuts = [cut_micro_batch(batch, part, self.count) for part in range(self.count)]
+        return sum(self.pass_over(cut, part, cuts) for part, cut in enumerate(cuts))
 
 
 def add_parts(module, arguments, output):
@@ -91,32 +95,39 @@ class TensorTraining(Training):
         gradients.end()
         return value
 
-    def pass_over(self, batch, _):
+    def pass_over(self, batch, _, cuts):
         placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
         if self.differentiates_batch:  # else DTensor's gradient of a convolution fails on meshes of two axes
             placed = [value.requires_grad_() if value.is_floating_point() else value for value in placed]
         try:
-            value = self.differentiate(placed)
+            value = self.differentiate(placed, cuts)
         except (NotImplementedError, RuntimeError):
             if self.computes_whole or self.has_passed:
                 raise
             self.computes_whole = True  # DTensor cannot split an operator of the model so
             for parameter in self.model.parameters():
                 parameter.grad = None
-            value = self.differentiate(placed)
+            value = self.differentiate(placed, cuts)
         self.has_passed = True
         return float(value.detach().full_tensor())
 
-    def differentiate(self, batch):
+    def differentiate(self, batch, cuts):
         """The part of a micro-batch in the loss, with its gradients."""
         values = {}
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             is_whole = self.computes_whole or name in self.whole_names
             wanted = [Replicate() if is_whole or is_batch else placement
                       for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
-            values[f"model.{name}"] = for_pass(value, wanted)
+            values[name] = for_pass(value, wanted)
+
+        def model(*arguments, **options):
+            return functional_call(self.model, values, arguments, options)
+
+        def plain():
+            return functional_call(self.module, {f"model.{name}": value for name, value in values.items()}, tuple(batch))
+
         with implicit_replication(), sdpa_kernel(SDPBackend.MATH):  # masks and positions are plain tensors
-            value = functional_call(self.module, values, tuple(batch)) / self.count
+            value = self.part_of_loss.value(model, batch, cuts, plain) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)
             value.backward()
         return value
@@ -141,7 +152,7 @@ class ZeroTraining(Training):
             fully_shard(module, **options)
         fully_shard(self.model, **options)
 
-    def pass_over(self, batch, part):
+    def pass_over(self, batch, part, cuts):
         size, rank = self.mesh.size(), self.mesh.get_local_rank()
         for value in batch:
             if value.shape[0] % size:
@@ -150,7 +161,10 @@ class ZeroTraining(Training):
         self.model.set_requires_gradient_sync(is_last or self.reduces_each)
         self.model.set_reshard_after_backward(is_last or self.gathers_each)
         self.model.set_is_last_backward(is_last)
-        value = self.loss(self.model, *(value.chunk(size)[rank] for value in batch)) / self.count
+        shards = [list(zip(*(value.chunk(size) for value in cut), strict=True)) for cut in cuts]
+        own = shards[part][rank]
+        parts = [shard for cut in shards for shard in cut]
+        value = self.part_of_loss.value(self.model, own, parts, lambda: self.loss(self.model, *own)) / self.count
         value.backward()
         total = value.detach() / size
         distributed.all_reduce(total, group=self.mesh.get_group())

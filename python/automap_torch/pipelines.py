@@ -6,84 +6,21 @@ pass between stages. The schedule is GPipe, 1F1B or interleaved 1F1B, as the pla
 run under activation checkpointing; values that it saves stand between two checkpoints. Counts of targets are those of
 the whole batch. Gradients are summed over the ranks once in a step, but for weights that are gathered for each pass
 (ZeRO 3).
-
-An operator whose shards DTensor cannot compute runs once more on gathered operands.
 """
-
-import operator as python_operator
 
 import torch
 from torch import distributed
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
-from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, gathered, kept_whole, place,
+from .losses import is_sum_of
+from .operations import settled, value_of
+from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, kept_whole, place,
                          splits_batch, weights_of)
 from .stages import cut, find_counts, mean_of_counts, trace_loss
-
-ATEN = torch.ops.aten
-
-
-def broadcast_in_dim(x, shape, dimensions):
-    kept = set(dimensions)
-    for d in range(len(shape)):
-        if d not in kept:
-            x = x.unsqueeze(d)
-    return x.expand(shape)
-
-
-def split_by_batch(x):
-    """The input of a convolution, which DTensor splits by the batch alone. On meshes of two axes it differentiates
-    convolutions by their input, too, or fails."""
-    if not isinstance(x, DTensor):
-        return x
-    x = x if x.requires_grad else x.detach().requires_grad_()
-    return x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
-                                      for placement in x.placements])
-
-
-def convolution(x, kernel, bias, *settings):
-    return ATEN.convolution.default(split_by_batch(x), gathered(kernel), gathered(bias), *settings)
-
-
-PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
-         "sum": lambda x, dimensions, **_: x.sum(dimensions),
-         "var": lambda x, dimensions, correction=1, **_: x.var(dimensions, correction=correction)}
-
-
-def function_of(target):
-    """The function that computes an operator of the graph on DTensors."""
-    if target is python_operator.getitem:
-        return target
-    space, _, name = target._schema.name.partition("::")
-    if space == "prims" and name in PRIMS:
-        return PRIMS[name]
-    if target is ATEN.convolution.default:
-        return convolution
-    if target in (ATEN.gather.default, ATEN.embedding.default):  # sums of masked rows end here
-        return lambda *arguments, **options: settled(target(*arguments, **options))
-    if target is ATEN.view.default:  # shards may have other strides
-        return torch.reshape
-    if target in (ATEN.sum.dim_IntList, ATEN.mean.dim):  # DTensor takes no dimensions for none, PyTorch for all
-        return lambda x, dimensions, *rest, **options: target(x, dimensions or list(range(x.ndim)), *rest, **options)
-    if target is ATEN.copy_.default:  # the new value of a buffer
-        return lambda _, value: value
-    return target
-
-
-def compute(function, arguments, options):
-    """An operator on DTensors and plain tensors; on whole operands where DTensor has no rule for their shards."""
-    try:
-        return function(*arguments, **options)
-    except (NotImplementedError, RuntimeError):
-        if not any(isinstance(value, DTensor) for value in tree_leaves(arguments)):
-            raise
-        return function(*tree_map(gathered, arguments), **options)
-
 
 class Segment:
     """Operators of a part that run together: all of them under one checkpoint, or none."""
@@ -171,20 +108,12 @@ class Stage(torch.nn.Module):
         def body(*arguments):
             local = dict(zip(inputs, arguments))
             for node in operators:
-                local[node] = self.value_of(node, local)
+                local[node] = value_of(self.graph, node, local, self.counts)
             return tuple(local[node] for node in needed)
 
         arguments = [values[node] for node in inputs]
         found = checkpoint(body, *arguments, use_reentrant=False) if segment.is_recomputed else body(*arguments)
         values.update(zip(needed, found))
-
-    def value_of(self, node, values):
-        if node.op == "get_attr":
-            return getattr(self.graph.module, node.target)
-        if node in self.counts:
-            return self.counts[node]
-        arguments, options = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-        return compute(function_of(node.target), arguments, options)
 
     @torch.no_grad()
     def change_buffers(self, values):
@@ -206,14 +135,6 @@ class Contiguous(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return settled(gradient).contiguous()
-
-
-def settled(value):
-    """A DTensor without pending sums, which can pass to another stage."""
-    if isinstance(value, DTensor) and any(placement.is_partial() for placement in value.placements):
-        return value.redistribute(placements=[Replicate() if placement.is_partial() else placement
-                                              for placement in value.placements])
-    return value
 
 
 class GraphTraining:
@@ -238,6 +159,7 @@ class GraphTraining:
             if part in self.mine:
                 self.values[part][name] = place(model, name, value, self.meshes[part], self.placements[part][name])
         self.modules, self.schedule, self.graph, self.counts = [], None, None, []
+        self.divisor = self.count  # of the sum of the micro-batches' losses
 
     def make_group(self, rank):
         """Ranks at one place of every stage's mesh send to one another."""
@@ -263,6 +185,8 @@ class GraphTraining:
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""
         graph = self.graph = trace_loss(self.model, self.loss, batch)
         self.counts = find_counts(graph) if self.count > 1 else []
+        if self.count > 1 and is_sum_of(self.model, self.loss, batch):
+            self.divisor = 1
         parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
         count = len(parts)
         self.place_buffers(graph, parts)
@@ -300,12 +224,12 @@ class GraphTraining:
         gradients = StepGradients(self.parameters(), leaves)
         with implicit_replication():  # masks and positions are plain tensors, in the backward pass as well
             losses = self.run_stages(named) if self.schedule else self.run_alone(named)
-        gradients.end(self.count if self.schedule else 1)
+        gradients.end(self.divisor if self.schedule else 1)
         for module in self.modules:
             module.leaves = {}
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if losses:
-            total += sum(float(value) for value in losses) / self.count
+            total += sum(float(value) for value in losses) / self.divisor
         distributed.broadcast(total, self.ranks[-1][0])
         return float(total)
 
@@ -313,7 +237,7 @@ class GraphTraining:
         losses = []
         for batch in batches:
             value = self.modules[0](**batch).full_tensor()
-            (value / self.count).backward()
+            (value / self.divisor).backward()
             losses.append(value.detach())
         return losses
 

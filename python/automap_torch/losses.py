@@ -1,0 +1,180 @@
+"""The loss of a part of the batch as an addend of the loss of the whole batch.
+
+Ranks and micro-batches have n parts of equal numbers of examples. A loss L(output, batch) is one of
+
+    mean    the mean of the n losses
+    sum     their sum, which is n times their mean
+    masked  S(part) / c(part), where c counts targets, such as cross_entropy with ignore_index: the mean of the losses in
+            which c is the mean of all parts' counts
+
+L of a batch with every example twice is L for a mean and 2 L for a sum. Another loss, such as one that compares examples
+with one another, is refused. Counts are found in the traced loss (stages.py); such a loss runs as its
+graph.
+
+The loss is separated from the model by calling it with a stand-in that gives the model's outputs. A loss that reads
+parts of the model, such as `model.head.weight`, has to be a mean over the batch.
+"""
+
+import math
+import warnings
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from .export import decompositions
+from .operations import value_of
+from .stages import LossGraph, find_counts, mean_of_counts
+
+READS_PARTS = "the loss reads parts of the model: it has to be a mean over the batch"
+
+
+class Called(Exception):
+    """The loss calls the model once more, with these arguments."""
+
+
+class StandIn:
+    """Gives the outputs of the model's first calls."""
+
+    def __init__(self, outputs):
+        self.outputs, self.calls = outputs, 0
+
+    def __call__(self, *arguments, **options):
+        self.calls += 1
+        if self.calls > len(self.outputs):
+            raise Called(arguments, options)
+        return self.outputs[self.calls - 1]
+
+
+def next_output(model, loss, outputs, batch):
+    """The model's output at the first call of the loss that `outputs` does not answer."""
+    try:
+        loss(StandIn(outputs), *batch)
+    except Called as call:
+        arguments, options = call.args
+        return model(*arguments, **options)
+    raise AssertionError("the loss does not call the model")
+
+
+def outputs_of(model, loss, batch, find_kind):
+    """All outputs of the model in the loss, and the result of find_kind(outputs), which raises Called without some."""
+    outputs = []
+    while True:
+        try:
+            return outputs, find_kind(outputs)
+        except Called:
+            outputs.append(next_output(model, loss, outputs, batch))
+
+
+def twice(value):
+    return torch.cat([value, value]) if isinstance(value, torch.Tensor) and value.ndim else value
+
+
+@torch.no_grad()
+def is_sum(loss, outputs, batches):
+    """Whether the loss is a sum over the examples; otherwise it is a mean. Random outputs of these shapes decide, with
+    the first of the batches that has a loss."""
+    def random(value):
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return torch.randn(value.shape, dtype=value.dtype) if is_float else value
+
+    outputs = tree_map(random, outputs)
+    for batch in batches:
+        once = float(loss(StandIn(outputs), *batch))
+        both = float(loss(StandIn(tree_map(twice, outputs)), *map(twice, batch)))
+        for factor in (1, 2):
+            if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
+                return factor == 2
+        if math.isfinite(once):  # else no example of the part has a target
+            raise NotImplementedError(f"the loss is neither a mean nor a sum over the batch: it is {once:g}, and "
+                                      f"{both:g} with every example twice")
+    return False
+
+
+def is_sum_of(model, loss, batch):
+    """The same before the model runs."""
+    shapes = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fake(value):
+        with shapes:
+            return torch.empty(value.shape, dtype=value.dtype)
+
+    values = {name: fake(value) for name, value in [*model.named_parameters(), *model.named_buffers()]}
+
+    def fake_model(*arguments, **options):
+        with shapes:
+            return functional_call(model, values, arguments, options)
+
+    try:
+        return outputs_of(fake_model, loss, tuple(map(fake, batch)), lambda outputs: is_sum(loss, outputs, [batch]))[1]
+    except AttributeError:
+        warnings.warn(READS_PARTS, stacklevel=2)
+        return False
+
+
+class PartOfLoss:
+    """The loss of parts of a batch, whose mean over the parts is the loss of the whole batch."""
+
+    def __init__(self, loss):
+        self.loss, self.is_open, self.graph, self.counts = loss, False, None, []
+        self.calls, self.factor = 0, 1  # calls of the model in the loss
+
+    def value(self, model, batch, parts, plain):
+        """Of the part `batch`: its tensors may be DTensors. `parts` are all parts as plain tensors, and `plain()` is the
+        loss of this part as the user has written it."""
+        if len(parts) == 1:
+            return plain()
+        if not self.is_open:
+            value = self.first_value(model, batch, parts, plain)
+            self.is_open = True
+            return value
+        if not self.counts:
+            return plain() * self.factor
+        outputs = []
+        while len(outputs) < self.calls:
+            outputs.append(next_output(model, self.loss, outputs, batch))
+        return self.of_outputs(outputs, batch, parts)
+
+    def first_value(self, model, batch, parts, plain):
+        """Finds the kind of the loss besides."""
+        try:
+            outputs, adds = outputs_of(model, self.loss, batch, lambda outputs: is_sum(self.loss, outputs, parts))
+        except AttributeError:
+            warnings.warn(READS_PARTS, stacklevel=2)
+            return plain()
+        self.calls, self.factor = len(outputs), len(parts) if adds else 1
+        self.trace(outputs, parts[0])
+        if self.counts:
+            return self.of_outputs(outputs, batch, parts)
+        return self.loss(StandIn(outputs), *batch) * self.factor
+
+    def trace(self, outputs, batch):
+        """The graph of the loss of the outputs, and its counts."""
+        leaves, structure = tree_flatten(outputs)
+        shapes = FakeTensorMode(allow_non_fake_inputs=True)
+
+        def fake(value):
+            with shapes:
+                return torch.empty(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
+
+        def function(leaves, batch):
+            return (self.loss(StandIn(tree_unflatten(leaves, structure)), *batch),)
+
+        graph = make_fx(functionalize(function), decomposition_table=decompositions(), tracing_mode="fake")(
+            [fake(leaf) for leaf in leaves], tuple(map(fake, batch)))
+        graph.graph.eliminate_dead_code()
+        names = [("output", k) for k in range(len(leaves))] + [("batch", k) for k in range(len(batch))]
+        self.graph = LossGraph(graph, names)
+        self.counts = find_counts(self.graph)
+
+    def of_outputs(self, outputs, batch, parts):
+        """The loss by its graph, with the counts of the whole batch."""
+        leaves, _ = tree_flatten(outputs)
+        given = {"output": leaves, "batch": batch}
+        values = {node: given[kind][k] for node, (kind, k) in self.graph.inputs.items()}
+        counts = mean_of_counts(self.graph, self.counts, parts)
+        for node in self.graph.operators:
+            values[node] = value_of(self.graph, node, values, counts)
+        return values[self.graph.loss]

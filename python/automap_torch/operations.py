@@ -1,0 +1,89 @@
+"""Operators of a traced graph on tensors and DTensors.
+
+An operator whose shards DTensor cannot compute runs once more on gathered operands.
+"""
+
+import operator as python_operator
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .placements import gathered
+
+ATEN = torch.ops.aten
+
+
+def broadcast_in_dim(x, shape, dimensions):
+    kept = set(dimensions)
+    for d in range(len(shape)):
+        if d not in kept:
+            x = x.unsqueeze(d)
+    return x.expand(shape)
+
+
+def settled(value):
+    """A DTensor without pending sums, which can pass to another stage."""
+    if isinstance(value, DTensor) and any(placement.is_partial() for placement in value.placements):
+        return value.redistribute(placements=[Replicate() if placement.is_partial() else placement
+                                              for placement in value.placements])
+    return value
+
+
+def split_by_batch(x):
+    """The input of a convolution, which DTensor splits by the batch alone. On meshes of two axes it differentiates
+    convolutions by their input, too, or fails."""
+    if not isinstance(x, DTensor):
+        return x
+    x = x if x.requires_grad else x.detach().requires_grad_()
+    return x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
+                                      for placement in x.placements])
+
+
+def convolution(x, kernel, bias, *settings):
+    return ATEN.convolution.default(split_by_batch(x), gathered(kernel), gathered(bias), *settings)
+
+
+PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
+         "sum": lambda x, dimensions, **_: x.sum(dimensions),
+         "var": lambda x, dimensions, correction=1, **_: x.var(dimensions, correction=correction)}
+
+
+def function_of(target):
+    """The function that computes an operator of the graph on DTensors."""
+    if target is python_operator.getitem:
+        return target
+    space, _, name = target._schema.name.partition("::")
+    if space == "prims" and name in PRIMS:
+        return PRIMS[name]
+    if target is ATEN.convolution.default:
+        return convolution
+    if target in (ATEN.gather.default, ATEN.embedding.default):  # sums of masked rows end here
+        return lambda *arguments, **options: settled(target(*arguments, **options))
+    if target is ATEN.view.default:  # shards may have other strides
+        return torch.reshape
+    if target in (ATEN.sum.dim_IntList, ATEN.mean.dim):  # DTensor takes no dimensions for none, PyTorch for all
+        return lambda x, dimensions, *rest, **options: target(x, dimensions or list(range(x.ndim)), *rest, **options)
+    if target is ATEN.copy_.default:  # the new value of a buffer
+        return lambda _, value: value
+    return target
+
+
+def compute(function, arguments, options):
+    """An operator on DTensors and plain tensors; on whole operands where DTensor has no rule for their shards."""
+    try:
+        return function(*arguments, **options)
+    except (NotImplementedError, RuntimeError):
+        if not any(isinstance(value, DTensor) for value in tree_leaves(arguments)):
+            raise
+        return function(*tree_map(gathered, arguments), **options)
+
+
+def value_of(graph, node, values, counts):
+    """The result of an operator of the graph for the values of its operands. `counts` has the results of some."""
+    if node.op == "get_attr":
+        return getattr(graph.module, node.target)
+    if node in counts:
+        return counts[node]
+    arguments, options = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    return compute(function_of(node.target), arguments, options)
