@@ -104,11 +104,6 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     SearchSettings *settings = &job->settings, *unrestricted = &job->unrestricted;
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
-    if (path && settings->options.searcher == SEARCHER_BASELINE)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --baseline %s starts from no plan",
-                       settings->options.called);
-    if (path && settings->options.searcher == SEARCHER_RANDOM)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher random starts from no plan");
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
     settings->options.initial = unrestricted->options.initial = initial;
     TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->options,

@@ -1,13 +1,14 @@
-/* Reads the options of a search, and checks the pairs that do not fit together.
+/* Reads the options of a search and the file of hints into the request of the planners.
  *
- * Order of the checks: searcher and baseline, space, micro-batches, schedule. Texts name options as the
- * command line does, like those of the planners.
+ * Each read_*() function reads one topic; search_conflicts.c then refuses pairs that exclude one another.
+ * Texts name options as the command line does, like those of the planners.
  */
 #include "api/search_settings.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/search_conflicts.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/single_stage/search.h"
@@ -24,14 +25,12 @@ static const char *called_of(int32_t baseline) {
 static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
-    int64_t seed = 0;
+    int64_t seed = 0, measures = 0;
     *search = (SearchOptions){.mesh = option_text(options, "mesh"),
                               .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     option_choice(options, "objective", &objective);
     option_choice(options, "for", &target);
     search->target = target_of_name(target);
-    if (search->target != TARGET_AUTOMAP && objective == OBJECTIVE_PAPER)
-        return am_fail(error, AM_ERROR_USAGE, "", "--for is for --objective time");
     option_choice(options, "space", &space);
     bool is_learned = option_has(options, "policy") || option_has(options, "device");
     if (is_learned || objective == OBJECTIVE_PAPER) searcher = SEARCHER_DQN;
@@ -41,6 +40,8 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     option_number(options, "seconds", &search->seconds);
     option_number(options, "memory-fraction", &search->memory_fraction);
     option_integer(options, "seed", &seed);
+    option_integer(options, "measure", &measures);
+    search->measures = (int32_t)measures;
     search->evaluations =
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     option_integer(options, "evaluations", &search->evaluations);
@@ -49,37 +50,13 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     if (searcher == SEARCHER_BASELINE && !option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher baseline prices one baseline: expected --baseline NAME");
-    if (searcher != SEARCHER_BASELINE && option_has(options, "baseline"))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--baseline %s prices one baseline: --searcher %s does not apply",
-                       option_text(options, "baseline"), searcher_name((Searcher)searcher));
-    if (searcher == SEARCHER_BASELINE && target_row(search->target)->trainer)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--baseline %s prices one baseline: --for %s searches strategies of %s",
-                       option_text(options, "baseline"), target_row(search->target)->name,
-                       target_row(search->target)->trainer);
-    if (option_has(options, "evaluations") && searcher == SEARCHER_EXHAUSTIVE)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--searcher exhaustive prices every plan: --evaluations does not apply");
-    if (option_has(options, "device") && searcher != SEARCHER_DQN)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--device is where the DQN is trained: --searcher %s has none",
-                       searcher_name((Searcher)searcher));
-    TRY(dqn_device_check((DqnDevice)device, error));
     search->agent = option_text(options, "agent");
     search->is_even = option_has(options, "even") || target_row(search->target)->has_equal_shards;
     search->keeps_order = option_has(options, "keep-order") || option_has(options, "keep-shardings") ||
                           search->target != TARGET_AUTOMAP || objective == OBJECTIVE_PAPER;
     search->no_overrides = option_has(options, "no-overrides");
     search->policy = option_text(options, "policy");
-    if (search->policy && searcher != SEARCHER_DQN && searcher != SEARCHER_AUTO)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--policy is the policy of --searcher dqn and auto, not of %s",
-                       searcher_name((Searcher)searcher));
     search->learner = option_text(options, "learner");
-    if (search->learner && objective != OBJECTIVE_PAPER)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--learner is for --objective paper: a policy has the parts that it was trained with");
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");
     search->objective = (SearchObjective)objective;
@@ -94,35 +71,12 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     return AM_OK;
 }
 
-/* Reads the number of runs, and refuses goals other than the fastest plan. */
-static AmStatus read_measures(SearchOptions *search, const AmOptions *options, AmError *error) {
-    int64_t measures = 0;
-    const char *other = search->objective == OBJECTIVE_PAPER  ? "--objective paper"
-                        : search->objective == OBJECTIVE_COST ? "--objective cost"
-                        : search->explores_prices             ? "--pareto"
-                                                              : NULL;
-    option_integer(options, "measure", &measures);
-    if (measures > 0 && other)
-        return am_fail(error, AM_ERROR_USAGE, "", "--measure and %s: measured plans are compared by time",
-                       other);
-    search->measures = (int32_t)measures;
-    return AM_OK;
-}
-
-/* Reads the quotas, and refuses what chooses devices itself. */
+/* Reads the quotas, "H100=8". */
 static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
     const char *const *texts;
     int32_t count = option_texts(options, "quota", &texts);
     DeviceQuota *quotas = ARENA_ARRAY(arena, DeviceQuota, count + 1);
     if (!quotas) return am_fail_memory(error, count);
-    const char *key = count > 0 ? "quota" : search->objective == OBJECTIVE_COST ? "objective cost" : "pareto";
-    const char *other = search->objective == OBJECTIVE_PAPER    ? "objective paper"
-                        : option_has(options, "keep-shardings") ? "keep-shardings"
-                        : option_has(options, "init-plan")      ? "init-plan"
-                                                                : NULL;
-    if (!other && search->explores_prices && search->target != TARGET_AUTOMAP) other = "for";
-    if ((count > 0 || search->explores_prices) && other)
-        return am_fail(error, AM_ERROR_USAGE, "", "--%s: --%s decides on the devices itself", key, other);
     for (int32_t k = 0; k < count; k++) {
         const char *equals = strrchr(texts[k], '=');
         char *end = NULL;
@@ -165,12 +119,11 @@ static AmStatus take_hint(int64_t *value, const char *option, const char *place,
     return AM_OK;
 }
 
-/* Reads the degrees, and refuses options that have degrees of their own. */
+/* Reads the degrees of the options and of the file of hints. */
 static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, const AmOptions *options,
                              AmError *error) {
     const Degrees *hint = &hints->degrees;
     int64_t values[DEGREE_KINDS] = {0}, pipeline = 0;
-    const char *last = NULL;
     Degrees *degrees = &search->degrees;
     for (int32_t k = 0; k < DEGREE_KINDS; k++)
         option_integer(options, degree_rows[k].option + strlen("--"), &values[k]);
@@ -186,17 +139,8 @@ static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, cons
         const char *name = k == DEGREE_STAGES && is_pipeline ? "--pipeline" : degree_rows[k].option;
         bool is_option = values[k] > 0;
         TRY(take_hint(&values[k], name, hint->origins[k], hint->values[k], error));
-        if (values[k] > 0) last = degrees->origins[k] = is_option ? name : hint->origins[k];
+        if (values[k] > 0) degrees->origins[k] = is_option ? name : hint->origins[k];
     }
-    const char *other = search->objective == OBJECTIVE_PAPER    ? "--objective paper"
-                        : search->mesh                          ? "--mesh"
-                        : option_has(options, "keep-shardings") ? "--keep-shardings"
-                        : search->searcher == SEARCHER_BASELINE ? "--baseline"
-                                                                : NULL;
-    if (!last) return AM_OK;
-    if (other)
-        return am_fail(error, AM_ERROR_USAGE, "", "%.300s and %s: %s sets the degrees itself", last, other,
-                       other);
     for (int32_t k = 0; k < DEGREE_KINDS; k++) degrees->values[k] = (int32_t)values[k];
     return degrees_derive(degrees, error);
 }
@@ -207,12 +151,6 @@ static AmStatus take_stages(SearchOptions *search, AmError *error) {
     char label[PIN_LABEL_BYTES];
     int32_t stages = placement_stages(search->pins, search->pin_count, &last);
     if (stages == 0) return AM_OK;
-    const char *other = search->searcher == SEARCHER_BASELINE  ? "--baseline"
-                        : search->objective == OBJECTIVE_PAPER ? "--objective paper"
-                                                               : NULL;
-    if (other && stages > 1)
-        return am_fail(error, AM_ERROR_USAGE, pin_file(last), "%s and %s: %s sets the stages itself",
-                       pin_place(label, last), other, other);
     if (stages > STAGES_MOST)
         return am_fail(error, pin_error(last), pin_file(last), "%s: a plan has at most %d stages",
                        pin_place(label, last), STAGES_MOST);
@@ -224,41 +162,16 @@ static AmStatus take_stages(SearchOptions *search, AmError *error) {
     return AM_OK;
 }
 
-/* Refuses several stages where other options exclude them. */
-static AmStatus check_stages(const SearchSettings *settings, AmError *error) {
-    const SearchOptions *search = &settings->options;
-    const PropagationPin *last;
-    char label[PIN_LABEL_BYTES];
-    if (search->degrees.stages < 2 || search_has_stages(search)) return AM_OK;
-    if (placement_stages(search->pins, search->pin_count, &last) > 1)
-        return am_fail(error, AM_ERROR_USAGE, pin_file(last),
-                       "%s and %s%s: this search has plans of one stage alone", pin_place(label, last),
-                       settings->narrowed_by ? settings->narrowed_by : "--space ",
-                       settings->narrowed_by ? "" : plan_space_name(search->space));
-    const char *stages = search->degrees.origins[DEGREE_STAGES];
-    if (settings->narrowed_by)
-        return am_fail(error, AM_ERROR_USAGE, "", "%.300s %d and %s: %s applies to one-stage plans", stages,
-                       search->degrees.stages, settings->narrowed_by, settings->narrowed_by);
-    return am_fail(error, AM_ERROR_USAGE, "", "%.300s %d and --space %s: its plans have one stage", stages,
-                   search->degrees.stages, plan_space_name(search->space));
-}
-
-/* The spaces that the options allow, and the limiting option. Shardings to keep are not read yet. */
-static AmStatus narrow(SearchSettings *settings, const AmOptions *options, AmError *error) {
+/* Restricts the space to plans that the options allow. Shardings to keep are not read yet. */
+static void narrow(SearchSettings *settings, const AmOptions *options) {
     SearchOptions *search = &settings->options;
-    const char *option = search_narrow(search);
-    bool is_joint = search_spans_stages(search);
-    if (is_joint && search->space == SPACE_AUTO && option_has(options, "keep-shardings")) {
+    settings->narrowed_by = search_narrow(search);
+    if (search_spans_stages(search) && search->space == SPACE_AUTO && option_has(options, "keep-shardings")) {
         search->space = SPACE_SINGLE_STAGE;
-        option = "--keep-shardings";
-        is_joint = false;
+        settings->narrowed_by = "--keep-shardings";
     }
-    settings->narrowed_by = option;
-    if (search->agent && !is_joint)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--agent cuts pipelines: it goes with --space auto or hybrid");
-    if (is_joint && !option_has(options, "evaluations")) search->evaluations = 0; /* by the module */
-    return AM_OK;
+    if (search_spans_stages(search) && !option_has(options, "evaluations"))
+        search->evaluations = 0; /* by the module */
 }
 
 static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *options, AmError *error) {
@@ -273,79 +186,50 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     else if (text)
         TRY(take_hint(&micro_batches, "--micro-batches", settings->hints.micro_batches_place,
                       settings->hints.micro_batches, error));
-    if (!target_row(search->target)->has_micro_batches && micro_batches != 1) {
-        const char *place = settings->hints.micro_batches > 0   ? settings->hints.micro_batches_place
-                            : text && strcmp(text, "auto") != 0 ? "--micro-batches"
-                                                                : NULL;
-        if (place)
-            return am_fail(error, AM_ERROR_USAGE, "", "%.300s %lld: %s have one micro-batch", place,
-                           (long long)micro_batches, target_row(search->target)->form);
-        micro_batches = 1;
-    }
+    bool is_free = micro_batches == 0 && settings->hints.micro_batches == 0;
+    if (!target_row(search->target)->has_micro_batches && is_free) micro_batches = 1;
     settings->micro_batching.micro_batches = (int32_t)micro_batches;
-    if (micro_batches != 1 && option_has(options, "keep-shardings"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
     settings->micro_batching.relaxations = option_choices(options, "relax");
     return AM_OK;
 }
 
-static AmStatus read_schedule(SearchOptions *search, const AmOptions *options, AmError *error) {
+static void read_schedule(SearchOptions *search, const AmOptions *options) {
     int64_t chunks = 0;
-    ScheduleKind kind = SCHEDULE_1F1B;
     search->schedule = option_text(options, "schedule");
-    if (search->schedule) kind = schedule_kind_find(search->schedule);
-    if (search->schedule && !(target_row(search->target)->schedules >> kind & 1) && search_has_stages(search))
-        return am_fail(error, AM_ERROR_USAGE, "", "--schedule %s: %s lack it", search->schedule,
-                       target_row(search->target)->form);
-    if (search->schedule && !search_has_stages(search))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--schedule applies to pipelines: this search covers one-stage plans only");
-    if (!option_has(options, "chunks")) return AM_OK;
-    if (kind != SCHEDULE_INTERLEAVED)
-        return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
     option_integer(options, "chunks", &chunks);
     search->chunks = (int32_t)chunks;
-    return AM_OK;
 }
 
 /* Reads the forms of the module that a search takes. Shardings of parameters by the user, baselines of one
  * stage and the paper's mode are about the module as read. */
-static AmStatus read_forms(SearchSettings *settings, const AmOptions *options, AmError *error) {
+static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     FormRequest *forms = &settings->forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
-    const char *other = search->pin_count > 0                   ? option_has(options, "pin")     ? "--pin"
-                                                                  : option_has(options, "hints") ? "--hints"
-                                                                                                 : "a mark in the module"
-                        : option_has(options, "keep-shardings") ? "--keep-shardings"
-                        : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
-                        : search->target != TARGET_AUTOMAP      ? "--for"
-                                                                : NULL;
+    bool is_as_read = search->pin_count > 0 || option_has(options, "keep-shardings") ||
+                      search->objective == OBJECTIVE_PAPER || search->target != TARGET_AUTOMAP;
     option_choice(options, "layers", &layers);
     option_choice(options, "attention", &attention);
     *forms = (FormRequest){.layers = (LayersChoice)layers,
                            .attention = (AttentionChoice)attention,
                            .keeps_recomputation = option_has(options, "keep-remat"),
                            .keeps_shardings = option_has(options, "keep-shardings")};
-    if (forms->layers == LAYERS_SPLIT && other)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--layers split: %s is about parameters of the module as read", other);
-    if (forms->layers == LAYERS_AUTO && (other || !search_has_stages(search))) forms->layers = LAYERS_LOOP;
-    return AM_OK;
+    if (forms->layers == LAYERS_AUTO && (is_as_read || !search_has_stages(search)))
+        forms->layers = LAYERS_LOOP;
 }
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
     TRY(read_search(&settings->options, options, error));
-    TRY(read_measures(&settings->options, options, error));
     TRY(read_quotas(&settings->options, arena, options, error));
     TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
     TRY(read_degrees(&settings->options, &settings->hints, options, error));
     TRY(take_stages(&settings->options, error));
-    TRY(narrow(settings, options, error));
-    TRY(check_stages(settings, error));
+    narrow(settings, options);
     TRY(read_micro_batching(settings, options, error));
-    TRY(read_forms(settings, options, error));
-    return read_schedule(&settings->options, options, error);
+    read_forms(settings, options);
+    read_schedule(&settings->options, options);
+    TRY(search_conflicts_check(settings, options, error));
+    return dqn_device_check(settings->options.device, error);
 }
 
 /* Appends the marks of a module to the pins of the file. */
@@ -402,8 +286,7 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     SearchOptions *search = &settings->options;
     if (option_has(options, "keep-shardings")) TRY(read_kept(search, arena, context, error));
     bool has_number = option_has(options, "evaluations");
-    bool is_scaled =
-        !has_number && (!option_has(options, "objective") || search->objective == OBJECTIVE_COST);
+    bool is_scaled = !has_number && search->objective != OBJECTIVE_PAPER;
     bool is_one = search->searcher == SEARCHER_RANDOM && !has_number && search->seconds <= 0;
     search->is_default_limit = is_scaled;
     search->may_add_micro_batches =

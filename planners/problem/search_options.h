@@ -16,7 +16,7 @@
     X(DQN, "dqn", "deep Q-learning, then polished")                                     \
     X(ANNEAL, "anneal", "simulated annealing, then polished")                           \
     X(GREEDY, "greedy", "the best insertion until none helps, then polished")           \
-    X(EXACT, "exact", "branch and bound over the lists of every mesh")                  \
+    X(EXACT, "exact", "branch and bound over the axis priorities of every mesh")        \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                              \
     X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N")    \
     X(BASELINE, "baseline", "the baseline that --baseline names")                       \
@@ -41,7 +41,7 @@ const char *searcher_name(Searcher searcher);
     X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
     X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
     X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
-    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron's lists inside a server, the batch between")
+    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron inside a server, the batch between")
 typedef enum Baseline {
 #define BASELINE_ENUM(name, text, help) BASELINE_##name,
     BASELINE_LIST(BASELINE_ENUM)

@@ -282,7 +282,7 @@ static void test_search_errors(void **state) {
     am_options_free(options);
     options = new_options(AM_COMMAND_SEARCH, "chunks", "2");
     assert_int_equal(am_search(&plan, module, cluster, options, NULL, &error), AM_ERROR_USAGE);
-    assert_error(&error, AM_ERROR_USAGE, "--chunks needs");
+    assert_error(&error, AM_ERROR_USAGE, "only --schedule interleaved_1f1b has chunks");
     am_options_free(options);
     options = new_options(AM_COMMAND_RUN, NULL, NULL);
     assert_int_equal(am_search(&plan, module, cluster, options, NULL, &error), AM_ERROR_USAGE);

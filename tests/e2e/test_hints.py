@@ -105,9 +105,9 @@ DEGREES = [
     ({"data": 2, "tensor": 4}, "", 4, "automap: {file}: $.data 2 {file}: $.tensor 4: cluster nominal:4 has 4 devices"),
     ({"devices_per_stage": 3}, "--data 2", 2, "{file}: $.devices_per_stage 3 is not a multiple of --data 2"),
     ({"stages": 2}, "--pipeline 3", 2, "--pipeline 3 and {file}: $.stages 2 contradict"),
-    ({"stages": 2}, "--for hlo", 2, "{file}: $.stages 2 and --for hlo: --for hlo applies to one-stage plans"),
+    ({"stages": 2}, "--for hlo", 2, "{file}: $.stages 2 and --for hlo: its plans have one stage"),
     ({"stages": 2}, "--baseline zero3", 2, "{file}: $.stages and --baseline"),
-    ({"micro_batches": 2}, "--for hlo", 2, "{file}: $.micro_batches 2: shardings of HLO have one micro-batch"),
+    ({"micro_batches": 2}, "--for hlo", 2, "{file}: $.micro_batches 2 and --for hlo: its plans have one micro-batch"),
 ]
 OPTIONS = [
     ("--stages 1", 3, "{file}: $.hints[0].stage and --stages 1"),

@@ -374,7 +374,7 @@ def test_options():
         expect(2, "mesh", *search, "--mesh", mesh)
     expect(2, "expected one of", *search, "--searcher", "no_such")
     expect(2, "from 1 to", *search, "--evaluations", "0")
-    expect(2, "does not apply", *search, "--searcher", "exhaustive", "--evaluations", "5")
+    expect(2, "every plan is priced", *search, "--searcher", "exhaustive", "--evaluations", "5")
     expect(2, "-o: given twice", *search, "-o", os.devnull)
     expect(2, "-o: the value is empty", *search[:4], "-o", "")
     expect(2, "argument 1 is empty", "info", "")

@@ -77,13 +77,13 @@ def check_refused(work):
     for words, code, said in (
         (["--policy", AGENTS / "pipeline.safetensors"], 3, "expected an assignment policy of format automap-assignment-2"),
         (["--policy", work / "none.safetensors"], 3, "none.safetensors"),
-        (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy is the policy of --searcher dqn and auto, not of anneal"),
+        (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy untrained and --searcher anneal: only dqn and auto have a policy"),
     ):
         done = automap("search", SMALL, *COMMON, "-o", os.devnull, *words)
         assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done
     for words, said in ((["agent", "train-search", SMALL], "--learner dueling: the network has one output"),
                         (["agent", "train"], "--learner dueling: the network has one output"),
-                        (["search", SMALL, *COMMON], "--learner is for --objective paper")):
+                        (["search", SMALL, *COMMON], "--learner dueling and --objective time: a policy has the parts")):
         done = automap(*words, "-o", work / "policy.safetensors", "--learner", "dueling")
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done
     done = automap("agent", "train-search", SMALL, "-o", work / "policy.npz")
