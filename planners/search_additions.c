@@ -213,6 +213,20 @@ static bool may_add(const SearchOptions *options, const MicroBatching *settings)
     return is_number && !is_narrowed;
 }
 
+bool search_may_price_pipelines(const SearchContext *search) {
+    const SearchOptions *options = search->options;
+    bool is_left_out = search_is_large(search) && options->nested.is_trial;
+    return !is_left_out && options->seconds == 0 && search->cluster->device_count > 1;
+}
+
+void search_leave_out_pipelines(SearchResult *result) {
+    BaselineResult *baselines = result->baselines;
+    baselines[BASELINE_EVEN_PIPELINE] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline even_pipeline does"};
+    baselines[BASELINE_MEGATRON_3D] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline megatron_3d does"};
+}
+
 AmStatus search_add_given(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
     const Plan *given = options->initial, *before = self->result->plan;

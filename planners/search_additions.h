@@ -19,6 +19,11 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const int32_t *only, const SearchOptions *options, AmError *error);
 
+/* Returns whether the options leave time for baselines of several stages, which take some time to price. */
+bool search_may_price_pipelines(const SearchContext *search);
+/* Gives the baselines of several stages the reason for which they have no price. */
+void search_leave_out_pipelines(SearchResult *result);
+
 /* Adds options->initial unchanged, if it has one stage and the options leave it as it is. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/system/clock.h"
+#include "ir/analysis/loops.h"
 #include "planners/improve/plan_restarts.h"
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
@@ -50,7 +51,16 @@ void search_spend(SearchContext *self, const SearchResult *found) {
     self->budget.is_cut |= found->is_cut;
 }
 
+bool search_is_large(const SearchContext *self) {
+    enum { MOST_INSTRUCTIONS = 10000 };
+    return ir_represented(self->whole->canonical) > MOST_INSTRUCTIONS;
+}
+
 /* ---- results ---- */
+
+AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error) {
+    return status == AM_ERROR_INFEASIBLE ? AM_OK : am_pass_error(status, failure, error);
+}
 
 static bool has_baselines(const SearchResult *result) {
     return result->baselines[0].seconds != 0 || result->baselines[0].reason;

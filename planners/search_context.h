@@ -41,6 +41,11 @@ void search_allow(SearchOptions *part, const SearchContext *self, int64_t size);
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);
 
+/* Returns whether the simulation of a pipeline of the module takes more than some ten milliseconds. */
+bool search_is_large(const SearchContext *self);
+
+/* Returns the error of a part of a search; AM_OK if it has a plan, or has none because nothing fits. */
+AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error);
 /* Adds the candidates, the baselines and the counts of a part to a result. */
 void search_result_merge(SearchResult *result, const SearchResult *found);
 /* Adds a plan that fits to the result, and takes it if it is the best. */

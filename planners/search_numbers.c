@@ -43,10 +43,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
             status = single_stage_search(&found, self->arena, context, self->cluster, &part, &failure);
         if (first.code == AM_OK) first = failure;
         search_spend(self, &found);
-        if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
-            if (error && error->code == AM_OK) *error = failure;
-            return status;
-        }
+        TRY(search_check_part(status, &failure, error));
         search_result_merge(result, &found);
         has_plan |= found.plan != NULL;
         if (!cannot_split) *bound = least_bound(*bound, &found);
@@ -54,8 +51,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         if (k + 1 < count && search_is_over(self)) *bound = NAN; /* of the others nothing is known */
     }
     if (has_plan) return AM_OK;
-    if (error && error->code == AM_OK) *error = first;
-    return AM_ERROR_INFEASIBLE;
+    return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);
 }
 
 AmStatus search_numbers(SearchContext *self, AmError *error) {
@@ -70,6 +66,7 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
                      !options->nested.is_trial && !is_one;
     double bound = NAN;
+    AmError refusal = {0};
     SearchOptions part = *options;
     if (is_capped) size = standard - plan_climb_reserve(options, standard);
     part.nested.is_anytime = is_capped;
@@ -82,9 +79,8 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
         double round_bound;
         part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
         AmStatus status = search_add_each_number(&found, &round_bound, self, &part, size, &failure);
-        bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
-        if (status != AM_OK && (!is_known || round == 0) && error && error->code == AM_OK) *error = failure;
-        if (!is_known) return status;
+        TRY(search_check_part(status, &failure, error));
+        if (round == 0) refusal = failure;
         if (isnan(bound) || round_bound > bound) bound = round_bound;
         if (count > 1) TRY(search_add_climb(&found, self, false, error));
         search_result_merge(result, &found);
@@ -93,8 +89,7 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
         if (is_done || search_is_over(self) || found.interrupted) break;
     }
     result->evaluations = self->budget.used;
-    if (!result->plan) return AM_ERROR_INFEASIBLE;
-    if (error) *error = (AmError){0};
+    if (!result->plan) return am_pass_error(AM_ERROR_INFEASIBLE, &refusal, error);
     if (count > 1 && !result->interrupted) {
         result->plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, result->plan->predicted_step_seconds);
         result->plan->bound = isnan(bound) ? NULL : "lower";

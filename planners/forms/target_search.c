@@ -54,6 +54,21 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     return AM_OK;
 }
 
+/* Makes a candidate the result. The bound holds for all plans; the model gap is that of one. */
+static void choose(SearchResult *result, const PlanCandidate *candidate) {
+    const Plan *before = result->plan;
+    Plan *plan = candidate->plan;
+    if (plan != before) {
+        bool has_bound = before && before->bound;
+        plan->bound = has_bound ? before->bound : NULL;
+        plan->bound_seconds = has_bound ? fmin(before->bound_seconds, plan->predicted_step_seconds) : NAN;
+        result->model_gap = NAN;
+    }
+    result->pool.best = *candidate;
+    search_result_choose(result);
+    pool_record(&result->pool);
+}
+
 AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
                        const MicroBatching *free_batching, AmError *error) {
     Target target = self->options.target;
@@ -79,19 +94,10 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
         if (error) *error = status == AM_OK ? why : refusal;
         return status == AM_OK ? why.code : status;
     }
-    const Plan *before = result->plan;
-    if (best->plan != before) {
-        best->plan->bound = before ? before->bound : NULL;
-        best->plan->bound_seconds =
-            before ? fmin(before->bound_seconds, best->plan->predicted_step_seconds) : NAN;
-        result->model_gap = NAN;
-    }
     result->evaluations += found.evaluations;
     result->search_seconds += found.search_seconds;
     result->interrupted |= found.interrupted;
-    result->pool.best = *best;
-    search_result_choose(result);
-    pool_record(&result->pool);
+    choose(result, best);
     return AM_OK;
 }
 
@@ -103,13 +109,7 @@ bool target_may_take(const FormSearch *self, const PlanCandidate *candidate) {
 
 void target_take(SearchResult *result, const PlanCandidate *candidate) {
     const Plan *before = result->plan;
-    if (candidate->plan == before) return;
-    candidate->plan->bound = before->bound;
-    candidate->plan->bound_seconds = before->bound_seconds;
     candidate->plan->evaluations = before->evaluations;
     candidate->plan->space = before->space;
-    result->model_gap = NAN;
-    result->pool.best = *candidate;
-    search_result_choose(result);
-    pool_record(&result->pool);
+    choose(result, candidate);
 }

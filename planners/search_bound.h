@@ -1,0 +1,19 @@
+/* The lower bound on the step of every plan of a search. */
+#ifndef PLANNERS_SEARCH_BOUND_H
+#define PLANNERS_SEARCH_BOUND_H
+
+#include "planners/search_context.h"
+
+/* Gives the watch a bound that is quick to compute, until the search has its own. */
+AmStatus search_show_bound(const SearchContext *self, AmError *error);
+
+/* Returns whether the bound of a result is that over any number of stages. */
+bool search_is_proved(const SearchResult *result, const SearchOptions *options);
+
+/* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
+ * and into the result how far the plan's stages are from the best of the sharding graph. */
+AmStatus search_prove(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+                      const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
+                      AmError *error);
+
+#endif

@@ -1,0 +1,272 @@
+/* The search over plans of any number of stages: a sequence of rounds.
+ *
+ * Every part of a round adds its candidates to one pool (candidate_pool.h): given plan, baselines, pipelines
+ * by the tables and by the agent, one-stage plans for one and several micro-batches, and local changes of the
+ * best of them. The user's limit N of evaluations cuts the sequence. The result is the best of its first N
+ * plans and of the floor (search_floor.h), which has no evaluation and is the same for every N; so it does
+ * not get worse with a larger N.
+ */
+#include "planners/search_rounds.h"
+
+#include <math.h>
+
+#include "ir/analysis/loops.h"
+#include "planners/pipeline/pipeline_search.h"
+#include "planners/search_additions.h"
+#include "planners/search_floor.h"
+#include "planners/search_numbers.h"
+#include "planners/single_stage/single_stage.h"
+
+/* The largest number of a module's instructions for which a small round has one-stage plans, whose estimates
+ * then take some milliseconds. */
+#define BEGINS_WITH_ONE_STAGE 2000
+
+/* ---- one round ---- */
+
+typedef struct Round {
+    SearchContext *search;
+    SearchOptions options;
+    SearchResult result;
+    AmError refusal; /* why there is no plan */
+} Round;
+
+/* Adds the given plan, pipelines and their changes, and one-stage plans with one micro-batch
+ * (pipeline_search.h). */
+static AmStatus add_pipelines(Round *self, AmError *error) {
+    SearchContext *search = self->search;
+    SearchResult *result = &self->result;
+    AmStatus status = pipeline_search(result, search->arena, search->whole, search->cluster, &self->options,
+                                      search->settings, &self->refusal);
+    TRY(search_check_part(status, &self->refusal, error));
+    for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
+        result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it does not fit"};
+    search_spend(search, result);
+    return AM_OK;
+}
+
+/* Adds what a one-stage search found, whose plan is one of the space of the round. */
+static void merge_one_stage(Round *self, SearchResult *found) {
+    search_spend(self->search, found);
+    if (found->plan) found->plan->space = plan_space_name(self->options.space);
+    search_result_merge(&self->result, found);
+}
+
+/* Adds one-stage plans with one number of micro-batches above one. */
+static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error) {
+    SearchContext *search = self->search, part = *search;
+    SearchResult *result = &self->result, found = {.model_gap = NAN};
+    SearchOptions single = self->options;
+    MicroBatching settings = *search->settings;
+    AmError failure = {0};
+    double bound;
+    settings.micro_batches = micro_batches;
+    part.settings = &settings;
+    single.space = SPACE_SINGLE_STAGE;
+    single.skip_bound = true;
+    if (single.searcher == SEARCHER_AGENT)
+        single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
+    int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
+    if (single.evaluations > 0) size = single.evaluations - result->evaluations;
+    if (size < 1) return AM_OK;
+    if (result->plan) single.nested.rival_seconds = result->plan->predicted_step_seconds;
+    AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
+    TRY(search_check_part(status, &failure, error));
+    merge_one_stage(self, &found);
+    search->budget.is_cut |= part.budget.is_cut;
+    if (status != AM_OK && !result->nearest) self->refusal = failure;
+    return AM_OK;
+}
+
+/* Adds the first `size` evaluations of the one-stage search of round 0, so that a budget that ends before has
+ * its best plans. */
+static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error) {
+    SearchContext *search = self->search;
+    SearchOptions single = self->options;
+    SearchResult found = {.model_gap = NAN};
+    AmError failure = {0};
+    int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
+    bool is_short = single.nested.cap > 0 && single.nested.cap < size;
+    single.evaluations = standard - plan_climb_reserve(&single, standard);
+    if (!is_short) single.nested.cap = size;
+    single.space = SPACE_SINGLE_STAGE;
+    single.skip_bound = single.nested.is_beginning = true;
+    if (search->result->plan) single.nested.rival_seconds = search->result->plan->predicted_step_seconds;
+    AmStatus status =
+        single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
+    TRY(search_check_part(status, &failure, error));
+    found.is_cut &= is_short; /* the cap of the phase cuts nothing: round 0 has the rest */
+    merge_one_stage(self, &found);
+    return AM_OK;
+}
+
+/* Adds one-stage plans with a requested number of micro-batches: pipeline_search() has them for one
+ * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
+static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
+    const SearchContext *search = self->search;
+    bool is_left_out = (search_is_large(search) && self->result.plan) || self->options.nested.is_small;
+    is_left_out |= !degrees_allow_stages(&self->options.degrees, 1);
+    if (is_left_out || search->settings->micro_batches <= 1 || search_is_over(search)) return AM_OK;
+    return add_stage_of(self, search->settings->micro_batches, error);
+}
+
+/* Adds the baselines of one stage, each with its best number of micro-batches, in round 0. For a large
+ * module, also one-stage plans with the number of the best baseline, if that is the best plan. */
+static AmStatus add_stage_baselines(Round *self, AmError *error) {
+    SearchContext *search = self->search;
+    const SearchOptions *options = &self->options;
+    if (!degrees_allow_stages(&options->degrees, 1)) return AM_OK;
+    if (search->has_floor || options->nested.is_trial || options->no_seeds) return AM_OK;
+    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
+    const Plan *plan = self->result.plan;
+    bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
+    bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
+    if (!is_one_stage || !search_is_large(search) || search_is_over(search)) return AM_OK;
+    return add_stage_of(self, plan->micro_batches, error);
+}
+
+/* Adds the baselines of several stages. */
+static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
+    SearchResult *result = &self->result;
+    if (!result->plan) return AM_OK;
+    if (search_may_price_pipelines(self->search) && !result->interrupted)
+        return search_add_pipeline_baselines(result, self->search, search_is_large(self->search), NULL,
+                                             &self->options, error);
+    search_leave_out_pipelines(result);
+    return AM_OK;
+}
+
+/* Returns whether a round has priced the floor: with the best number of micro-batches of its plan, too. */
+static bool round_has_floor(const Round *self) {
+    const SearchOptions *options = &self->options;
+    return self->result.plan && !options->no_seeds && options->searcher != SEARCHER_RANDOM &&
+           !stop_wanted(&self->search->budget.stop);
+}
+
+/* ---- phases: rounds and restarts ---- */
+
+typedef enum PhaseKind {
+    PHASE_ROUND,
+    PHASE_ONE_STAGE, /* a small round: the beginning of the one-stage search of round 0 */
+    PHASE_RESTARTS
+} PhaseKind;
+
+typedef struct Phase {
+    PhaseKind kind;
+    int32_t number; /* of the round; those below 0 are small; round 0 is that of the default budget */
+    int64_t size;   /* evaluations; 0: by the module */
+} Phase;
+
+typedef struct Phases {
+    SearchContext *search;
+    double climbed_from; /* the step of the last round's plan */
+    int64_t standard;    /* evaluations up to the end of round 0 */
+    AmError refusal;     /* of the last round without a plan */
+} Phases;
+
+enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PHASES + 48 };
+
+/* Phase k of the sequence, which the budget cuts:
+ *
+ *     pipelines (8) | one stage (48) | pipelines (24) | round 0 |
+ *     restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
+ *
+ * in evaluations up to round 0, and after it in multiples of the evaluations up to its end. Modules
+ * that are priced slowly have no small phases, and only small ones have that of one stage. */
+static Phase phase_at(const Phases *self, int32_t k) {
+    static const Phase small[SMALL_PHASES] = {
+        {PHASE_ROUND, -3, 8}, {PHASE_ONE_STAGE, -2, 48}, {PHASE_ROUND, -1, 24}};
+    if (k < SMALL_PHASES) return small[k];
+    int32_t round = (k - SMALL_PHASES + 1) / 2;
+    bool is_round = (k - SMALL_PHASES) % 2 == 0;
+    if (round == 0)
+        return (Phase){PHASE_ROUND, 0,
+                       self->search->options->nested.is_trial ? self->search->options->evaluations : 0};
+    int32_t doublings = is_round ? round : round - 1;
+    int64_t size = self->standard < INT64_MAX >> (doublings + 1) ? self->standard << doublings : 0;
+    return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
+}
+
+/* Runs all parts of a round, with a climb at the end of all but the small ones, which have pipelines or plans
+ * of one stage. */
+static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
+    SearchContext *search = self->search;
+    Round round = {.search = search, .options = *search->options};
+    SearchResult *result = &round.result;
+    round.options.nested.is_small = phase->number < 0;
+    if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
+    search_allow(&round.options, search, phase->size);
+    if (phase->kind == PHASE_ONE_STAGE) {
+        TRY(add_first_stage_plans(&round, phase->size, error));
+    } else {
+        TRY(add_pipelines(&round, error));
+        TRY(add_micro_batched_stage(&round, error));
+    }
+    if (phase->number >= 0 && !search_is_over(search)) {
+        TRY(add_stage_baselines(&round, error));
+        TRY(add_pipeline_baselines(&round, error));
+        search->has_floor |= round_has_floor(&round);
+    }
+    if (!result->plan) self->refusal = round.refusal;
+    bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
+    if (is_new && phase->number >= 0) {
+        self->climbed_from = result->plan->predicted_step_seconds;
+        TRY(search_add_climb(result, search, !search_is_large(search), error));
+    }
+    search_result_merge(search->result, result);
+    if (phase->number == 0) self->standard = search->budget.used;
+    return AM_OK;
+}
+
+static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
+    SearchContext *search = self->search;
+    if (phase->kind != PHASE_RESTARTS) return run_round(self, phase, error);
+    uint64_t seed = search->options->seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
+    return search_add_restarts(search->result, search, phase->size, seed, error);
+}
+
+/* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
+ * again, take up to a second for larger modules. Where memory is scarce, pipelines come first. */
+static bool begins_with_one_stage(const SearchContext *search) {
+    const SearchOptions *options = search->options;
+    bool is_scarce = !search->result->plan && search->result->nearest;
+    return !is_scarce && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
+           search->settings->micro_batches <= 1 && degrees_allow_stages(&options->degrees, 1) &&
+           options->seconds == 0 && !options->no_seeds && search_method_explores(options->searcher) &&
+           !search_is_over(search);
+}
+
+/* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
+ * default budget ends with round 0. */
+static AmStatus run_phases(Phases *self, AmError *error) {
+    SearchContext *search = self->search;
+    bool is_quick = !search_is_large(search) && !search->options->nested.is_trial;
+    int64_t before = 0; /* evaluations up to the end of the last round */
+    for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
+        const Phase phase = phase_at(self, k);
+        if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
+        TRY(run_phase(self, &phase, error));
+        if (search_is_over(search) || search->result->interrupted) return AM_OK;
+        if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
+        bool is_default = search->budget.cap == 0 || search->options->nested.ends_at_default;
+        if (is_default || search->budget.used == before) return AM_OK;
+        before = search->budget.used;
+    }
+    return AM_OK;
+}
+
+AmStatus search_stages(SearchContext *self, AmError *error) {
+    Phases phases = {.search = self};
+    SearchResult *result = self->result;
+    TRY(pipeline_check_options(self->options, error));
+    TRY(search_share_baselines(self, error));
+    TRY(run_phases(&phases, error));
+    if (!self->has_floor && !self->options->nested.is_trial) TRY(search_add_floor(self, error));
+    if (!result->plan && stop_wanted(&self->budget.stop)) TRY(search_add_late_baselines(self, error));
+    result->evaluations = self->budget.used;
+    result->is_cut |= search_is_over(self);
+    if (result->plan) {
+        result->plan->evaluations = self->budget.used;
+        return AM_OK;
+    }
+    return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
+}
