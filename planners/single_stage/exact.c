@@ -12,6 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/system/parallel.h"
+#include "planners/single_stage/exploration.h"
 #include "planners/single_stage/product_bound.h"
 #include "planners/single_stage/searchers.h"
 
@@ -149,7 +151,12 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *er
     return status;
 }
 
-AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error) {
+/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES candidates, with
+ * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
+ * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
+ * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
+ * `*open`, which is INFINITY if the whole space was searched. */
+static AmStatus search_tree(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error) {
     Arena arena = {0};
     Exact self = {
         .problem = problem, .cutoff = cutoff, .open = INFINITY, .most_nodes = nodes, .batch_bound = INFINITY};
@@ -165,4 +172,110 @@ AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *op
     arena_free(&arena);
     *open = self.open;
     return status;
+}
+
+/* ---- the trees of all meshes ---- */
+
+/* Nodes of a tree that may be visited for each evaluation of its share. */
+enum { NODES_PER_EVALUATION = 500 };
+
+typedef struct ExactTask {
+    AmStatus status;
+    AmError error;
+    double open; /* as of search_tree(); 0 before it has run */
+} ExactTask;
+
+typedef struct ExactTasks {
+    SingleStageSearch *search;
+    double cutoff;
+    int64_t nodes; /* of each tree, in the pass */
+    ExactTask tasks[SEARCH_MOST_MESHES];
+} ExactTasks;
+
+/* Seconds of the best plan so far that fits. */
+static double fastest_that_fits(const SingleStageSearch *self) {
+    double seconds = INFINITY;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        const Problem *problem = self->problems[k];
+        if (problem->has_best && problem->best_price.excess <= 0)
+            seconds = fmin(seconds, problem->best_price.seconds);
+    }
+    return seconds;
+}
+
+static void exact_task(void *user, int32_t k) {
+    ExactTasks *self = user;
+    ExactTask *task = &self->tasks[k];
+    task->status =
+        search_tree(self->search->problems[k], self->cutoff, self->nodes, &task->open, &task->error);
+}
+
+/* One pass over the trees that are not done, each with `share` more evaluations: side by side, or one after
+ * the other where the cap may end them. */
+static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t share, AmError *error) {
+    int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        if (isinf(tasks->tasks[k].open)) continue;
+        unfinished[count++] = k;
+        budget->limit = budget->evaluations + share;
+        budget->repeats = 0;
+        budget->cap = 0;
+    }
+    tasks->cutoff = fastest_that_fits(self);
+    tasks->nodes = share * NODES_PER_EVALUATION;
+    bool is_free = (share + 2 * PROBLEM_BATCH) * count <= single_stage_left(self);
+    if (is_free && count == self->problem_count) parallel_for(count, 0, exact_task, tasks);
+    for (int32_t k = 0; k < count && !(is_free && count == self->problem_count); k++) {
+        Problem *problem = self->problems[unfinished[k]];
+        if (!single_stage_cap(self, problem)) break;
+        exact_task(tasks, unfinished[k]);
+        self->is_cut |= problem->budget.is_cut;
+    }
+    for (int32_t k = 0; k < count; k++) {
+        const ExactTask *task = &tasks->tasks[unfinished[k]];
+        TRY(am_pass_error(task->status, &task->error, error));
+    }
+    return AM_OK;
+}
+
+/* Passes over all trees, each with twice the evaluations of the one before, until all trees are done or
+ * nothing is left. Many nodes may come to few plans, so that the shares of all passes have a limit, too: the
+ * time is proportional to the cap. The sizes of the passes do not depend on it. */
+static AmStatus branch(SingleStageSearch *self, ExactTasks *tasks, AmError *error) {
+    enum { FIRST_SHARE = 16, MOST_GRANTED = 2 /* shares for each evaluation of the cap */ };
+    int64_t granted = 0;
+    for (int64_t share = FIRST_SHARE;; share *= 2) {
+        int32_t unfinished = 0;
+        for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
+        bool is_spent = self->is_cut || single_stage_left(self) <= 0 || granted >= MOST_GRANTED * self->cap;
+        if (unfinished == 0 || is_spent || single_stage_must_end(self)) return AM_OK;
+        granted += share * unfinished;
+        TRY(branch_once(self, tasks, share, error));
+    }
+}
+
+AmStatus exact_search(SingleStageSearch *self, AmError *error) {
+    SearchResult *result = self->result;
+    if (self->cap == 0) self->cap = self->limit;
+    TRY(exploration_start(self, SEARCH_EXACT_EVALUATIONS / (4 * self->problem_count) + 1, error));
+    ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
+    if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);
+    tasks->search = self;
+    TRY(branch(self, tasks, error));
+    result->is_exact = true;
+    result->bound_seconds = fastest_that_fits(self);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        result->is_exact = result->is_exact && isinf(tasks->tasks[k].open);
+        result->bound_seconds = fmin(result->bound_seconds, tasks->tasks[k].open);
+    }
+    int32_t most = 0;
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (self->problems[k]->candidate_count > most) most = self->problems[k]->candidate_count;
+    result->exact_space = arena_format(
+        self->arena,
+        "one stage on %d mesh%s: on each axis every ordered list of at most %d of %d tied dimension classes, "
+        "with nothing, optimizer state, gradients or weights in shards",
+        self->problem_count, self->problem_count == 1 ? "" : "es", AXIS_PLAN_MAX_ENTRIES, most);
+    return result->exact_space ? AM_OK : am_fail_memory(error, 0);
 }

@@ -98,14 +98,6 @@ static bool has(const Screening *screening, const AxisPlan *axis_plan) {
     return false;
 }
 
-/* Merges the best by each score alternately. */
-static void merge(Screening *screening, const Screen *self) {
-    for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++)
-        for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
-            if (k < self->found[by].count && !has(screening, &self->found[by].kept[k].axis_plan))
-                screening->kept[screening->count++] = self->found[by].kept[k];
-}
-
 AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error) {
     AxisPlan axis_plans[SCREEN_MOST_KEPT];
     for (int32_t k = 0; k < screening->count; k++) axis_plans[k] = screening->kept[k].axis_plan;
@@ -133,6 +125,9 @@ AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, Am
     for (self.score = 0; self.score < SCREEN_SCORES && status == AM_OK; self.score++)
         status = walk_from_starts(&self, &random, error);
     estimator_close(self.estimator);
-    merge(screening, &self);
+    for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++) /* the best by each score alternately */
+        for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
+            if (k < self.found[by].count && !has(screening, &self.found[by].kept[k].axis_plan))
+                screening->kept[screening->count++] = self.found[by].kept[k];
     return status;
 }

@@ -43,13 +43,6 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
     return AM_OK;
 }
 
-/* Fails because no one-stage plan has the fixed degrees. */
-static AmStatus fail_degrees(const SingleStageSearch *self, AmError *error) {
-    char text[DEGREES_TEXT_BYTES];
-    return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
-                   self->cluster->device_count, degrees_text(text, &self->options->degrees));
-}
-
 /* Every ordered split of the devices into data x model on which the pins can
  * hold, or the one mesh asked for. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
@@ -65,7 +58,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
                            self->options->mesh, mesh.device_count, self->cluster->name, devices);
         return add_problem(self, &mesh, error);
     }
-    if (!degrees_allow_stages(&self->options->degrees, 1)) return fail_degrees(self, error);
+    if (!degrees_allow_stages(&self->options->degrees, 1)) return single_stage_fail_degrees(self, error);
     AmError shown = {0};     /* of the last mesh left out; of those of two proper axes, if there are */
     int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
@@ -86,39 +79,10 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
         return am_pass_error(status, &refusal, error);
     }
     if (self->problem_count > 0) return AM_OK;
-    if (shown_model == 0) return fail_degrees(self, error);
+    if (shown_model == 0) return single_stage_fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    "no mesh of data x model takes the pins; on data=%d,model=%d: %s", devices / shown_model,
                    shown_model, shown.text);
-}
-
-AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
-                           Plan **plan, AmError *error) {
-    *plan = ARENA_ARRAY(self->arena, Plan, 1);
-    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
-    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof **plan);
-    problem_stage(problem, axis_plan, self->arena, stage);
-    search_describe_plan(*plan, self->context, self->cluster, self->options);
-    (*plan)->stages = stage;
-    (*plan)->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, problem->mesh.device_count);
-    if (self->arena->failed) return am_fail_memory(error, problem->mesh.device_count);
-    return micro_batches_state_relaxations(*plan, self->arena, self->context, error);
-}
-
-AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error) {
-    Arena *scratch = scratch_take(self->scratch);
-    PlanDevicePrediction *predicted = plan->predicted;
-    Simulation *simulation;
-    AmStatus status = simulate_plan(&simulation, scratch, self->context, plan, self->cluster,
-                                    self->options->memory_fraction, error);
-    if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
-    if (status == AM_OK) {
-        memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);
-        *fit = simulation->fit;
-    }
-    plan->predicted = predicted;
-    scratch_give(self->scratch, scratch);
-    return status;
 }
 
 static bool single_stage_is_interrupted(const SingleStageSearch *self) {
@@ -167,19 +131,6 @@ static bool has_plan(const SingleStageSearch *self) {
     return false;
 }
 
-/* Returns whether the caller has a plan already, so that this search need not find one. */
-static bool has_rival(const SingleStageSearch *self) {
-    return self->options->nested.rival_seconds > 0;
-}
-
-/* Returns whether a baseline that fits is a candidate. */
-static bool has_baseline(const SingleStageSearch *self) {
-    if (self->options->no_seeds || !search_method_takes_baselines(self->options->searcher)) return false;
-    for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds)) return true;
-    return false;
-}
-
 /* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
  * least memory first, or the unsplit plan. */
 static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
@@ -197,174 +148,6 @@ static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
     TRY(problem_price(self->problems[0], &axis_plan, &price, error));
     if (price.excess <= 0 || !single_stage_is_interrupted(self)) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
-}
-
-/* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
-static AmStatus prove(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
-    PlanBound bound;
-    double seconds = self->options->seconds;
-    const StopSignal stop = {.interrupted = self->options->interrupted,
-                             .deadline = seconds > 0 ? start + seconds : 0};
-    Mesh meshes[SEARCH_MOST_MESHES];
-    for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
-    TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
-                        plan, &stop, error));
-    self->result->model_gap = bound.model_gap;
-    if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
-    plan->bound = "lower";
-    plan->bound_seconds = bound.seconds;
-    return AM_OK;
-}
-
-/* The fraction of a time limit for the search; the rest is for the bound. */
-#define SEARCHING_SHARE 0.75
-/* The time of a bound for a mesh, in evaluations. */
-#define PROOF_EVALUATIONS 8
-
-/* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
-static bool may_prove(const SingleStageSearch *self, double start) {
-    const SearchOptions *options = self->options;
-    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
-    if (!is_wanted || self->result->interrupted) return false;
-    if (options->seconds == 0) return true;
-    double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
-    double needed = PROOF_EVALUATIONS * self->problem_count * (now - start) / plans;
-    return now + needed <= start + options->seconds;
-}
-
-/* With what evaluations are left. */
-static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
-    PlanPrice price = problem->best_price;
-    if (self->refining == 0 || self->is_cut || single_stage_must_end(self)) return AM_OK;
-    if (!single_stage_cap(self, problem)) return AM_OK;
-    problem->budget.limit = problem->budget.evaluations + self->refining;
-    search_watch_phase(self->options->watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
-    self->is_cut |= problem->budget.is_cut;
-    return status;
-}
-
-/* Adds the plan of a round; that of a named baseline is the baseline. */
-static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
-    bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
-    const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
-    if (search_check_plan(self->options, plan, &self->refusal) != AM_OK) return;
-    pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
-}
-
-/* Single changes of the plan. */
-static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
-    PlanClimb *climb = &self->climb;
-    if (!self->options->nested.climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
-    bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
-    if (single_stage_left(self) <= 0 || is_same) return AM_OK;
-    self->climbed_from = (*plan)->predicted_step_seconds;
-    climb->whole = self->options->nested.climbs;
-    climb->cluster = self->cluster;
-    climb->options = self->options;
-    climb->keeps_micro_batches = true;
-    climb->stop = (StopSignal){self->options->interrupted, self->deadline};
-    climb->cap = self->cap > 0 ? single_stage_left(self) : 0;
-    TRY(plan_climb_open(climb, self->arena, error));
-    AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
-    self->climbed += climb->evaluations;
-    self->is_cut |= climb->is_cut;
-    return status;
-}
-
-/* The best axis plan of the round as a plan, with overrides. */
-static AmStatus end_round(SingleStageSearch *self, AmError *error) {
-    single_stage_sort(self);
-    Problem *best = self->problems[0];
-    Plan *plan;
-    MemoryFit fit;
-    if (!best->has_best) return AM_OK;
-    TRY(single_stage_plan(self, best, &best->best, &plan, error));
-    TRY(refine(self, best, plan, error));
-    TRY(single_stage_simulate(self, plan, &fit, error));
-    add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
-    const Plan *before = plan;
-    if (!self->is_cut && self->sharing > 0) TRY(single_stage_share(self, &plan, &fit, error));
-    if (fit.fits) TRY(climb(self, &plan, error));
-    if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
-    return AM_OK;
-}
-
-AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
-                          PlanOrigin origin, AmError *error) {
-    Plan *plan;
-    MemoryFit fit;
-    TRY(single_stage_plan(self, problem, axis_plan, &plan, error));
-    TRY(single_stage_simulate(self, plan, &fit, error));
-    add_plan(self, plan, &fit, origin);
-    return AM_OK;
-}
-
-/* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
-static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
-    const AxisPlan nothing = {0};
-    return single_stage_add(self, self->problems[0], &nothing, PLAN_ORIGIN_SINGLE_STAGE, error);
-}
-
-/* Adds the baselines that fit. */
-static void add_baselines(SingleStageSearch *self) {
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        const MemoryFit fits = {.fits = true};
-        bool has_plan = self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds);
-        if (has_plan)
-            pool_add(&self->result->pool, self->baseline_plans[e], &fits, PLAN_ORIGIN_BASELINE,
-                     baseline_name((Baseline)e));
-    }
-}
-
-/* Adds the fastest plans of every mesh, which may be measured later. */
-static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
-    enum { MOST_OF_MESH = 24 };
-    AxisPlan fastest[MOST_OF_MESH];
-    int32_t most = self->options->measures < MOST_OF_MESH ? self->options->measures : MOST_OF_MESH;
-    for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
-        int32_t count = problem_fastest(fastest, self->problems[k], most);
-        for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
-            TRY(single_stage_add(self, self->problems[k], &fastest[p], PLAN_ORIGIN_SINGLE_STAGE, error));
-    }
-    return AM_OK;
-}
-
-/* Adds the baselines that fit, and takes the best plan. */
-static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
-    SearchResult *result = self->result;
-    if (has_baseline(self)) add_baselines(self);
-    TRY(add_measured(self, error));
-    bool may_share = self->may_share;
-    if (!result->pool.best.plan && has_rival(self) && single_stage_must_end(self))
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "the search ended before a plan of one stage was priced");
-    if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
-    bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&self->options->degrees);
-    if (!result->pool.best.plan && is_pinned) return am_pass_error(self->refusal.code, &self->refusal, error);
-    if (!result->pool.best.plan) return fail_degrees(self, error);
-    search_result_choose(result);
-    if (!result->plan)
-        return memory_fail(&result->nearest_fit, self->cluster, self->options->memory_fraction, error);
-    Plan *plan = result->plan;
-    if (may_share) { /* shares are not enumerated */
-        result->is_exact = false;
-        result->exact_space = NULL;
-        result->bound_seconds = 0;
-    }
-    if (result->is_exact) {
-        plan->bound = "exact";
-        plan->bound_seconds = plan->predicted_step_seconds;
-    } else if (result->bound_seconds > 0) {
-        plan->bound = "lower";
-        plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
-    }
-    if (may_prove(self, start)) {
-        search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
-        TRY(prove(self, plan, start, error));
-    }
-    plan->evaluations = single_stage_evaluations(self);
-    return AM_OK;
 }
 
 /* Several stages: the baseline alone, beside those of a stage on all devices. */
@@ -396,6 +179,8 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     return AM_OK;
 }
 
+/* The fraction of a time limit for the search; the rest is for the bound. */
+#define SEARCHING_SHARE 0.75
 /* A round that prices no more than this part of its size has exhausted the space. */
 enum { LEAST_NEW = 16 };
 /* Rounds grow up to this size. */
@@ -423,10 +208,10 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        bool needs_plan = !has_rival(self) && !has_baseline(self);
+        bool needs_plan = self->options->nested.rival_seconds == 0 && !single_stage_has_baseline(self);
         if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
-        TRY(end_round(self, error));
+        TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
                       search_method_has_rounds(single->searcher);
         bool is_left = single->nested.is_anytime && !self->is_cut && single_stage_left(self) > 0;
@@ -480,7 +265,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     memcpy(self.is_priced, is_left_out, sizeof self.is_priced);
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
-    if (status == AM_OK) add_baselines(&self);
+    if (status == AM_OK) single_stage_add_baselines(&self);
     if (options->nested.shares_baselines) self.sharing = single_stage_share_evaluations(&self, self.cap);
     if (self.sharing > UNEVEN_SHARES_TRIED) self.sharing = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
@@ -534,7 +319,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         else TRY_OR_FAIL(baseline_price_all(&self, error));
         result->has_baselines =
             method_takes_baselines && !options->nested.is_beginning && !single_stage_must_end(&self);
-        status = make_plan(&self, start, error);
+        status = single_stage_finish(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.is_cut;
         result->interrupted = single_stage_is_interrupted(&self); /* during the proof, too */

@@ -5,12 +5,7 @@
 
 #include "base/random.h"
 #include "dqn/agent.h"
-#include "planners/single_stage/search.h"
-
-/* Every ordered list of usable candidates on every axis. */
-AmStatus exhaustive_search(Problem *problem, AmError *error);
-/* How many axis plans exhaustive_search() prices; saturates at INT64_MAX. */
-int64_t exhaustive_size(const Problem *problem);
+#include "planners/single_stage/single_stage.h"
 
 /* A random axis plan: on every axis a random subset in random order. */
 void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_plan);
@@ -40,11 +35,10 @@ AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score
 /* Simulated annealing over prices, from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
-/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES candidates, with
- * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
- * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
- * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
- * `*open`, which is INFINITY if the whole space was searched. */
-AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error);
+/* Prices every axis plan of all meshes; AM_ERROR_USAGE if there are too many. */
+AmStatus exhaustive_search(SingleStageSearch *self, AmError *error);
+
+/* Branch and bound over all meshes: the best plan and a bound on all others, or the best plan itself. */
+AmStatus exact_search(SingleStageSearch *self, AmError *error);
 
 #endif

@@ -1,5 +1,6 @@
-/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the baselines, and
- * search_methods.c is the table of searchers. */
+/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the baselines,
+ * search_methods.c is the table of searchers, exploration.c the procedure of most of them, and search_plans.c
+ * makes candidates of their axis plans. */
 #ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
 #define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
 
@@ -61,6 +62,19 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
 /* Simulates an axis plan and adds it to the pool. */
 AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
                           PlanOrigin origin, AmError *error);
+
+/* Returns whether a baseline that fits is a candidate. */
+bool single_stage_has_baseline(const SingleStageSearch *self);
+/* Adds the baselines that fit. */
+void single_stage_add_baselines(SingleStageSearch *self);
+/* Adds the best axis plan of the round as a plan with overrides, and what unequal shares and single changes
+ * make of it. */
+AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error);
+/* Adds the baselines, takes the best plan and bounds its space. `start`: seconds of the clock at the begin.
+ */
+AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error);
+/* Fails because no one-stage plan has the fixed degrees. */
+AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error);
 
 /* Interrupted, or beyond the deadline. */
 bool single_stage_must_end(const SingleStageSearch *self);

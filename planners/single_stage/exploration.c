@@ -1,0 +1,285 @@
+/* The common procedure of the searchers that look for good plans of many meshes.
+ *
+ * On every mesh plans are screened by estimates and the baselines priced, then the searcher explores and the
+ * best plan is improved. The meshes compete by successive halving: every round has an equal part of the
+ * evaluations, which the remaining meshes share, and the better half continues:
+ *
+ *     8 meshes, 4 rounds of 120 evaluations:   8 x 15 | 8 x 15 | 4 x 30 | 2 x 60
+ *
+ * On meshes that cannot have the best plan, by the estimates, one plan is priced.
+ */
+#include "planners/single_stage/exploration.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/parallel.h"
+#include "planners/improve/uneven_shares.h"
+#include "planners/single_stage/assignment_search.h"
+#include "planners/single_stage/screen.h"
+#include "planners/single_stage/searchers.h"
+
+/* A given plan for the problem's mesh and number of micro-batches is a start, too. */
+static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error) {
+    const PlanStage *stage = &plan->stages[0];
+    AxisPlan axis_plan = {0};
+    PlanPrice price;
+    if (plan->stage_count > 1 || plan_context_used(plan, problem->context) != problem->context) return AM_OK;
+    if (stage->mesh.axis_count != problem->mesh.axis_count) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        if (stage->mesh.axes[axis].size != problem->mesh.axes[axis].size) return AM_OK;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
+            bool is_storage = entry->kind != PLAN_COMPUTE;
+            if (is_storage && axis_plan.storage[axis] < problem_storage_kinds(problem, axis))
+                axis_plan.storage[axis]++;
+            for (int32_t c = 0; c < problem->candidate_count && !is_storage; c++)
+                for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
+                    if (problem->candidates[c].classes[m] == entry->class_index)
+                        axis_plan_insert(&axis_plan, axis, axis_plan.count[axis], c);
+        }
+    return problem_price(problem, &axis_plan, &price, error);
+}
+
+/* The exploration of one problem, for parallel_for(). */
+typedef struct ExplorationTask {
+    AmStatus status;
+    AmError error;
+} ExplorationTask;
+
+typedef struct Exploration {
+    SingleStageSearch *search;
+    ExploreFunction *explore;
+    bool has_reference; /* data parallelism is priced and fits */
+    ExplorationTask tasks[SEARCH_MOST_MESHES];
+    Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
+} Exploration;
+
+static AmStatus explore_problem(const Exploration *exploration, const Screening *screening, Problem *problem,
+                                AmError *error) {
+    const SearchOptions *options = exploration->search->options;
+    AxisPlan nothing = {0};
+    int64_t before = problem->budget.evaluations;
+    /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
+    if (problem_must_stop(problem)) return AM_OK;
+    if (!exploration->has_reference || screening->count == 0) {
+        PlanPrice unsplit; /* but for the pins */
+        TRY(problem_price(problem, &nothing, &unsplit, error));
+    }
+    if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
+    TRY(screen_price(screening, problem, error));
+    if (!options->no_seeds) TRY(baseline_price_seeds(problem, error));
+    /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
+     * reach. */
+    int64_t share = problem->budget.limit;
+    if (!options->no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
+    if (exploration->explore) TRY(exploration->explore(problem, options, error));
+    problem->budget.limit = share;
+    return options->no_polish ? AM_OK : polish_climb(problem, error);
+}
+
+static void explore_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    ExplorationTask *task = &exploration->tasks[k];
+    task->status = explore_problem(exploration, &exploration->screenings[k], exploration->search->problems[k],
+                                   &task->error);
+}
+
+static void screen_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    ExplorationTask *task = &exploration->tasks[k];
+    const SingleStageSearch *search = exploration->search;
+    if (!search->options->no_seeds)
+        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
+                                     &task->error);
+}
+
+static void polish_task(void *user, int32_t k) {
+    Exploration *exploration = user;
+    ExplorationTask *task = &exploration->tasks[k];
+    Problem *problem = exploration->search->problems[k];
+    task->status = polish_climb(problem, &task->error);
+    if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
+}
+
+/* Runs the tasks side by side, or, where the cap may end them, one after the other, each with what those
+ * before have left: then the plans priced are the first ones of a search without a cap, in that order. After
+ * each task the best plan of its problem gets unequal shares, where devices are mixed. */
+static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                        bool evaluates, AmError *error) {
+    enum { MOST_OVERRUN = 2 * PROBLEM_BATCH };
+    SingleStageSearch *self = exploration->search;
+    int64_t wanted = 0, left = single_stage_left(self);
+    for (int32_t k = 0; k < count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        budget->cap = 0;
+        if (budget->limit > budget->evaluations) wanted += budget->limit - budget->evaluations + MOST_OVERRUN;
+    }
+    if (self->sharing > 0) wanted += count * (1 + MESH_MAX_AXES * UNEVEN_SHARES_TRIED);
+    bool is_capped = evaluates && wanted > left;
+    if (!is_capped) parallel_for(count, 0, run, exploration);
+    for (int32_t k = 0; k < count && evaluates; k++) {
+        if (is_capped && !single_stage_cap(self, self->problems[k])) break;
+        if (is_capped) run(exploration, k);
+        self->is_cut |= self->problems[k]->budget.is_cut;
+        TRY(single_stage_share_problem(self, self->problems[k], error));
+    }
+    return AM_OK;
+}
+
+/* Runs a task for each of the first `count` problems. */
+static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                          AmError *error) {
+    memset(exploration->tasks, 0, sizeof exploration->tasks);
+    TRY(run_all(exploration, count, run, run != screen_task, error));
+    for (int32_t k = 0; k < count; k++)
+        TRY(am_pass_error(exploration->tasks[k].status, &exploration->tasks[k].error, error));
+    return AM_OK;
+}
+
+/* Gives the first `count` problems `share` more evaluations each and the others `rest`, as long as there are
+ * any. */
+static void allow(SingleStageSearch *self, int32_t count, int64_t share, int64_t rest) {
+    int64_t left = self->limit - single_stage_evaluations(self);
+    if (left < 0) left = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        int64_t wanted = k < count ? share : rest, given = left < wanted ? left : wanted;
+        budget->limit = budget->evaluations + given;
+        left -= given;
+    }
+}
+
+/* Screens every problem, for `explore` to start from. */
+static AmStatus open_exploration(Exploration **exploration, SingleStageSearch *self, ExploreFunction *explore,
+                                 AmError *error) {
+    *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
+    if (!*exploration) return am_fail_memory(error, (int64_t)sizeof **exploration);
+    TRY(baseline_price(self, BASELINE_DATA_PARALLEL, error));
+    double reference = self->result->baselines[BASELINE_DATA_PARALLEL].seconds;
+    **exploration = (Exploration){
+        .search = self, .explore = explore, .has_reference = !isnan(reference) && reference > 0};
+    allow(self, self->problem_count, 1, 0);
+    return run_tasks(*exploration, self->problem_count, screen_task, error);
+}
+
+/* The least that a screened plan may take: half of its communication hidden, where there is more of that half
+ * of its computing. */
+static double least_seconds(const Screening *screening) {
+    const PlanPrice *estimate = &screening->kept[0].estimate;
+    return plan_price_score(estimate) -
+           0.5 * fmin(estimate->compute_seconds, estimate->communication_seconds);
+}
+
+/* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their number.
+ */
+static int32_t put_promising_first(Exploration *exploration) {
+    SingleStageSearch *self = exploration->search;
+    Screening *screenings = exploration->screenings;
+    const double margin = 1.5; /* estimates may be wrong by so much */
+    double rival = margin * self->options->nested.rival_seconds, best = rival > 0 ? rival : INFINITY;
+    int32_t promising = 0;
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        if (screenings[k].count > 0 && least_seconds(&screenings[k]) > best) continue;
+        Problem *problem = self->problems[k];
+        Screening screening = screenings[k];
+        for (int32_t place = k; place > promising; place--) {
+            self->problems[place] = self->problems[place - 1];
+            screenings[place] = screenings[place - 1];
+        }
+        self->problems[promising] = problem;
+        screenings[promising++] = screening;
+    }
+    return promising;
+}
+
+/* Searches by a policy until the search has `until` evaluations, and adds its best plan to the pool. */
+static AmStatus run_policy(AssignmentSearch *policy, SingleStageSearch *self, int64_t until, AmError *error) {
+    Problem *problem;
+    AxisPlan axis_plan;
+    TRY(assignment_search_run(policy, until, error));
+    bool has_plan = assignment_search_best(policy, &problem, &axis_plan);
+    return has_plan ? single_stage_add(self, problem, &axis_plan, PLAN_ORIGIN_POLICY, error) : AM_OK;
+}
+
+/* The part of a round's evaluations that SEARCHER_AUTO gives to the policy, within limits. A policy's best
+ * plan is among its first ones (bench/searchers.py). */
+enum { EPISODE_PARTS = 50, EPISODE_LEAST = 4, EPISODE_MOST = 10, EPISODE_MESHES = 4 };
+
+/* Prices the first plans of the trained policy on the most promising meshes, once in a search. */
+static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmError *error) {
+    const SearchOptions *options = self->options;
+    int64_t before = single_stage_evaluations(self), most = (self->limit - before) / EPISODE_PARTS;
+    AssignmentSearch *policy = NULL;
+    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode) return AM_OK;
+    if (most > EPISODE_MOST) most = EPISODE_MOST;
+    if (most < EPISODE_LEAST) most = EPISODE_LEAST;
+    self->has_episode = true;
+    if (self->limit - before < 2 * most || promising == 0) return AM_OK;
+    int32_t meshes = promising < EPISODE_MESHES || options->no_seeds ? promising : EPISODE_MESHES;
+    AmStatus status = assignment_search_open(&policy, self, meshes, error);
+    if (status == AM_OK) status = run_policy(policy, self, before + most, error);
+    assignment_search_close(policy);
+    return status;
+}
+
+AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
+    Exploration *exploration;
+    TRY(open_exploration(&exploration, self, explore, error));
+    int32_t count = put_promising_first(exploration), rounds = 1;
+    TRY(price_episode(self, count, error));
+    if (count == 0) { /* by estimates the rival beats all meshes */
+        self->refining = 0;
+        allow(self, self->problem_count, 1, 0);
+        return run_tasks(exploration, self->problem_count, explore_task, error);
+    }
+    for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
+    int64_t others = self->problem_count - count, round_limit = self->limit - single_stage_evaluations(self);
+    allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
+    TRY(run_tasks(exploration, self->problem_count, explore_task, error));
+    if (self->options->no_polish) return AM_OK;
+    for (int32_t left = rounds; left > 0 && !self->is_cut; left--) {
+        single_stage_sort(self);
+        if (left < rounds) count = (count + 1) / 2;
+        allow(self, count, (self->limit - single_stage_evaluations(self)) / ((int64_t)left * count), 0);
+        TRY(run_tasks(exploration, count, polish_task, error));
+    }
+    /* Spaces that are exhausted leave evaluations to the others. */
+    for (int32_t k = 0; k < self->problem_count && !self->is_cut; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        budget->limit = budget->evaluations + self->limit - single_stage_evaluations(self);
+        if (!single_stage_cap(self, self->problems[k])) break;
+        TRY(polish_walk(self->problems[k], error));
+        self->is_cut |= budget->is_cut;
+    }
+    return AM_OK;
+}
+
+AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError *error) {
+    Exploration *exploration;
+    TRY(open_exploration(&exploration, self, NULL, error));
+    allow(self, self->problem_count, evaluations, 0);
+    return run_tasks(exploration, self->problem_count, explore_task, error);
+}
+
+/* The part of the evaluations that belongs to the policy where the baselines and the polish have theirs. */
+#define POLICY_PARTS 3
+
+AmStatus exploration_by_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
+    const SearchOptions *options = self->options;
+    AssignmentSearch *search = NULL;
+    for (int32_t k = 0; k < self->problem_count && options->initial; k++) /* before the budget ends */
+        TRY(price_initial(self->problems[k], options->initial, error));
+    int64_t first = single_stage_evaluations(self), share = self->limit - first;
+    bool is_alone = options->no_seeds && options->no_polish;
+    AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
+    if (status == AM_OK)
+        status = run_policy(search, self, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
+    if (status == AM_OK && !is_alone) status = exploration_search(self, explore, error);
+    if (status == AM_OK && options->no_polish) status = run_policy(search, self, self->limit, error);
+    assignment_search_close(search);
+    return status;
+}
