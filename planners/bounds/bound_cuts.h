@@ -25,12 +25,12 @@ typedef struct ClassSeconds {
     double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
 
-static inline double class_seconds_weighed(const double weights[PATH_PASSES][BOUND_ORDERS],
-                                           const ClassSeconds *seconds) {
+/* The seconds of every pass and order, each times its weight: weights [PATH_PASSES * BOUND_ORDERS]. */
+static inline double class_seconds_weighed(const double *weights, const ClassSeconds *seconds) {
     double sum = 0;
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
-            sum += weights[pass][order] * seconds->of[pass][order];
+            sum += weights[pass * BOUND_ORDERS + order] * seconds->of[pass][order];
     return sum;
 }
 

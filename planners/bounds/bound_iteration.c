@@ -26,12 +26,6 @@ static double part_seconds(const BoundIteration *self, const DifferentWork *whol
     return operator_seconds(&part, self->of->type);
 }
 
-/* The seconds of all iterations on one stage that has all devices, and of the work after them. */
-static double seconds_of_one_stage(const BoundIteration *self) {
-    const PathCounts counts = path_counts(PATH_WORK, 1, self->micro_batches, 0);
-    return class_seconds_weighed(counts.more, &self->all[self->of->width_count - 1]);
-}
-
 AmStatus bound_iteration_fill(BoundIteration *self, AmError *error) {
     const BoundPipelines *of = self->of;
     double *of_works = ARENA_ARRAY(&self->arena, double, of->groups.work_count + 1);
@@ -43,7 +37,9 @@ AmStatus bound_iteration_fill(BoundIteration *self, AmError *error) {
             of_works[k] = part_seconds(self, &of->groups.works[k], of->widths[w]);
         for (int32_t c = 0; c < of->groups.class_count; c++) fill_class(self, c, w, of_works);
     }
-    self->of_one_stage = seconds_of_one_stage(self);
+    /* all iterations on one stage that has all devices, and the work after them */
+    const PathCounts counts = path_counts(PATH_WORK, 1, self->micro_batches, 0);
+    self->of_one_stage = class_seconds_weighed(&counts.more[0][0], &self->all[of->width_count - 1]);
     self->cut_work = (CutWork){.micro_batches = self->micro_batches,
                                .devices = of->cluster->device_count,
                                .places = of->groups.places,

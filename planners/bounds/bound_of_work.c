@@ -4,6 +4,7 @@
 
 #include "cost/relaxation/sharding_graph.h"
 #include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/bound_work.h"
 
 /* Work in parts is less efficient than whole, or as efficient. */
 static bool is_rising(const ClusterCurve *curve) {
@@ -16,12 +17,6 @@ static bool all_rise(const ClusterDeviceType *type) {
     for (int32_t t = 0; t < DTYPE_COUNT; t++)
         if (!is_rising(&type->dot[t]) || !is_rising(&type->convolution[t])) return false;
     return is_rising(&type->memory);
-}
-
-static double least_label(const ShardingGraphNode *node) {
-    double least = INFINITY;
-    for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
-    return least;
 }
 
 /* The time of each whole operator on one device of a type: seconds[node]. NULL without a claim. */
@@ -37,7 +32,7 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);
     if (!*seconds) return am_fail_memory(error, model->node_count);
     for (int32_t n = 0; n < model->node_count; n++)
-        (*seconds)[n] = model->nodes[n].seconds ? least_label(&model->nodes[n]) : 0;
+        (*seconds)[n] = model->nodes[n].seconds ? bound_least_seconds(&model->nodes[n]) : 0;
     return AM_OK;
 }
 

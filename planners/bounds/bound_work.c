@@ -185,8 +185,7 @@ static double slot_bytes(const WorkFinder *self, int32_t i) {
     return bytes;
 }
 
-/* The least time of an operator over all of its splits. */
-static double least_label(const ShardingGraphNode *node) {
+double bound_least_seconds(const ShardingGraphNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
     return least;
@@ -232,7 +231,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     BoundItem *item = &work->items[work->item_count++];
     *item = (BoundItem){.group = -1,
                         .is_backward = is_after || is_recomputed(self, i) || is_backward(self, i),
-                        .seconds = least_label(node),
+                        .seconds = bound_least_seconds(node),
                         .first = -1,
                         .end = -1};
     if (i >= self->context->rules->entry_count) return;

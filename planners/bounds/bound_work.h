@@ -22,6 +22,7 @@
 
 #include "cost/cluster/cluster.h"
 #include "cost/operator/operator.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "propagation/plan/plan.h"
 
 typedef enum BoundOrder {
@@ -60,5 +61,8 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
 /* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1;
  * of backward ones `first` is the least place of what nothing waits for, or -1. */
 AmStatus bound_work_find_borders(BoundWork *work, AmError *error);
+
+/* Returns the least seconds of an operator over all of its splits. */
+double bound_least_seconds(const ShardingGraphNode *node);
 
 #endif

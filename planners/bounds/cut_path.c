@@ -1,0 +1,233 @@
+/* The least cost of a pipeline over all cuts and all widths of stages, as a shortest path over states and
+ * places.
+ *
+ *     least[to][q] = min over steps from -> to and places p <= q of least[from][p] + cost(step, p .. q)
+ *
+ * A state is the number of stages and devices so far, a step one more stage of some width, and a place an
+ * operator of the forward spine. cost() is the weighted seconds of the work between the places, less what the
+ * border at q may divide. The weights come from the potentials of the states.
+ */
+#include "planners/bounds/cut_search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/extremes.h"
+
+enum { MOST_STEPS_AND_PLACES = 1 << 22 };
+
+/* ---- states ---- */
+
+/* Marks the numbers of devices that `stages` stages can have together. */
+static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
+    int32_t row = work->devices + 1;
+    can[0] = true;
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++)
+            for (int32_t d = 0; d + work->widths[w] < row; d++)
+                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
+}
+
+/* All steps on the way from no stage to all of them. */
+static void find_steps(CutSearch *self) {
+    const CutWork *work = self->tables->work;
+    int32_t stages = self->stages, devices = work->devices, row = devices + 1;
+    bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
+    int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);
+    if (self->arena.failed) return;
+    mark_sums(work, stages, can);
+    for (int32_t s = 0; s <= stages; s++)
+        for (int32_t d = 0; d <= devices; d++) {
+            bool is_on_way = can[s * row + d] && can[(stages - s) * row + devices - d];
+            state_of[s * row + d] = is_on_way ? self->state_count++ : -1;
+        }
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t d = 0; d <= devices; d++)
+            for (int32_t w = 0; w < work->width_count && d + work->widths[w] <= devices; w++) {
+                Step step = {.stage = s,
+                             .width = w,
+                             .from = state_of[s * row + d],
+                             .to = state_of[(s + 1) * row + d + work->widths[w]]};
+                if (step.from < 0 || step.to < 0) continue;
+                ARENA_RESERVE(&self->arena, self->steps, self->step_count, self->step_capacity);
+                if (self->arena.failed) return;
+                self->steps[self->step_count++] = step;
+            }
+}
+
+/* ---- weights ---- */
+
+/* Sets what counts above each state: the least over the ways there. */
+static void set_above(CutSearch *self) {
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            double *above = self->above[kind][pass];
+            for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
+            for (int32_t k = 0; k < self->step_count; k++) {
+                const Step *step = &self->steps[k];
+                double rise = self->potentials[kind][step->to] - self->potentials[kind][step->from];
+                double added = rise * self->counts[kind][step->stage].above[pass];
+                above[step->to] = smaller(above[step->to], above[step->from] + added);
+            }
+        }
+}
+
+static void weigh_step(const CutSearch *self, Step *step) {
+    memset(step->weights, 0, sizeof step->weights);
+    memset(step->across, 0, sizeof step->across);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        const PathCounts *counts = &self->counts[kind][step->stage];
+        const double *potentials = self->potentials[kind];
+        double end = potentials[self->state_count - 1], rise = potentials[step->to] - potentials[step->from];
+        if (end == 0) continue;
+        for (int32_t k = 0; k < COUNTS; k++) {
+            int32_t pass = k / BOUND_ORDERS, order = k % BOUND_ORDERS;
+            bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
+            double weight = end * counts->once[pass][order] + rise * counts->more[pass][order];
+            if (is_passed) weight += self->above[kind][pass][step->from];
+            bool is_whole = order == BOUND_SPINE || order == BOUND_AFTER;
+            step->weights[k] += weight;
+            step->across[k] += is_whole ? weight : rise * counts->across[pass][order];
+        }
+    }
+}
+
+static void find_least_weights(const CutSearch *self, LeastWeights *least) {
+    for (int32_t w = 0; w < self->tables->work->width_count; w++)
+        for (int32_t k = 0; k < COUNTS; k++) least[w].weights[k] = least[w].across[k] = INFINITY;
+    for (int32_t s = 0; s < self->step_count; s++)
+        for (int32_t k = 0; k < COUNTS; k++) {
+            LeastWeights *here = &least[self->steps[s].width];
+            here->weights[k] = smaller(here->weights[k], self->steps[s].weights[k]);
+            here->across[k] = smaller(here->across[k], self->steps[s].across[k]);
+        }
+}
+
+/* How many passes and orders a class has seconds in; `*last`: one of them. */
+static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
+    const double *seconds = &work->seconds[class * work->width_count].of[0][0];
+    int32_t count = 0;
+    *last = 0;
+    for (int32_t k = 0; k < COUNTS; k++) {
+        if (seconds[k] == 0) continue;
+        *last = k;
+        count++;
+    }
+    return count;
+}
+
+/* The least cost of a class on any stage, and across a border. */
+static void find_least_of_class(const CutSearch *self, const LeastWeights *least, int32_t class,
+                                double *anywhere, double *across) {
+    const CutWork *work = self->tables->work;
+    const ClassSeconds *seconds = &work->seconds[class * work->width_count];
+    int32_t only;
+    *anywhere = *across = INFINITY;
+    if (count_orders(work, class, &only) <= 1) {
+        for (int32_t w = 0; w < work->width_count; w++) {
+            double of = (&seconds[w].of[0][0])[only];
+            if (isinf(least[w].weights[only])) continue;
+            *anywhere = smaller(*anywhere, of * least[w].weights[only]);
+            *across = smaller(*across, of * least[w].across[only]);
+        }
+        return;
+    }
+    for (int32_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        *anywhere = smaller(*anywhere, class_seconds_weighed(step->weights, &seconds[step->width]));
+        *across = smaller(*across, class_seconds_weighed(step->across, &seconds[step->width]));
+    }
+}
+
+/* Finds the items with the least cost anywhere: across borders, and those of any stage, which
+ * are returned. */
+static double find_least(CutSearch *self) {
+    const CutTables *tables = self->tables;
+    double sum = 0;
+    find_least_weights(self, self->least_weights);
+    for (int32_t c = 0; c < tables->work->class_count; c++) {
+        double anywhere, *across = &self->across[c];
+        find_least_of_class(self, self->least_weights, c, &anywhere, across);
+        sum += (tables->unplaced[c] - tables->divisible[c]) * anywhere +
+               tables->divisible[c] * smaller(anywhere, *across);
+    }
+    for (int32_t b = 0; b < tables->set_count; b++) {
+        const ClassSet *set = &tables->sets[b];
+        self->set_across[b] = 0;
+        for (int32_t k = 0; k < set->member_count; k++)
+            self->set_across[b] += self->across[tables->members[set->first_member + k]];
+    }
+    return sum;
+}
+
+/* ---- the path ---- */
+
+void cut_path_sum(CutSearch *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    for (int32_t b = 0; b < tables->set_count; b++)
+        self->of_sets[b] = class_seconds_weighed(
+            step->weights, &tables->seconds[b * tables->work->width_count + step->width]);
+    for (int32_t p = 0; p < tables->work->places; p++)
+        self->sums[p + 1] = self->sums[p] + self->of_sets[tables->at[p]];
+    for (int32_t b = 0; b < tables->set_count; b++) self->of_sets[b] -= self->set_across[b];
+}
+
+/* Extends the least costs before a stage by those of the stage. */
+static void take_step(CutSearch *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    int32_t places = tables->work->places, longest = tables->longest;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    double *to = &self->least[step->to * (places + 1)], *before = self->before, *most = self->before_any;
+    cut_path_sum(self, step);
+    for (int32_t p = 0; p <= places; p++) {
+        before[p] = from[p] - sums[p];
+        most[p] = p > 0 ? smaller(most[p - 1], before[p]) : before[p];
+    }
+    for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
+        double least = from[q];
+        const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
+        for (int32_t k = 0; k < longest - 1 && k < q; k++)
+            least = smaller(least, before[q - 1 - k] + sums[q] - self->of_sets[across[k]]);
+        if (q >= longest)
+            least = smaller(least, most[q - longest] + sums[q] - self->of_sets[across[longest - 1]]);
+        to[q] = smaller(to[q], least);
+    }
+}
+
+double cut_path_search(CutSearch *self) {
+    int32_t places = self->tables->work->places;
+    set_above(self);
+    for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
+    double anywhere = find_least(self);
+    for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
+    for (int32_t k = 0; k < self->step_count; k++) take_step(self, &self->steps[k]);
+    return anywhere + self->least[self->state_count * (places + 1) - 1];
+}
+
+/* ---- memory ---- */
+
+bool cut_path_open(CutSearch *self) {
+    const CutTables *tables = self->tables;
+    Arena *arena = &self->arena;
+    int32_t row = tables->work->places + 1;
+    find_steps(self);
+    if (arena->failed || (int64_t)self->step_count * row > MOST_STEPS_AND_PLACES) return false;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        self->counts[kind] = ARENA_ARRAY(arena, PathCounts, self->stages);
+        self->potentials[kind] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            self->above[kind][pass] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
+            self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
+    }
+    self->least_weights = ARENA_ARRAY(arena, LeastWeights, tables->work->width_count + 1);
+    self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
+    self->set_across = ARENA_ARRAY(arena, double, tables->set_count + 1);
+    self->of_sets = ARENA_ARRAY(arena, double, tables->set_count + 1);
+    self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
+    self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
+    self->sums = ARENA_ARRAY(arena, double, row);
+    self->before = ARENA_ARRAY(arena, double, row);
+    self->before_any = ARENA_ARRAY(arena, double, row);
+    return !arena->failed;
+}
