@@ -16,12 +16,6 @@
 #include "propagation/propagate/marks.h"
 #include "propagation/propagate/propagate.h"
 
-static const char *called_of(int32_t baseline) {
-    Baseline ignored;
-    return baseline < BASELINE_COUNT ? baseline_name((Baseline)baseline)
-                                     : baseline_alias(baseline - BASELINE_COUNT, &ignored);
-}
-
 static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
@@ -64,8 +58,8 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->space = (PlanSpace)space;
     search->searcher = (Searcher)searcher;
     search->baseline = (Baseline)baseline;
-    search->called = called_of(baseline);
-    if (baseline >= BASELINE_COUNT) baseline_alias(baseline - BASELINE_COUNT, &search->baseline);
+    search->called = baseline < BASELINE_COUNT ? baseline_name(search->baseline)
+                                               : baseline_alias(baseline - BASELINE_COUNT, &search->baseline);
     search->device = (DqnDevice)device;
     search->seed = (uint64_t)seed;
     return AM_OK;
@@ -193,13 +187,6 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     return AM_OK;
 }
 
-static void read_schedule(SearchOptions *search, const AmOptions *options) {
-    int64_t chunks = 0;
-    search->schedule = option_text(options, "schedule");
-    option_integer(options, "chunks", &chunks);
-    search->chunks = (int32_t)chunks;
-}
-
 /* Reads the forms of the module that a search takes. Shardings of parameters by the user, baselines of one
  * stage and the paper's mode are about the module as read. */
 static void read_forms(SearchSettings *settings, const AmOptions *options) {
@@ -219,6 +206,7 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
 }
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
+    int64_t chunks = 0;
     TRY(read_search(&settings->options, options, error));
     TRY(read_quotas(&settings->options, arena, options, error));
     TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
@@ -227,7 +215,9 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     narrow(settings, options);
     TRY(read_micro_batching(settings, options, error));
     read_forms(settings, options);
-    read_schedule(&settings->options, options);
+    settings->options.schedule = option_text(options, "schedule");
+    option_integer(options, "chunks", &chunks);
+    settings->options.chunks = (int32_t)chunks;
     TRY(search_conflicts_check(settings, options, error));
     return dqn_device_check(settings->options.device, error);
 }

@@ -97,11 +97,6 @@ static bool names_argument(const CliCommand *command, const char *name) {
     return at && (at == command->arguments || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0');
 }
 
-/* "--data" is a degree beside "--tensor", else a file. */
-static bool is_degree(const char *option) {
-    return strcmp(option, "--data") == 0;
-}
-
 static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *error) {
     const char *names[2 * CLI_MAX_OPTIONS];
     char name[100], hint[SUGGEST_HINT_BYTES];
@@ -116,7 +111,7 @@ static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *e
     const char *synonym;
     for (int32_t k = 0; (synonym = hint_synonym(name, k)) != NULL; k++)
         if (find_option(cli->command, synonym) &&
-            (!is_degree(synonym) || find_option(cli->command, "--tensor")))
+            (strcmp(synonym, "--data") != 0 || find_option(cli->command, "--tensor"))) /* else a file */
             return am_fail(error, AM_ERROR_USAGE, "", "unknown option %s; did you mean %s?", name, synonym);
     bool is_letter = strlen(name) == 2; /* every other letter is as near */
     if (!is_letter && *suggest_hint(hint, name, names, count))

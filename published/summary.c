@@ -78,22 +78,10 @@ AmStatus published_pairs(const double *x, const double *y, int32_t count, int64_
     return AM_OK;
 }
 
-/* ---- summaries ---- */
-
-static bool is_compared(const PublishedPair *pair) {
-    return isfinite(pair->measured) && isfinite(pair->predicted);
-}
-
 static int compare_groups(const void *left, const void *right) {
     const PublishedPair *const *a = left, *const *b = right;
     int order = strcmp((*a)->group, (*b)->group);
     return order ? order : (*a > *b) - (*a < *b);
-}
-
-static void count_memory(PublishedSummary *summary, const PublishedPair *pair) {
-    if (!pair->has_memory) return;
-    if (pair->is_oom) *(pair->fits ? &summary->oom_missed : &summary->oom_found) += 1;
-    if (pair->is_ok) *(pair->fits ? &summary->ok_found : &summary->ok_refused) += 1;
 }
 
 /* Adds one group of compared pairs; `x` and `y` have room for them. */
@@ -125,8 +113,9 @@ static AmStatus summarize(PublishedSummary *summary, const PublishedPair *pairs,
         bool is_measured = isfinite(pair->measured);
         summary->rows += is_measured;
         summary->failed += (is_measured || pair->is_oom) && !isfinite(pair->predicted);
-        count_memory(summary, pair);
-        if (!is_compared(pair)) continue;
+        if (pair->has_memory && pair->is_oom) *(pair->fits ? &summary->oom_missed : &summary->oom_found) += 1;
+        if (pair->has_memory && pair->is_ok) *(pair->fits ? &summary->ok_found : &summary->ok_refused) += 1;
+        if (!is_measured || !isfinite(pair->predicted)) continue;
         double relative = pair->predicted / pair->measured - 1;
         errors[compared] = fabs(relative);
         sorted[compared++] = pair;

@@ -28,14 +28,6 @@ static double peak_gib(const PublishedRow *row) {
     return (double)(row->fit.needed_bytes - row->strategy.kept_bytes) / GIB;
 }
 
-/* ---- JSON ---- */
-
-static void add_search(json_t *object, const PublishedChoice *search) {
-    json_object_set_new(object, "searched_seconds", search->plan ? json_real(search->seconds) : json_null());
-    json_object_set_new(object, "searched_plan", search->plan ? json_string(search->plan) : json_null());
-    json_object_set_new(object, "search_error", search->error ? json_string(search->error) : json_null());
-}
-
 static void print_json(Text *text, const ReportCall *call, const PublishedRow *rows, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         const PublishedRow *row = &rows[k];
@@ -49,7 +41,15 @@ static void print_json(Text *text, const ReportCall *call, const PublishedRow *r
                             is_predicted ? json_real(peak_gib(row)) : json_null());
         json_object_set_new(object, "fits", is_predicted ? json_boolean(row->fit.fits) : json_null());
         json_object_set_new(object, "error", is_predicted ? json_null() : json_string(failure_of(row)));
-        if (option_has(call->options, "search")) add_search(object, &row->search);
+        if (option_has(call->options, "search")) {
+            const PublishedChoice *search = &row->search;
+            json_object_set_new(object, "searched_seconds",
+                                search->plan ? json_real(search->seconds) : json_null());
+            json_object_set_new(object, "searched_plan",
+                                search->plan ? json_string(search->plan) : json_null());
+            json_object_set_new(object, "search_error",
+                                search->error ? json_string(search->error) : json_null());
+        }
         json_write(text, object, JSON_STYLE_COMPACT);
         text_append_string(text, "\n");
         json_decref(object);

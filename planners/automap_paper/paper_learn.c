@@ -58,13 +58,6 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
     return settings;
 }
 
-/* Records whether an episode of the policy earns as much as the best one. */
-static void judge(Learning *self, const DqnEpisode *last) {
-    double least = self->result->best - self->task->tolerance * fabs(self->result->best);
-    self->settled = last->reward >= least ? self->settled + 1 : 0;
-    self->result->greedy = last->reward;
-}
-
 static bool must_stop(void *user, const DqnEpisode *last) {
     Learning *self = user;
     PaperLearning *result = self->result;
@@ -72,7 +65,11 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     result->episodes = last->number;
     result->steps = last->steps;
     if (last->number > 0) result->best = fmax(result->best, last->reward);
-    if (last->is_greedy) judge(self, last);
+    if (last->is_greedy) { /* does the policy earn as much as the best episode? */
+        double least = result->best - self->task->tolerance * fabs(result->best);
+        self->settled = last->reward >= least ? self->settled + 1 : 0;
+        result->greedy = last->reward;
+    }
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
     else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;

@@ -3,18 +3,6 @@
 
 #include "planners/automap_paper/paper_search.h"
 
-static const char *path_of(const PlanContext *context, LinkageMember member) {
-    return context->roles->parameters[member.parameter].path;
-}
-
-static json_t *learning_to_json(const PaperReport *report) {
-    const PaperLearning *learning = &report->learning;
-    return json_pack("{s:I, s:I, s:I, s:f, s:f, s:s, s:f}", "episodes", (json_int_t)learning->episodes,
-                     "steps", (json_int_t)learning->steps, "failures", (json_int_t)report->failures,
-                     "best_reward", learning->best, "seconds", learning->seconds, "end",
-                     paper_end_name(learning->end), "pricing_seconds", report->pricing_seconds);
-}
-
 static json_t *text_or_null(const char *text) {
     json_t *value = text ? json_string(text) : NULL;
     return value ? value : json_null();
@@ -23,9 +11,9 @@ static json_t *text_or_null(const char *text) {
 static json_t *partition_to_json(const PaperReport *report, const PlanContext *context) {
     json_t *members = json_array();
     for (int32_t k = 0; k < report->partitioned; k++) {
-        json_array_append_new(members,
-                              json_pack("[o, i]", text_or_null(path_of(context, report->dimensions[k])),
-                                        report->dimensions[k].dimension));
+        const LinkageMember *member = &report->dimensions[k];
+        const char *path = context->roles->parameters[member->parameter].path;
+        json_array_append_new(members, json_pack("[o, i]", text_or_null(path), member->dimension));
     }
     return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:o}", "axis_size", report->axis_size,
                      "variables", report->variable_count, "dimensions", report->dimension_count, "decisions",
@@ -52,8 +40,13 @@ static json_t *pipeline_to_json(const PaperReport *report) {
 }
 
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context) {
-    json_t *object = json_pack("{s:s, s:o}", "space", plan_space_name(report->space), "learning",
-                               learning_to_json(report));
+    const PaperLearning *learning = &report->learning;
+    json_t *learned =
+        json_pack("{s:I, s:I, s:I, s:f, s:f, s:s, s:f}", "episodes", (json_int_t)learning->episodes, "steps",
+                  (json_int_t)learning->steps, "failures", (json_int_t)report->failures, "best_reward",
+                  learning->best, "seconds", learning->seconds, "end", paper_end_name(learning->end),
+                  "pricing_seconds", report->pricing_seconds);
+    json_t *object = json_pack("{s:s, s:o}", "space", plan_space_name(report->space), "learning", learned);
     json_t *found =
         report->space == SPACE_PIPELINE ? pipeline_to_json(report) : partition_to_json(report, context);
     if (object && found) json_object_update(object, found);

@@ -125,18 +125,6 @@ static void choose_task(void *user, int32_t k) {
     context->baseline_seconds = clock_thread_seconds() - start;
 }
 
-static void add_contexts(Sweeping *self, int32_t micro_batches) {
-    for (int32_t k = 0; k < 2; k++)
-        self->contexts[self->context_count++] =
-            (SweepContext){.micro_batches = micro_batches, .has_stages = k == 1};
-}
-
-static void list_contexts(Sweeping *self) {
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, self->options->micro_batches);
-    for (int32_t k = 0; k < count; k++) add_contexts(self, numbers[k]);
-}
-
 static int32_t chunks_of(const SweepTask *task) {
     return task->schedule == SCHEDULE_INTERLEAVED ? SEARCH_DEFAULT_CHUNKS : 1;
 }
@@ -150,19 +138,6 @@ static AmStatus find_cuts(Sweeping *self, int32_t chunks, Arena *arena, AmError 
         TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, chunks, error));
     }
     return AM_OK;
-}
-
-static AmStatus find_all_cuts(Sweeping *self, Arena *arena, AmError *error) {
-    TRY(find_cuts(self, 1, arena, error));
-    bool has_chunks = self->options->schedules >> SCHEDULE_INTERLEAVED & 1;
-    return has_chunks ? find_cuts(self, SEARCH_DEFAULT_CHUNKS, arena, error) : AM_OK;
-}
-
-/* Degrees beyond the allowed ones have no strategies. */
-static void list_tensors(Sweeping *self) {
-    int32_t devices = self->cluster->device_count;
-    for (int32_t tensor = 1; tensor <= devices && self->tensor_count < MOST_TENSORS; tensor++)
-        if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
 }
 
 /* Adds one task for each requested schedule. */
@@ -385,10 +360,7 @@ static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena
     for (int32_t k = 0; k < self->context_count; k++) {
         const SweepContext *context = &self->contexts[k];
         bool is_left_out = context->status == AM_ERROR_INFEASIBLE && self->options->micro_batches == 0;
-        if (context->status != AM_OK && !is_left_out) {
-            if (error && error->code == AM_OK) *error = context->error;
-            return context->status;
-        }
+        if (!is_left_out) TRY(am_pass_error(context->status, &context->error, error));
         if (context->status == AM_OK || result->refused > 0) continue;
         result->refused = context->micro_batches;
         result->refusal = arena_copy_string(arena, context->error.text);
@@ -397,15 +369,23 @@ static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena
 }
 
 static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *error) {
-    list_contexts(self);
-    list_tensors(self);
-    parallel_for(self->context_count, self->options->threads, open_task, self);
-    parallel_for(self->context_count, self->options->threads, choose_task, self);
+    const SweepOptions *options = self->options;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], devices = self->cluster->device_count;
+    int32_t count = micro_batches_numbers(numbers, self->whole, options->micro_batches);
+    for (int32_t k = 0; k < 2 * count; k++)
+        self->contexts[self->context_count++] =
+            (SweepContext){.micro_batches = numbers[k / 2], .has_stages = k % 2 == 1};
+    for (int32_t tensor = 1; tensor <= devices && self->tensor_count < MOST_TENSORS; tensor++)
+        if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
+    parallel_for(self->context_count, options->threads, open_task, self);
+    parallel_for(self->context_count, options->threads, choose_task, self);
     TRY(check_contexts(result, self, arena, error));
-    TRY(find_all_cuts(self, arena, error));
+    TRY(find_cuts(self, 1, arena, error));
+    if (options->schedules >> SCHEDULE_INTERLEAVED & 1)
+        TRY(find_cuts(self, SEARCH_DEFAULT_CHUNKS, arena, error));
     TRY(list_tasks(self, arena, error));
-    search_watch_expect(self->options->watch, self->task_count);
-    parallel_for(self->task_count, self->options->threads, strategy_task, self);
+    search_watch_expect(options->watch, self->task_count);
+    parallel_for(self->task_count, options->threads, strategy_task, self);
     return collect(result, self, arena, error);
 }
 

@@ -105,12 +105,6 @@ static void renumber_classes(json_t *lists, const PlanContext *from, const PlanC
     }
 }
 
-static void take_rewriting(json_t *root, PlanRewriting rewriting) {
-    json_object_del(root, "rewriting");
-    json_t *object = plan_rewriting_to_json(rewriting);
-    if (object) json_object_set_new(root, "rewriting", object);
-}
-
 /* The plan with attention in the other form: the same axis priorities and cuts, without overrides for single
  * operators.
  */
@@ -140,7 +134,9 @@ static AmStatus add_attention(Explainer *self) {
     json_object_set_new(module, "instructions", json_integer(other->canonical->instruction_count));
     json_object_set_new(root, "module", module);
     json_object_set_new(root, "stages", stages);
-    take_rewriting(root, other->rewriting);
+    json_object_del(root, "rewriting");
+    json_t *rewriting = plan_rewriting_to_json(other->rewriting);
+    if (rewriting) json_object_set_new(root, "rewriting", rewriting);
     TRY(explain_keep_document(self, root));
     AmStatus status = stages && module
                           ? plan_stages_from_json(&plan, root, self->arena, other, "the plan", &why)

@@ -263,16 +263,6 @@ static void fill_decisions(const Filler *to) {
                     unknown, unknown == 1 ? "" : "s", self->simulated + self->left_out);
 }
 
-/* ---- overrides ---- */
-
-static void append_override(const Filler *to, const ExplainedOverride *row) {
-    if (to->explanation->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
-    text_append(to->rows, "%s\t%s\t%d\t", row->how, row->instead[0] ? row->instead : "-", row->count);
-    append_change(to, &row->without);
-    text_append(to->rows, "\t%s ", row->shape);
-    append_place(to->rows, row->op_name, row->source);
-}
-
 static void append_without_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
     const ExplainedChange *without = &self->without_overrides;
@@ -303,7 +293,11 @@ static void fill_overrides(const Filler *to) {
         if (shown++ == 0)
             text_append_string(to->rows, "override\tin place of\tlayers\tstep without\tslower by\tpeak "
                                          "without\toperator\tsource\n");
-        append_override(to, row);
+        if (self->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
+        text_append(to->rows, "%s\t%s\t%d\t", row->how, row->instead[0] ? row->instead : "-", row->count);
+        append_change(to, &row->without);
+        text_append(to->rows, "\t%s ", row->shape);
+        append_place(to->rows, row->op_name, row->source);
     }
     append_unfelt(to, shown > 0, unfelt, "override");
     append_without_overrides(to);

@@ -34,15 +34,6 @@ static AmStatus set_layers(json_t *arguments, const TrainerPlan *degrees, AmErro
     return AM_OK;
 }
 
-/* Each layer by itself: all of them, or the first ones of each stage or chunk. */
-static void set_recomputation(json_t *arguments, const TrainerPlan *degrees) {
-    if (degrees->recomputed == 0) return;
-    json_object_set_new(arguments, "--recompute-granularity", json_string("full"));
-    json_object_set_new(arguments, "--recompute-method",
-                        json_string(degrees->recomputes_all ? "uniform" : "block"));
-    set_number(arguments, "--recompute-num-layers", degrees->recomputes_all ? 1 : degrees->recomputed);
-}
-
 static AmStatus set_arguments(json_t *arguments, const TrainerPlan *degrees, AmError *error) {
     set_number(arguments, "--tensor-model-parallel-size", degrees->tensor);
     set_number(arguments, "--pipeline-model-parallel-size", degrees->stages);
@@ -51,7 +42,11 @@ static AmStatus set_arguments(json_t *arguments, const TrainerPlan *degrees, AmE
     set_number(arguments, "--global-batch-size", degrees->batch);
     if (degrees->splits_sequence) json_object_set_new(arguments, "--sequence-parallel", json_true());
     if (degrees->zero_level > 0) json_object_set_new(arguments, "--use-distributed-optimizer", json_true());
-    set_recomputation(arguments, degrees);
+    if (degrees->recomputed == 0) return AM_OK;
+    bool is_all = degrees->recomputes_all; /* else the first layers of each stage or chunk */
+    json_object_set_new(arguments, "--recompute-granularity", json_string("full"));
+    json_object_set_new(arguments, "--recompute-method", json_string(is_all ? "uniform" : "block"));
+    set_number(arguments, "--recompute-num-layers", is_all ? 1 : degrees->recomputed);
     return AM_OK;
 }
 

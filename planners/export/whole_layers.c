@@ -68,14 +68,6 @@ static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
     return AM_OK;
 }
 
-static AmStatus list_uses(Mover *self) {
-    for (int32_t i = 0; i < self->work.count; i++) {
-        const char *path = layer_weight_of(self->whole, i);
-        if (path[0] && layer_path(path).number >= 0) TRY(add_use(self, i, path));
-    }
-    return AM_OK;
-}
-
 /* The place between two uses where least crosses, or -1. */
 static int32_t best_place(const Mover *self, int32_t before, int32_t behind) {
     int32_t best = -1;
@@ -203,7 +195,10 @@ AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena
     self.done = ARENA_ARRAY(arena, double, self.work.count + 1);
     if (!self.done) return am_fail_memory(error, self.work.count);
     for (int32_t i = 0; i < self.work.count; i++) self.done[i + 1] = self.done[i] + self.work.flops[i];
-    TRY(list_uses(&self));
+    for (int32_t i = 0; i < self.work.count; i++) {
+        const char *path = layer_weight_of(whole, i);
+        if (path[0] && layer_path(path).number >= 0) TRY(add_use(&self, i, path));
+    }
     TRY(list_places(&self));
     TRY(list_cuts(&self));
     TRY(evenly ? match_evenly(&self) : match(&self));

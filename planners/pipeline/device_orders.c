@@ -120,12 +120,6 @@ static int32_t count_words(const int32_t *word, int32_t count, int32_t most) {
     return words > most ? most + 1 : (int32_t)lround(words);
 }
 
-static AmStatus try_all(OrderSearch *self, AmError *error) {
-    double seconds;
-    while (next_word(self->word, self->servers)) TRY(try_word(self, &seconds, error));
-    return AM_OK;
-}
-
 /* Tries the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
 static AmStatus try_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
     int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
@@ -194,7 +188,11 @@ static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t
 
 static AmStatus search(OrderSearch *self, double known, AmError *error) {
     TRY(open_search(self, error));
-    if (count_words(self->word, self->servers, MOST_WORDS) <= MOST_WORDS) return try_all(self, error);
+    if (count_words(self->word, self->servers, MOST_WORDS) <= MOST_WORDS) {
+        double seconds;
+        while (next_word(self->word, self->servers)) TRY(try_word(self, &seconds, error));
+        return AM_OK;
+    }
     int32_t *best = ARENA_ARRAY(&self->arena, int32_t, self->servers);
     if (!best) return am_fail_memory(error, self->servers);
     memcpy(best, self->word, sizeof *best * (size_t)self->servers);

@@ -87,14 +87,6 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
     return strategy->tensor > 1 ? deep[strategy->storage] : wide[strategy->storage];
 }
 
-static void quote_try(const PipelineCandidates *self, SearchResult *single, const PipelineCandidate *try) {
-    Baseline baseline = baseline_of(self, try);
-    BaselineResult *priced = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
-    bool is_priced = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
-    if (is_priced && !(priced->seconds <= try->seconds))
-        *priced = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
-}
-
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
@@ -105,7 +97,14 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
-    for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const PipelineCandidate *try = self->tries[k];
+        Baseline baseline = baseline_of(self, try);
+        if (baseline == BASELINE_COUNT || !try->plan || !try->fit.fits) continue;
+        BaselineResult *priced = &single->baselines[baseline];
+        if (!(priced->seconds <= try->seconds))
+            *priced = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
+    }
     if (!is_wanted || !may_be_one || self->is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};

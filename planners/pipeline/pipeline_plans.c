@@ -70,18 +70,14 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
     return AM_OK;
 }
 
-static MicroBatching batching_of(const PipelinePlans *self, const PipelineContext *context) {
-    return (MicroBatching){.micro_batches = context->micro_batches,
-                           .recomputed = context->recomputed,
-                           .relaxations = self->relaxations,
-                           .separate_backward = context->has_stages,
-                           .stop = &self->costs->stop};
-}
-
 /* Finds the context among those of the module, or makes it. The module is only read, so that several may be
  * made side by side. */
 static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
-    const MicroBatching settings = batching_of(self, context);
+    const MicroBatching settings = {.micro_batches = context->micro_batches,
+                                    .recomputed = context->recomputed,
+                                    .relaxations = self->relaxations,
+                                    .separate_backward = context->has_stages,
+                                    .stop = &self->costs->stop};
     const ProblemSettings of_problem = {.space = SPACE_AUTO,
                                         .memory_fraction = self->options->memory_fraction,
                                         .budget = {.limit = 1},

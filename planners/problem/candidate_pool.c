@@ -21,12 +21,6 @@ static void add_on(PlanCandidate *on, const PlanCandidate *candidate) {
     if (at < POOL_OF_TARGET) on[at] = *candidate;
 }
 
-static void add_targets(CandidatePool *pool, const PlanCandidate *candidate) {
-    for (int32_t target = 0; target < TARGET_COUNT && candidate->fit.fits; target++)
-        if (target_check_plan((Target)target, candidate->plan, NULL) == AM_OK)
-            add_on(pool->on[target], candidate);
-}
-
 bool plan_has_same_shape(const Plan *a, const Plan *b) {
     return a->stage_count == b->stage_count && a->micro_batches == b->micro_batches;
 }
@@ -131,7 +125,9 @@ static void add(CandidatePool *pool, const PlanCandidate *candidate) {
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note) {
     const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
     add(pool, &candidate);
-    add_targets(pool, &candidate);
+    for (int32_t target = 0; target < TARGET_COUNT && candidate.fit.fits; target++)
+        if (target_check_plan((Target)target, candidate.plan, NULL) == AM_OK)
+            add_on(pool->on[target], &candidate);
     if (fit->fits) add_kinds(pool, &candidate);
 }
 
