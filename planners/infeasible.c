@@ -47,8 +47,7 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
-    if (error && error->code == AM_OK) *error = refusal;
-    return status;
+    return am_pass_error(status, &refusal, error);
 }
 
 static void add(Relaxing *self, const char *kind, const char *change, double seconds) {

@@ -62,8 +62,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
             status = single_stage_baselines(&found, is_left_out, self->arena, context, self->cluster, &part,
                                             &refusal);
         if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
-        if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
-        TRY(status);
+        TRY(am_pass_error(status, &refusal, error));
         leave_out_slower(is_left_out, best, &found);
         if (found.plan) found.plan->space = plan_space_name(self->options->space);
         search_result_merge(result, &found);
@@ -92,10 +91,8 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster,
                                     request, &refusal);
-    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED) {
-        if (error && error->code == AM_OK) *error = refusal;
-        return status;
-    }
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED)
+        return am_pass_error(status, &refusal, error);
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
     if (!plan) return AM_OK;

@@ -39,8 +39,7 @@ static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why
         if (self->refusal.code == AM_OK) self->refusal = *why;
         return AM_OK;
     }
-    if (error && error->code == AM_OK) *error = *why;
-    return status;
+    return am_pass_error(status, why, error);
 }
 
 static bool has_degrees(const Degrees *degrees, const Strategy *strategy) {
@@ -305,8 +304,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->cluster, self->options->memory_fraction, error);
-    if (error && error->code == AM_OK) *error = search.refusal;
     if (search.refusal.code == AM_OK)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "no strategy was priced before the search ended");
-    return AM_ERROR_INFEASIBLE;
+    return am_pass_error(AM_ERROR_INFEASIBLE, &search.refusal, error);
 }

@@ -141,7 +141,7 @@ static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *aren
     status = cut_agent_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,
                               stages, &refusal);
     if (status == AM_ERROR_INFEASIBLE) status = refusal.code = AM_ERROR_USAGE; /* other --stages may do */
-    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
+    am_pass_error(status, &refusal, error);
 fail:
     cluster_free(cluster);
     plan_context_free(context);

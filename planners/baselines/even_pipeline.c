@@ -278,8 +278,7 @@ static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *
         self->reason = "the search was interrupted";
         return AM_OK;
     }
-    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
-    TRY(status);
+    TRY(am_pass_error(status, &refusal, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     self->evaluations++;
     if (!simulation->fit.fits) {
@@ -397,10 +396,8 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     *plan = self.best;
     *reason = self.best ? NULL : self.reason;
     *evaluations = self.evaluations;
-    if (!self.best && self.nearest.needed_bytes == 0 && self.refusal.code != AM_OK) {
-        if (error && error->code == AM_OK) *error = self.refusal;
-        return self.refusal.code;
-    }
+    if (!self.best && self.nearest.needed_bytes == 0)
+        TRY(am_pass_error(self.refusal.code, &self.refusal, error));
     if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
     return memory_fail(&self.nearest, cluster, options->memory_fraction, error);
 }

@@ -335,10 +335,7 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
     for (int32_t k = 0; k < self->task_count; k++) {
         const SweepTask *task = &self->tasks[k];
         SweepRow *row = &result->rows[result->row_count++];
-        if (task->status != AM_OK) {
-            if (error && error->code == AM_OK) *error = task->error;
-            return task->status;
-        }
+        TRY(am_pass_error(task->status, &task->error, error));
         *row = task->row;
         if (row->reason) row->reason = arena_copy_string(arena, row->reason);
         result->seconds.baseline += task->seconds.baseline;

@@ -338,10 +338,7 @@ static void simulate_task(void *user, int32_t k) {
 static AmStatus keep(Plan **plan, const Sharing *self, ShareTry *try, AmError *error) {
     *plan = NULL;
     if (try->status == AM_ERROR_INFEASIBLE) return AM_OK;
-    if (try->status != AM_OK) {
-        if (error && error->code == AM_OK) *error = try->error;
-        return try->status;
-    }
+    TRY(am_pass_error(try->status, &try->error, error));
     size_t bytes = sizeof *try->plan.predicted * (size_t)try->plan.device_count;
     PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
     *plan = ARENA_ARRAY(self->arena, Plan, 1);

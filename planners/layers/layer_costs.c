@@ -291,9 +291,7 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
                 (LayerTensor){.size = sizes[k / 2], .splits_sequence = k % 2 == 1};
     parallel_for(costs->tensor_count, threads, find_task, &finding);
     for (int32_t k = 0; k < costs->tensor_count; k++) {
-        if (finding.status[k] == AM_OK) continue;
-        if (error && error->code == AM_OK) *error = finding.errors[k];
-        return finding.status[k];
+        TRY(am_pass_error(finding.status[k], &finding.errors[k], error));
     }
     return AM_OK;
 }
@@ -508,9 +506,7 @@ AmStatus layer_costs_fill(const LayerCosts *costs, LayerTable *tables, int32_t c
     Filling filling = {costs, tables};
     parallel_for(count, threads, fill_task, &filling);
     for (int32_t k = 0; k < count; k++) {
-        if (tables[k].status == AM_OK) continue;
-        if (error && error->code == AM_OK) *error = tables[k].error;
-        return tables[k].status;
+        TRY(am_pass_error(tables[k].status, &tables[k].error, error));
     }
     return AM_OK;
 }

@@ -138,7 +138,7 @@ AmStatus cut_agent_guess(PipelineLayout *pipelines, int32_t most, int32_t *count
                     keep(pipelines, most, count, &pipeline);
             }
             if (status == AM_ERROR_INFEASIBLE) status = AM_OK; /* these stages do not fit; others may */
-            else if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
+            else am_pass_error(status, &refusal, error);
             arena_release(&arena, mark);
         }
     arena_free(&arena);

@@ -135,8 +135,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
         if (single->plan) single->plan->space = plan_space_name(self->plans.options->space);
         return AM_OK;
     }
-    if (error && error->code == AM_OK) *error = refusal;
-    return status;
+    return am_pass_error(status, &refusal, error);
 }
 
 AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidates *self, AmError *error) {

@@ -414,8 +414,7 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, 
         tries[k].plan = NULL;
         bool is_none = tries[k].status == AM_ERROR_INFEASIBLE || tries[k].status == AM_INTERRUPTED;
         if (is_none || status != AM_OK) continue;
-        status = tries[k].status;
-        if (error && error->code == AM_OK) *error = tries[k].error;
+        status = am_pass_error(tries[k].status, &tries[k].error, error);
     }
     return status;
 }

@@ -404,10 +404,7 @@ AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32
         finders[n] = (StageDp){.model = model, .micro_batches = model->numbers[n], .least_found = INFINITY};
     parallel_for(model->number_count, model->settings.threads, find_task, finders);
     for (int32_t n = 0; n < model->number_count; n++) {
-        if (status == AM_OK && finders[n].status != AM_OK) {
-            status = finders[n].status;
-            if (error && error->code == AM_OK) *error = finders[n].error;
-        }
+        if (status == AM_OK) status = am_pass_error(finders[n].status, &finders[n].error, error);
         for (int32_t k = 0; k < finders[n].found_count; k++)
             keep(pipelines, count, most, &finders[n].found[k]);
         if (least) least[n] = finders[n].least_found;

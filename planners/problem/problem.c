@@ -449,10 +449,7 @@ static void evaluate(const Problem *self, Evaluation *evaluation) {
 }
 
 static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error) {
-    if (evaluation->status != AM_OK) {
-        if (error && error->code == AM_OK) *error = evaluation->error;
-        return evaluation->status;
-    }
+    TRY(am_pass_error(evaluation->status, &evaluation->error, error));
     /* Others of its batch may have come to the same plan. */
     bool is_repeat = price_memo_find(&self->plans, evaluation->key) != NULL;
     if (is_repeat) self->budget.repeats++;

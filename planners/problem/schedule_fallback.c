@@ -25,6 +25,5 @@ AmStatus schedule_simulate(ScheduleKind *schedule, bool is_fixed, ScheduleSimula
         *schedule = SCHEDULE_GPIPE;
         return simulate(user, *schedule, error);
     }
-    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
-    return status;
+    return am_pass_error(status, &refusal, error);
 }

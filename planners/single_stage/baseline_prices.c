@@ -179,10 +179,7 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
                           AmError *error) {
     BaselineResult *result = &search->result->baselines[baseline];
     *result = (BaselineResult){.seconds = NAN};
-    if (self->status != AM_OK) {
-        if (error && error->code == AM_OK) *error = self->error;
-        return self->status;
-    }
+    TRY(am_pass_error(self->status, &self->error, error));
     for (int32_t k = search->problem_count - 1; k >= 0; k--) {
         const MeshPrice *mesh = &self->meshes[k];
         const char *reason = mesh->reason;
