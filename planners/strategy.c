@@ -216,7 +216,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     if (context_ways > 1) lists.storage[1] = (uint8_t)strategy->zero;
     problem_stage(problem, &lists, arena, stage);
     stage->rounds_parts = strategy->rounds_parts;
-    stage->reduces_whole = strategy->reduces_whole;
+    stage->all_reduces_gradients = strategy->all_reduces_gradients;
     stage->reduces_wide = strategy->reduces_wide;
     if (strategy->gathered_size > 0 && strategy->tensor > 1)
         TRY_OR_FAIL(replicate_values(stage, arena, context, strategy->gathered_size, model, error));

@@ -28,10 +28,11 @@ typedef struct Strategy {
     bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
     int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
     /* -- sums -- */
-    bool rounds_parts;  /* sums over devices are in the type of products */
-    bool rounds_sums;   /* and those over micro-batches */
-    bool reduces_whole; /* gradients are all-reduced, also where the optimizer's state is stored in shards */
-    bool reduces_wide;  /* and in f32 */
+    bool rounds_parts;          /* sums over devices are in the type of products */
+    bool rounds_sums;           /* and those over micro-batches */
+    bool all_reduces_gradients; /* gradients are all-reduced, also where the optimizer's state is stored in
+                                   shards */
+    bool reduces_wide;          /* and in f32 */
     /* -- memory -- */
     int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are replicated on
                               the tensor axis behind their product */

@@ -15,15 +15,15 @@ typedef struct PublishedConventions {
     bool is_flash;                   /* fused attention */
     bool is_first_flash;             /* by the kernels of FlashAttention 1 */
     bool has_dropout;
-    bool has_wide_gradients;  /* gradients are added in f32, also over devices */
-    bool has_wide_reductions; /* gradients are added in f32 over devices */
-    bool reduces_whole;       /* by an all-reduce, where ZeRO needs shards alone */
-    bool keeps_outputs;       /* of the last stage, until a later micro-batch takes their place */
-    bool gathers_logits;      /* over the tensor axis, in front of the loss */
-    bool joins_loss;          /* the loss and its gradient are one kernel each */
-    bool joins_products;      /* queries, keys and values are columns of one product */
-    bool counts_tables;       /* stages have equal numbers of modules, tables and the last norm among them */
-    bool overlaps;            /* it computes while gradients are reduced and weights gathered */
+    bool has_wide_gradients;    /* gradients are added in f32, also over devices */
+    bool has_wide_reductions;   /* gradients are added in f32 over devices */
+    bool all_reduces_gradients; /* by an all-reduce, where ZeRO needs shards alone */
+    bool keeps_outputs;         /* of the last stage, until a later micro-batch takes their place */
+    bool gathers_logits;        /* over the tensor axis, in front of the loss */
+    bool joins_loss;            /* the loss and its gradient are one kernel each */
+    bool joins_products;        /* queries, keys and values are columns of one product */
+    bool counts_tables; /* stages have equal numbers of modules, tables and the last norm among them */
+    bool overlaps;      /* it computes while gradients are reduced and weights gathered */
 } PublishedConventions;
 
 /* AM_ERROR_INPUT names a column with an unknown value. */

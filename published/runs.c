@@ -171,7 +171,7 @@ static AmStatus read_number(RunReader *self, PublishedRun *run, const Column *co
     }
     bool is_number = *end == '\0' && isfinite(value) && strspn(text, "0123456789.eE+-") == strlen(text);
     if (is_integer && (!is_number || value != floor(value) || value < column->least || value > 1e9))
-        return REFUSE(self, place, "%s: expected a whole number from %g to 1e9, got %.60s", column->name,
+        return REFUSE(self, place, "%s: expected an integer from %g to 1e9, got %.60s", column->name,
                       column->least, text);
     if (!is_integer && (!is_number || value <= 0))
         return REFUSE(self, place, "%s: expected a number above 0, got %.60s", column->name, text);

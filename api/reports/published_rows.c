@@ -106,7 +106,7 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
                            .splits_sequence = run->splits_sequence == 1,
                            .rounds_parts = true,
                            .rounds_sums = !conventions.has_wide_gradients && run->zero < 3,
-                           .reduces_whole = conventions.reduces_whole,
+                           .all_reduces_gradients = conventions.all_reduces_gradients,
                            .reduces_wide = conventions.has_wide_reductions,
                            .counts_tables = conventions.counts_tables,
                            .gathered_size = conventions.gathers_logits ? run->vocabulary : 0};

@@ -147,7 +147,8 @@ static bool rename_keys(json_t *stage) {
     static const char *const names[][2] = {{"lists", "axis_priorities"},
                                            {"exceptions", "overrides"},
                                            {"boxing", "reshards"},
-                                           {"keeps_gathered", "keeps_gathered_weights"}};
+                                           {"keeps_gathered", "keeps_gathered_weights"},
+                                           {"reduces_whole", "all_reduces_gradients"}};
     bool is_renamed = false;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         json_t *value = json_object_get(stage, names[k][0]);

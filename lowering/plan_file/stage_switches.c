@@ -14,7 +14,7 @@ static const struct {
     {"even", offsetof(PlanStage, is_even)},
     {"keeps_gathered_weights", offsetof(PlanStage, keeps_gathered_weights)},
     {"rounds_parts", offsetof(PlanStage, rounds_parts)},
-    {"reduces_whole", offsetof(PlanStage, reduces_whole)},
+    {"all_reduces_gradients", offsetof(PlanStage, all_reduces_gradients)},
     {"reduces_wide", offsetof(PlanStage, reduces_wide)},
 };
 

@@ -193,15 +193,15 @@ static bool stores_shards(const PlanAxisPriority *priority) {
 }
 
 /* The state behind the sums over axes with storage entries, where the stage decides how they are made
- * (PlanStage, reduces_whole and reduces_wide); else `state`. */
+ * (PlanStage, all_reduces_gradients and reduces_wide); else `state`. */
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;
-    bool decides = stage->reduces_whole || stage->reduces_wide;
+    bool decides = stage->all_reduces_gradients || stage->reduces_wide;
     for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) ||
             !stores_shards(&stage->axis_priorities[axis]))
             continue;
-        if (stage->reduces_whole || !sbp_is_split(to.axis[axis])) sbp_set(&state, axis, SBP_B);
+        if (stage->all_reduces_gradients || !sbp_is_split(to.axis[axis])) sbp_set(&state, axis, SBP_B);
         else sbp_take(&state, to, axis);
     }
     return state;

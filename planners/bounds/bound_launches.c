@@ -101,7 +101,8 @@ static double region_launches(const Counter *self, const Program *region) {
     return sum;
 }
 
-/* A loop without a plan is whole in every state, so that each device runs the same regions in every plan. */
+/* A loop without a plan is replicated in every state, so that each device runs the same regions in every
+ * plan. */
 static void count_unplanned(Counter *self, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];

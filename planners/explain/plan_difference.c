@@ -210,7 +210,7 @@ static const struct StagePart {
     {"equal shards", {"even"}, NULL},
     {"gathered weights kept", {"keeps_gathered_weights"}, NULL},
     {"addends rounded before sums", {"rounds_parts"}, NULL},
-    {"whole gradients reduced", {"reduces_whole"}, NULL},
+    {"gradients all-reduced", {"all_reduces_gradients"}, NULL},
     {"16-bit sums reduced in f32", {"reduces_wide"}, NULL},
     {"bytes held outside of the step", {"kept_bytes"}, kept_text},
 };

@@ -1,5 +1,5 @@
 /* The search for shares: lines of seconds and of memory through simulated points, the balance by these lines
- * in whole units of the dimensions that are split, and a line search between equal and balanced shares.
+ * in integer numbers of units of the split dimensions, and a line search between equal and balanced shares.
  *
  * Example: VGG-19 on one V100 and one T4. At equal shares the V100 computes 200 ms and the T4 490 ms, so the
  * first balance is 0.71 : 0.29; fitted lines move it to 0.67 : 0.33, since updates do not depend on the
@@ -116,7 +116,7 @@ typedef struct Sharing {
 } Sharing;
 
 /* The smallest dimension class that the axis splits with a sufficient part of its FLOPs: its shares
- * are whole units, and those of dimensions that are multiples of it too. 0: the axis splits no
+ * are integer numbers of units, and those of dimensions that are multiples of it too. 0: the axis splits no
  * FLOPs. */
 static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     const Classes *classes = plan->context->classes;
@@ -259,7 +259,7 @@ static int32_t choose_coordinate(const SharedStage *self, const double *shares, 
     return chosen;
 }
 
-/* Makes shares sum to 1, in whole units of at least one for each coordinate. */
+/* Makes shares sum to 1, in integer numbers of units, at least one for each coordinate. */
 static void round_to_units(const SharedStage *self, double *shares) {
     double sum = 0;
     int64_t left = self->unit;

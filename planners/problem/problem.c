@@ -120,7 +120,7 @@ static bool has_weight_update(const PlanContext *context) {
     return false;
 }
 
-/* The largest fraction of a device's memory for gathered weights, all of them whole, that are kept
+/* The largest fraction of a device's memory for gathered weights, all of them replicated, that are kept
  * from one pass to the next. */
 #define MOST_KEPT 0.25
 

@@ -105,7 +105,7 @@ typedef struct Problem {
     Target target;
     Degrees degrees;
     bool has_storage;
-    bool may_keep;         /* gathered weights, all of them whole, are a small part of a device's memory: */
+    bool may_keep; /* gathered weights, all of them replicated, are a small part of a device's memory: */
     double gathered_bytes; /* these */
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;

@@ -85,12 +85,12 @@ typedef struct PlanStage {
     bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else
                             values that storage entries keep in shards are gathered again, also for
                             recomputation */
-    bool rounds_parts;  /* addends of a 16-bit product are rounded before the sum over devices, which then
-                           moves half the bytes; else they stay in f32 */
-    bool reduces_whole; /* sums of which devices keep shards, on axes with storage entries, are made whole
-                           first: an all_reduce in place of a reduce_scatter */
-    bool reduces_wide;  /* 16-bit sums on such axes are converted to f32 for the reduction alone */
-    int64_t kept_bytes; /* that the training system holds on each device outside of the step */
+    bool rounds_parts; /* addends of a 16-bit product are rounded before the sum over devices, which then
+                          moves half the bytes; else they stay in f32 */
+    bool all_reduces_gradients; /* sums of which devices keep shards, on axes with storage entries, are
+                           replicated first: an all_reduce in place of a reduce_scatter */
+    bool reduces_wide;          /* 16-bit sums on such axes are converted to f32 for the reduction alone */
+    int64_t kept_bytes;         /* that the training system holds on each device outside of the step */
     PlanAxisPriority axis_priorities[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;

@@ -36,7 +36,7 @@ STAGE_KEYS = {
     "equal shards": ["even"],
     "gathered weights kept": ["keeps_gathered_weights"],
     "addends rounded before sums": ["rounds_parts"],
-    "whole gradients reduced": ["reduces_whole"],
+    "gradients all-reduced": ["all_reduces_gradients"],
     "16-bit sums reduced in f32": ["reduces_wide"],
     "bytes held outside of the step": ["kept_bytes"],
 }

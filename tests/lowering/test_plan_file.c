@@ -123,7 +123,7 @@ static void test_storage_round_trip(void **state) {
     stage.reshard = reshard;
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
-    stage.reduces_whole = stage.reduces_wide = true;
+    stage.all_reduces_gradients = stage.reduces_wide = true;
     stage.kept_bytes = 12345;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
@@ -135,7 +135,7 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].axis_priorities[1].entries[k].kind, entries[k].kind);
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
-    assert_true(plan->stages[0].rounds_parts && plan->stages[0].reduces_whole &&
+    assert_true(plan->stages[0].rounds_parts && plan->stages[0].all_reduces_gradients &&
                 plan->stages[0].reduces_wide);
     assert_int_equal(plan->stages[0].kept_bytes, 12345);
     assert_int_equal(plan->stages[0].reshard_count, 2);
@@ -193,7 +193,7 @@ static void test_earlier_keys(void **state) {
     stage.overrides = &override;
     stage.reshard = &reshard;
     stage.override_count = stage.reshard_count = 1;
-    stage.keeps_gathered_weights = true;
+    stage.keeps_gathered_weights = stage.all_reduces_gradients = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -205,6 +205,7 @@ static void test_earlier_keys(void **state) {
     rename_key(object, "overrides", "exceptions");
     rename_key(object, "reshards", "boxing");
     rename_key(object, "keeps_gathered_weights", "keeps_gathered");
+    rename_key(object, "all_reduces_gradients", "reduces_whole");
     assert_int_equal(plan_decided_sha256(decided, root, &error), AM_OK);
     json_object_set_new(json_object_get(root, "predicted"), "of", json_string(decided));
     json_write(&text, root, JSON_STYLE_COMPACT);

@@ -89,7 +89,8 @@ static void test_sources(void **state) {
     PublishedRun run = make_run("AlephAlpha", "flash", "");
     run.type = "bf16";
     PublishedConventions told = conventions_of(&run);
-    assert_true(told.reduces_whole && told.has_wide_reductions && told.counts_tables && told.gathers_logits);
+    assert_true(told.all_reduces_gradients && told.has_wide_reductions && told.counts_tables &&
+                told.gathers_logits);
     assert_true(told.keeps_outputs);
     assert_false(told.has_wide_gradients || told.joins_loss);
     run.gradients = "f32";
@@ -101,7 +102,7 @@ static void test_sources(void **state) {
     run.qkv = "separate";
     told = conventions_of(&run);
     assert_true(told.has_wide_gradients);
-    assert_false(told.reduces_whole || told.has_wide_reductions || told.counts_tables);
+    assert_false(told.all_reduces_gradients || told.has_wide_reductions || told.counts_tables);
     assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs);
     run = make_run("llm-foundry", "flash", "");
     assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);

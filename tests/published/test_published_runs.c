@@ -65,10 +65,10 @@ static void test_refused(void **state) {
     check_refused(HEAD ",vocab\n", 1, "column vocab is named twice");
     check_refused(HEAD "\n" FIRST "\npaper,gpt\n", 3, "expected 10 fields as in the first line, got 2");
     check_refused(HEAD "\npaper,gpt,A100,many,1,1,1,1,1,1\n", 2,
-                  "layers: expected a whole number from 1 to 1e9, got many");
-    check_refused(HEAD "\npaper,gpt,A100,1.5,1,1,1,1,1,1\n", 2, "layers: expected a whole number");
-    check_refused(HEAD "\npaper,gpt,A100,0,1,1,1,1,1,1\n", 2, "layers: expected a whole number");
-    check_refused(HEAD "\npaper,gpt,A100,1e30,1,1,1,1,1,1\n", 2, "layers: expected a whole number");
+                  "layers: expected an integer from 1 to 1e9, got many");
+    check_refused(HEAD "\npaper,gpt,A100,1.5,1,1,1,1,1,1\n", 2, "layers: expected an integer");
+    check_refused(HEAD "\npaper,gpt,A100,0,1,1,1,1,1,1\n", 2, "layers: expected an integer");
+    check_refused(HEAD "\npaper,gpt,A100,1e30,1,1,1,1,1,1\n", 2, "layers: expected an integer");
     check_refused(HEAD "\npaper,gpt,A100,,1,1,1,1,1,1\n", 2, "layers: expected a number");
     check_refused(HEAD "\n,gpt,A100,1,1,1,1,1,1,1\n", 2, "source: expected a name");
     check_refused("step_seconds," HEAD "\n-1," FIRST "\n", 2, "step_seconds: expected a number above 0");
