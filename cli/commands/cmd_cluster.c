@@ -62,9 +62,11 @@ const CliCommand CLI_CLUSTER = {
     .least_arguments = 0,
     .most_arguments = 1,
     .options = options,
-    .notes = "Without CLUSTER the built-in clusters are listed. --json, -o FILE.json, --probe and --import "
-             "give a\ncluster file. "
-             "Imported are hostfiles, Slurm jobs, nccl-tests, vTrain, NCCL, hwloc and nvidia-smi.",
+    .notes =
+        "Without CLUSTER the built-in clusters are listed. --json, -o FILE.json, --probe and --import give "
+        "a\n"
+        "cluster file. Imported are hostfiles, Slurm jobs, tables of nccl-tests, vTrain and Aceso, systems\n"
+        "of SimuMax, and topologies of NCCL, hwloc and nvidia-smi.",
     .examples = "cluster h100:4\n"
                 "cluster --probe -o this.json\n"
                 "cluster --import hostfile --device-type A100-80GB -o cluster.json",

@@ -66,6 +66,7 @@ void import_end(Import *import) {
     json_decref(import->measured_inside);
     json_decref(import->measured_between);
     json_decref(import->measured_hosts);
+    json_decref(import->measured_type);
 }
 
 static bool has_line(const FileBytes *file, const char *start) {
@@ -83,12 +84,13 @@ static AmStatus recognise(Import *import, const FileBytes *file, AmError *error)
     const char *first = file->data + strspn(file->data, " \t\r\n"), *kind;
     if (*first != '<' && file_format_of(file->data, file->length, &kind) != FILE_FORMAT_UNKNOWN)
         return am_fail(error, AM_ERROR_INPUT, file->name,
-                       "this is %s, expected a hostfile, a topology or a measurement of nccl-tests", kind);
+                       "this is %s, expected a hostfile, a topology or a measurement", kind);
     if ((int64_t)strlen(file->data) != file->length)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected text, found a zero byte");
     if (*first == '<') return import_xml(import, file, error);
+    if (*first == '{' && strstr(file->data, "\"accelerator\"")) return import_simumax(import, file, error);
     if (*first == '{') return import_measurements(import, file, error);
-    if (strstr(file->data, "algbw") || strstr(file->data, IMPORT_VTRAIN_HEAD))
+    if (strstr(file->data, "algbw") || strstr(file->data, IMPORT_VTRAIN_HEAD) || import_is_aceso(file))
         return import_measurements(import, file, error);
     if (has_line(file, "SLURM_")) return import_slurm(import, file, error);
     if (strstr(file->data, "GPU0")) return import_matrix(import, file, error);
@@ -211,7 +213,7 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
         am_warn(&import->warnings,
                 "no rate between servers in the files: %s is assumed (--between LINK sets another)",
                 import->usual->between);
-    if (is_used || !is_told) return AM_OK;
+    if (is_used || !is_told || (import->has_both_links && !import->between)) return AM_OK;
     return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT,
                    import->between ? "" : import->between_source, "a link between servers was %s, but %s",
                    import->between ? "asked for" : "measured",
@@ -383,6 +385,21 @@ static json_t *describe_servers(Import *import, const char *link) {
     return servers;
 }
 
+/* The device type, with measured members in place of built-in ones. */
+static json_t *describe_type(const Import *import) {
+    json_t *type = cluster_builtin_device_type(import->device_type), *value;
+    const char *key;
+    if (import->memory_bytes > 0)
+        json_object_set_new(type, "memory_bytes", json_integer(import->memory_bytes));
+    if (import->measured_type) json_object_del(type, "measured"); /* products of the built-in type */
+    json_object_foreach(import->measured_type, key, value) {
+        json_t *own = json_object_get(type, key);
+        if (json_is_object(own)) json_object_update(own, value);
+        else json_object_set(type, key, value);
+    }
+    return type;
+}
+
 /* Links that no edge and no server has are not told. */
 static void keep_used_links(Import *import, const char *inside, const char *between) {
     json_t *used = json_object();
@@ -409,12 +426,9 @@ AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     const char *between = !is_drawn && several ? import_between(import, 1) : NULL;
     keep_used_links(import, inside, between);
     TRY(check_use(import, inside, error));
-    json_t *type = cluster_builtin_device_type(import->device_type);
-    if (import->memory_bytes > 0)
-        json_object_set_new(type, "memory_bytes", json_integer(import->memory_bytes));
     json_t *root = json_pack("{s:s, s:s, s:{s:o}, s:O, s:o}", "format", "automap-cluster-1", "name",
-                             "imported", "device_types", import->device_type, type, "links", import->links,
-                             "servers", describe_servers(import, inside));
+                             "imported", "device_types", import->device_type, describe_type(import), "links",
+                             import->links, "servers", describe_servers(import, inside));
     if (between) json_object_set_new(root, "between_servers", json_string(between));
     if (is_drawn) json_object_set_new(root, "topology", describe_edges(import));
     if (!root || import->arena->failed) {

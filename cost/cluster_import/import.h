@@ -2,8 +2,9 @@
  *
  * Each file describes a part: a hostfile or a Slurm job the servers and their numbers of devices;
  * the topology of NCCL, hwloc or nvidia-smi the inside of one server; nccl-tests the speed of a
- * link by size. import_add() recognises a file by its content and adds its part. import_finish()
- * takes missing parts from the built-in clusters and returns a cluster description.
+ * link by size; a system of SimuMax products, memory and both links. import_add() recognises a file by its
+ * content and adds its part. import_finish() takes missing parts from the built-in clusters and returns a
+ * cluster description.
  */
 #ifndef COST_CLUSTER_IMPORT_IMPORT_H
 #define COST_CLUSTER_IMPORT_IMPORT_H
@@ -53,6 +54,8 @@ typedef struct Import {
     const char *inside_source, *between_source; /* their files */
     json_t *measured_hosts;      /* name -> ranks, of the measurement with most hosts, or NULL */
     const char *measured_source; /* its file */
+    bool has_both_links;         /* a file has both links, and one server needs no link between servers */
+    json_t *measured_type;       /* members of the device type, in place of the built-in ones; or NULL */
     AmWarnings warnings;         /* assumptions about properties that no file contains */
 } Import;
 
@@ -68,6 +71,11 @@ void import_end(Import *import);
 
 /* Columns of vTrain's tables of all-reduces. */
 #define IMPORT_VTRAIN_HEAD "time(ns),busbw"
+/* Columns of Aceso's tables of collectives, and names of its tables of transfers. */
+#define IMPORT_ACESO_HEAD    "data_size(MB),time(ms)"
+#define IMPORT_ACESO_INSIDE  "p2p_intra_node"
+#define IMPORT_ACESO_BETWEEN "p2p_inter_node"
+bool import_is_aceso(const FileBytes *file);
 
 /* The readers, one for each kind of file. */
 AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error);
@@ -75,6 +83,7 @@ AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_matrix(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_xml(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_simumax(Import *import, const FileBytes *file, AmError *error);
 /* The topology of this host as hwloc writes it, in the arena. */
 AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
 

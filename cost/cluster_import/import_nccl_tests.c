@@ -1,4 +1,5 @@
-/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table, and tables of vTrain.
+/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table, and tables of vTrain
+ * and Aceso.
  *
  * Each row gives for a size S the microseconds t of the collective and its "bus bandwidth", the
  * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. With t =
@@ -14,6 +15,11 @@
  * A table of vTrain ("size(B),count,type,time(ns),busbw(GB/s),...") has all-reduces of one server, of n =
  * 2 / (2 - busbw t / S) ranks. Where the smallest size is large, half of the least time is latency, and every
  * size is a point of the curve.
+ *
+ * A table of Aceso has the kind and the ranks in its name: prim_MODEL_all_reduce_4gpus.csv has rows
+ * "data_size(MB),time(ms)" of one server, in any order. p2p_intra_node.csv and p2p_inter_node.csv have a line
+ * of sizes in MB and a line of GB/s. A transfer counts as an all-reduce of two ranks, which sends as many
+ * bytes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -206,6 +212,79 @@ static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
     return find_vtrain_ranks(self);
 }
 
+/* ---- tables of Aceso ---- */
+
+#define MEBI 0x1p20
+
+static int by_bytes(const void *left, const void *right) {
+    double a = ((const NcclTestRow *)left)->bytes, b = ((const NcclTestRow *)right)->bytes;
+    return (a > b) - (a < b);
+}
+
+/* Adds a size in MB; `sent`: bytes that a rank sends of a byte of it. */
+static AmStatus add_aceso_row(MeasurementReader *self, double mebi, double seconds, double sent) {
+    if (!(mebi > 0 && mebi < 1e9)) return fail_at(self, NULL, "a size above 0, MB");
+    if (!(seconds > 0 && seconds < 1e6)) return fail_at(self, NULL, "a time or a rate above 0");
+    if (self->row_count == MOST_ROWS) return fail_at(self, NULL, "at most 4096 rows");
+    ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
+    if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
+    self->rows[self->row_count++] = (NcclTestRow){mebi * MEBI, seconds, sent, self->place};
+    return AM_OK;
+}
+
+/* "12,2.237": MB and milliseconds. */
+static AmStatus read_aceso_collective(MeasurementReader *self, const FileBytes *file) {
+    const char *kind = strstr(file->name, "all_reduce_");
+    int ranks = 0, end = 0;
+    if (!kind || sscanf(kind, "all_reduce_%dgpus%n", &ranks, &end) != 1 || end == 0 || ranks < 2 ||
+        ranks > MOST_RANKS)
+        return am_fail(
+            self->error, AM_ERROR_INPUT, file->name,
+            "a table of Aceso (expected a file name such as prim_gpt_all_reduce_4gpus.csv, which has "
+            "the collective and the ranks)");
+    for (const char *line = file->data; *line;) {
+        double mebi, milliseconds;
+        size_t length = strcspn(line, "\n");
+        self->place = line - file->data;
+        bool is_row = sscanf(line, "%lf,%lf", &mebi, &milliseconds) == 2;
+        if (!is_row && line != file->data && length > strspn(line, " \t\r"))
+            return fail_at(self, NULL, "a size in MB and a time in ms");
+        if (is_row) TRY(add_aceso_row(self, mebi, milliseconds * 1e-3, 2 * (ranks - 1.0) / ranks));
+        line += length + (line[length] == '\n');
+    }
+    for (int k = 0; k < ranks; k++) TRY(add_rank(self, NULL, "server"));
+    return AM_OK;
+}
+
+/* "1,2,4" and below it "17.2, 24.8, 31.3": MB and GB/s. */
+static AmStatus read_aceso_transfers(MeasurementReader *self, const FileBytes *file) {
+    const char *size = file->data, *rate = strchr(file->data, '\n'), *end = rate;
+    bool is_between = strstr(file->name, IMPORT_ACESO_BETWEEN) != NULL;
+    while (rate && size < end) {
+        char *behind_size, *behind_rate;
+        double mebi = strtod(size, &behind_size), giga = strtod(rate, &behind_rate);
+        self->place = size - file->data;
+        if (behind_size == size || behind_rate == rate || behind_size > end)
+            return fail_at(self, NULL, "a line of sizes in MB, and as many rates in GB/s below it");
+        TRY(add_aceso_row(self, mebi, mebi * MEBI / giga / 1e9, 1));
+        size = behind_size + strspn(behind_size, ", \t\r");
+        rate = behind_rate + strspn(behind_rate, ", \t\r");
+    }
+    TRY(add_rank(self, NULL, "server"));
+    return add_rank(self, NULL, is_between ? "another" : "server");
+}
+
+static AmStatus read_aceso(MeasurementReader *self, const FileBytes *file) {
+    bool is_collective = strncmp(file->data, IMPORT_ACESO_HEAD, strlen(IMPORT_ACESO_HEAD)) == 0;
+    TRY(is_collective ? read_aceso_collective(self, file) : read_aceso_transfers(self, file));
+    qsort(self->rows, (size_t)self->row_count, sizeof *self->rows, by_bytes);
+    for (int32_t k = 1; k < self->row_count; k++) {
+        self->place = self->rows[k].place;
+        if (self->rows[k].bytes == self->rows[k - 1].bytes) return fail_at(self, NULL, "each size once");
+    }
+    return AM_OK;
+}
+
 /* The least size whose time is not latency alone. */
 #define LARGE_BYTES 65536
 
@@ -258,6 +337,11 @@ static AmStatus add_link(MeasurementReader *self) {
     return *link && source ? AM_OK : am_fail_memory(self->error, 0);
 }
 
+bool import_is_aceso(const FileBytes *file) {
+    bool has_name = strstr(file->name, IMPORT_ACESO_INSIDE) || strstr(file->name, IMPORT_ACESO_BETWEEN);
+    return has_name || strncmp(file->data, IMPORT_ACESO_HEAD, strlen(IMPORT_ACESO_HEAD)) == 0;
+}
+
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
     MeasurementReader self = {.import = import,
                               .source = file->name,
@@ -272,6 +356,8 @@ AmStatus import_measurements(Import *import, const FileBytes *file, AmError *err
         TRY_OR_FAIL(read_json(&self, root));
     } else if (strstr(file->data, IMPORT_VTRAIN_HEAD)) {
         TRY_OR_FAIL(read_vtrain(&self, file));
+    } else if (import_is_aceso(file)) {
+        TRY_OR_FAIL(read_aceso(&self, file));
     } else {
         TRY_OR_FAIL(read_table(&self, file));
     }

@@ -396,10 +396,113 @@ static void a_vtrain_table_gives_a_curve(void **state) {
     end(&self);
 }
 
+/* A file in the folder of samples: a table of Aceso has its meaning in its name. */
+static void tables_of_aceso_give_links(void **state) {
+    (void)state;
+    static const double rows[][2] = {{12, 2.4e-3}, {8, 1.5e-3}, {64, 12e-3}, {256, 48e-3}};
+    static const double transfers[][2] = {{1, 3.9e9}, {64, 5.2e9}, {1024, 5.4e9}};
+    Imported self;
+    assert_int_equal(IMPORT(&self, "V100-32GB", NULL, SAMPLE("prim_gpt_all_reduce_4gpus.csv")), AM_OK);
+    assert_int_equal(self.cluster->device_count, 4);
+    const ClusterLink *link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        double bytes = rows[k][0] * 0x1p20;
+        double rate = link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes);
+        assert_true(fabs(6 * link->latency_seconds + 1.5 * bytes / rate - rows[k][1]) < 1e-6 * rows[k][1]);
+    }
+    end(&self);
+    assert_int_equal(IMPORT(&self, "V100-32GB", NULL, SAMPLE("p2p_inter_node.csv")), AM_OK);
+    assert_int_equal(self.cluster->server_count, 2);
+    link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
+    for (size_t k = 0; k < sizeof transfers / sizeof *transfers; k++) {
+        double bytes = transfers[k][0] * 0x1p20, seconds = bytes / transfers[k][1];
+        double rate = link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes);
+        assert_true(fabs(2 * link->latency_seconds + bytes / rate - seconds) < 1e-6 * seconds);
+    }
+    end(&self);
+    /* Without a name the ranks are unknown. */
+    static const char table[] = "data_size(MB),time(ms)\n1,1\n2,2\n";
+    assert_int_equal(IMPORT(&self, "V100-32GB", NULL, write_file(table, sizeof table - 1)), AM_ERROR_INPUT);
+    assert_non_null(strstr(self.error.text, "expected a file name such as prim_gpt_all_reduce_4gpus.csv"));
+    end(&self);
+}
+
+/* Rows of tables of Aceso, under names that state their meaning. */
+static void wrong_tables_of_aceso_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *suffix, *text, *message;
+        int32_t line;
+    } rows[] = {
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1,2\nx,3\n",
+         "expected a size in MB and a time in ms", 3},
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1,2\n2,-3\n", "expected a time or a rate above 0",
+         3},
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n2,2\n1,2\n2,3\n", "expected each size once", 4},
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1e99,2\n", "expected a size above 0, MB", 2},
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n", "expected at least two sizes", 0},
+        {"_all_reduce_99999gpus.csv", "data_size(MB),time(ms)\n1,2\n2,3\n", "expected a file name such as",
+         0},
+        {"_all_reduce_4.csv", "data_size(MB),time(ms)\n1,2\n2,3\n", "expected a file name such as", 0},
+        {"_p2p_intra_node.csv", "1,2\n3\n", "as many rates in GB/s", 1},
+        {"_p2p_intra_node.csv", "1,2\n3,0\n", "expected a time or a rate above 0", 1},
+        {"_p2p_intra_node.csv", "1,2", "expected at least two sizes", 0},
+        {"_p2p_intra_node.csv", "\n\n", "expected at least two sizes", 0},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s%s", path, rows[k].suffix);
+        FILE *file = fopen(name, "wb");
+        assert_non_null(file);
+        fputs(rows[k].text, file);
+        fclose(file);
+        Imported self;
+        AmStatus status = IMPORT(&self, "V100-32GB", NULL, name);
+        unlink(name);
+        if (status != AM_ERROR_INPUT || !strstr(self.error.text, rows[k].message) ||
+            (rows[k].line && self.error.line != rows[k].line))
+            fail_msg("row %zu: status %d, line %d: \"%s\" does not say \"%s\"", k, status,
+                     (int)self.error.line, self.error.text, rows[k].message);
+        end(&self);
+    }
+}
+
+/* Products of equal FLOPs are one point, with the mean of their shares. The link has the rate of all_reduce,
+ * and its latency of 6 us is that of six steps. A second file adds servers, between which the file has a
+ * link. */
+static void a_system_gives_products_and_links(void **state) {
+    (void)state;
+    static const double points[][2] = {{2.0 * 512 * 512 * 512, 0.25}, {2.0 * 4096 * 4096 * 4096, 0.65}};
+    Imported self;
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("simumax.json")), AM_OK);
+    assert_int_equal(self.cluster->device_count, 4);
+    const ClusterDeviceType *type = cluster_device_type(self.cluster, 0);
+    assert_true(type->memory_bytes == 40LL << 30 && type->memory_bytes_per_second == 1500e9);
+    assert_true(type->flops_per_second[DTYPE_BF16] == 300e12 && type->flops_per_second[DTYPE_F16] == 300e12);
+    assert_true(cluster_efficiency(&type->memory, 1e6) == 0.8);
+    for (size_t k = 0; k < sizeof points / sizeof *points; k++)
+        assert_true(fabs(cluster_efficiency(&type->dot[DTYPE_BF16], points[k][0]) - points[k][1]) < 1e-9);
+    const ClusterLink *link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
+    assert_true(fabs(link->bytes_per_second - 150e9) < 1 && fabs(link->latency_seconds - 1e-6) < 1e-15);
+    end(&self);
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("simumax.json"),
+                            write_file("a slots=4\nb slots=4\n", strlen("a slots=4\nb slots=4\n"))),
+                     AM_OK);
+    assert_int_equal(self.cluster->server_count, 2);
+    link = &self.cluster->links[cluster_link_between(self.cluster, 0, 4)];
+    assert_true(fabs(link->bytes_per_second - 4 * 25e9 * 0.8) < 1);
+    assert_true(fabs(link->latency_seconds - 5e-6) < 1e-15);
+    end(&self);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
 #define TEXT(text) \
     { text, sizeof text - 1 }
+/* A system of SimuMax with these members of "matmul", and of the file. */
+#define SYSTEM(matmul, more)                                                                  \
+    TEXT("{\"accelerator\": {\"mem_gbs\": 80, \"bandwidth\": {\"default\": {\"gbps\": 1600, " \
+         "\"efficient_factor\": 0.9}}, \"op\": {\"matmul\": {" matmul "}}}" more "}")
     static const struct {
         struct {
             const char *bytes;
@@ -480,6 +583,33 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1000000,1,float,100000,19.05\n"
               "2000000,1,float,120000,28.57\n"),
          "busbw of another number of ranks (expected 7, as in the last row)"},
+        {TEXT("{\"accelerator\""), "JSON"},
+        {TEXT("{\"accelerator\": 3}"), "$.accelerator: expected an object"},
+        {TEXT("{\"accelerator\": {\"op\": {}}}"), "$.accelerator.op.matmul: missing"},
+        {SYSTEM("\"tflops\": -3, \"efficient_factor\": 1", ""), "$.accelerator.op.matmul.tflops: expected"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1.5", ""),
+         "$.accelerator.op.matmul.efficient_factor: expected"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1, \"accurate_efficient_factor\": {\"b=1, m=0, k=1, "
+                "n=1, \": 1}",
+                ""),
+         "\"b=1, m=0, k=1, n=1, \" (expected "},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1, \"accurate_efficient_factor\": {\"b=1, m=1, k=1, "
+                "n=1, \": 1e9}",
+                ""),
+         "a share of the peak, above 0 and at most 1"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1, \"accurate_efficient_factor\": {\"b=1, m=1e13, k=1, "
+                "n=1, \": 1}",
+                ""),
+         "expected \"b=1, m=4096"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1", ", \"num_per_node\": 0, \"networks\": {}"),
+         "$.num_per_node: expected"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1",
+                ", \"num_per_node\": 2, \"networks\": {\"inter_node\": 3}"),
+         "$.networks.inter_node: expected an object"},
+        {SYSTEM("\"tflops\": 3, \"efficient_factor\": 1",
+                ", \"num_per_node\": 2, \"networks\": {\"high_intra_node\": {\"bandwidth\": "
+                "{\"gbps\": 1e99}}}"),
+         "$.networks.high_intra_node.bandwidth.gbps: expected"},
         {TEXT("<system"), "XML"},
         {TEXT("<html></html>"), "XML"},
         {TEXT("<system></system>"), "<gpu>"},
@@ -615,6 +745,9 @@ int main(void) {
         cmocka_unit_test(hwloc_gives_cores_or_gpus),
         cmocka_unit_test(measurements_give_a_curve),
         cmocka_unit_test(a_vtrain_table_gives_a_curve),
+        cmocka_unit_test(tables_of_aceso_give_links),
+        cmocka_unit_test(wrong_tables_of_aceso_are_refused),
+        cmocka_unit_test(a_system_gives_products_and_links),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(places_are_lines),
         cmocka_unit_test(parts_must_fit_together),
