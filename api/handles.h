@@ -72,7 +72,7 @@ AmStatus api_check_index(int32_t k, int32_t count, const char *what, AmError *er
  * that size. AM_ERROR_USAGE for a size below that of the member. */
 AmStatus api_copy_facts(void *facts, size_t size, const void *all, size_t all_size, AmError *error);
 /* The caller's callbacks as the library knows them: members that the caller's struct lacks are NULL.
- * `callbacks` may be NULL. AM_ERROR_USAGE as above. */
+ * `callbacks` may be NULL. AM_ERROR_USAGE for a size below that of the member `size`. */
 AmStatus api_copy_callbacks(AmCallbacks *own, const AmCallbacks *callbacks, AmError *error);
 /* AM_ERROR_USAGE if the options are those of another command; NULL is allowed. */
 AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError *error);

@@ -36,7 +36,7 @@ static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int
                                .step = step,
                                .origin = instruction->origin,
                                .devices = collective->group_count,
-                               .told = 1,
+                               .reported = 1,
                                .link = link_of(self, self->stage_of[rank], collective),
                                .bytes = collective_tensor_bytes(program, instruction),
                                .seconds = seconds};
@@ -46,7 +46,7 @@ static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int
         if (known->kind != met.kind || known->stage != met.stage || known->first != met.first ||
             known->step != step || known->origin != met.origin || known->bytes != met.bytes)
             continue;
-        known->told++;
+        known->reported++;
         if (seconds < known->seconds) known->seconds = seconds;
         return AM_OK;
     }
@@ -61,7 +61,7 @@ static AmStatus add_met(RunProfile *self, AmError *error) {
     for (int32_t k = 0; k < self->met_count; k++) {
         const MetCollective *met = &self->met[k];
         const MeasuredCollective of = {met->kind, met->devices, met->bytes, met->link, 1};
-        if (met->told == met->devices)
+        if (met->reported == met->devices)
             TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, met->seconds,
                                         error));
     }

@@ -9,7 +9,7 @@
 typedef struct MetCollective {
     ProgramCollectiveKind kind;
     int32_t stage, first, step, origin; /* the group's first device; its step and instruction in the module */
-    int32_t devices, told;              /* how many of the group have told */
+    int32_t devices, reported;          /* of the group: all, and those that have reported */
     double bytes, seconds;              /* of the one that waited least */
     const char *link;                   /* between them, by name */
 } MetCollective;

@@ -19,7 +19,7 @@ typedef struct SearchSettings {
  * it is not read yet), and checks that they fit together: AM_ERROR_USAGE. NULL options: the defaults. */
 AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const PlanContext *module,
                               const AmOptions *options, AmError *error);
-/* The same without the option "for", beside settings that were read with it. */
+/* Reads the options but "for", beside settings that were read with it. */
 AmStatus search_settings_without_target(SearchSettings *settings, const SearchSettings *with, Arena *arena,
                                         const AmOptions *options, AmError *error);
 /* Completes them for a module: its own shardings, and the number of evaluations. */

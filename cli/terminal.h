@@ -14,7 +14,7 @@
 
 /* Returns whether output of the command to the stream has colours. `cli` may be NULL: auto. */
 bool terminal_is_styled(const Cli *cli, FILE *stream);
-/* The same for the text that the command writes to -o or stdout; JSON has no colours. */
+/* Returns whether the text that the command writes to -o or stdout has colours; JSON has none. */
 bool terminal_output_is_styled(const Cli *cli);
 /* AM_ERROR_USAGE for --color with another value. */
 AmStatus terminal_check_color(const Cli *cli, AmError *error);

@@ -61,7 +61,7 @@ void transformer_begin_kernel(Model *self, const char *kind) {
     if (self->shape->fused != TRANSFORMER_FUSES_NOTHING) emit_begin_kernel(&self->emitter, kind);
 }
 
-/* The same for operators of a layer that an eager framework runs as one kernel. */
+/* Begins a kernel for operators of a layer that an eager framework runs as one; emit_end_kernel() ends it. */
 void transformer_begin_eager(Model *self) {
     if (self->shape->is_eager) emit_begin_kernel(&self->emitter, "kernel");
 }
@@ -114,7 +114,7 @@ static EmitValue linear_forward(Model *self, Linear *linear, EmitValue x) {
     return y;
 }
 
-/* The same for a block's result, whose bias transformer_dropout_add() adds. */
+/* The product of a block's result, whose bias transformer_dropout_add() adds. */
 static EmitValue result_product(Model *self, Linear *linear, EmitValue x) {
     linear_open(self, linear, x);
     return linear_product(self, linear);

@@ -129,7 +129,8 @@ static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const S
     return AM_OK;
 }
 
-/* The same for a baseline that does not fit with the first number: the largest needs the least memory. */
+/* Prices a pipeline baseline that does not fit with the first number of micro-batches, from the largest
+ * number on, which needs the least memory. */
 static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *request,
                                    const Numbers *numbers, AmError *error) {
     Numbers from_largest = *numbers;

@@ -13,9 +13,8 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 
 /* Adds the baselines of several stages to a result, without `only` to one with a plan: with one micro-batch,
  * with as many as the plan has, and from there with more or fewer as long as that is faster and may win.
- * `is_large`: not with one micro-batch, but with eight where the plan has one. `only`: as above. They are not
- * counted as evaluations.
- */
+ * `is_large`: not with one micro-batch, but with eight where the plan has one. `only` [BASELINE_COUNT], or
+ * NULL: the number of micro-batches of each one, 0 leaves it out. They are not counted as evaluations. */
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const int32_t *only, const SearchOptions *options, AmError *error);
 

@@ -7,7 +7,7 @@
 
 /* A new agent for any decision problem; agent_free() releases it. */
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error);
-/* The same with other parts of Rainbow (planners/rl/learner_parts.h); NULL: none other. */
+/* A new agent with other parts of Rainbow (planners/rl/learner_parts.h); NULL: none other. */
 AmStatus decision_agent_create_with(Agent **agent, const char *parts, uint64_t seed, AmError *error);
 
 /* Runs episodes until the meter is used up: epsilon falls over the budget, and again over the rest
@@ -16,7 +16,7 @@ AmStatus decision_agent_create_with(Agent **agent, const char *parts, uint64_t s
  * after the other, it trains that agent. */
 AmStatus decision_agent_search(DecisionMeter *meter, Agent *agent, AmError *error);
 
-/* The same episodes without a network: always the first rank, or a random one as often as the agent
+/* Runs episodes without a network: always the first rank, or a random one as often as the agent
  * explores. It measures the value of the observation alone. */
 AmStatus decision_rank_search(DecisionMeter *meter, uint64_t seed, AmError *error);
 

@@ -8,10 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Prior variances of the terms of an increment. */
+/* Prior variances of the terms of an increment, by which a decision lengthens the step: a Gaussian process
+ * whose kernel adds those that two samples have in common (kernel()). */
 #define COMMON 1.0  /* the same for all samples of a decision */
 #define OWN    0.5  /* by the strategy chosen */
-#define FROM   0.02 /* by the strategy of an earlier neighbour */
+#define FROM   0.02 /* by the strategy of a neighbour that was decided earlier */
 #define PAIR   0.3  /* by both strategies */
 #define NOISE  1e-4
 

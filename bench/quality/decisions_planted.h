@@ -7,7 +7,7 @@
 #define PLANTED_DECISIONS  24
 #define PLANTED_STRATEGIES 6
 
-/* The same problem for the same seed, on every machine. Arrays live in the arena. */
+/* Makes the problem of a seed, alike on every machine. Arrays live in the arena. */
 AmStatus decisions_planted(Decisions *decisions, Arena *arena, uint64_t seed, AmError *error);
 
 #endif

@@ -16,7 +16,7 @@ void decision_greedy(DecisionMeter *meter, uint64_t seed);
 void decision_restarts(DecisionMeter *meter, uint64_t seed);
 /* Simulated annealing over the whole budget, from the best plan so far or a random one. */
 void decision_anneal(DecisionMeter *meter, uint64_t seed);
-/* The same by another schedule: temperatures from `hot` to `cold`, as shares of a decision's mean seconds. */
+/* Simulated annealing with temperatures from `hot` to `cold`, as shares of a decision's mean seconds. */
 void decision_anneal_by(DecisionMeter *meter, uint64_t seed, double hot, double cold);
 /* The best plan so far, improved by single changes, then by changes of two decisions that exchange data,
  * until neither helps or the budget is spent. */

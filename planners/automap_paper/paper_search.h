@@ -28,10 +28,9 @@ typedef struct PaperReport {
     /* SPACE_OPERATOR and SPACE_DATA */
     int32_t axis_size, dimension_count, decision_count, variable_count;
     int32_t partitioned, replicated;
-    double reward; /* of the strategy over its whole vector */
-    int32_t
-        maximum;   /* the most that can be partitioned together, by linkage groups; not told to the search */
-    bool is_exact; /* the maximum is proved, else it is at least that */
+    double reward;   /* of the strategy over its whole vector */
+    int32_t maximum; /* the most that can be partitioned together, by linkage groups; unknown to the search */
+    bool is_exact;   /* the maximum is proved, else it is at least that */
     int64_t failures;                /* episodes that ended in a conflict, or did not fit */
     const LinkageMember *dimensions; /* [partitioned]: those that are */
     /* SPACE_PIPELINE */
@@ -40,7 +39,7 @@ typedef struct PaperReport {
     int32_t micro_batches;
     int32_t storage;         /* kinds that the devices of a stage have in shards: PaperStageCuts */
     double pipeline_seconds; /* L */
-    double shortest_seconds; /* the least L of all; NAN: too many. Not told to the search */
+    double shortest_seconds; /* the least L of all; NAN: too many. Unknown to the search */
 } PaperReport;
 
 /* options->space is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of

@@ -47,7 +47,7 @@ typedef enum PathKind {
 typedef struct PathCounts {
     double once[PATH_PASSES][BOUND_ORDERS], more[PATH_PASSES][BOUND_ORDERS];
     double above[PATH_PASSES];                /* of BOUND_SPINE and BOUND_BETWEEN */
-    double across[PATH_PASSES][BOUND_ORDERS]; /* in place of these, of items on both sides of a border */
+    double across[PATH_PASSES][BOUND_ORDERS]; /* replaces `more` and `above` of items that a border divides */
 } PathCounts;
 
 PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage);

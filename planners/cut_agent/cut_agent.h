@@ -14,7 +14,7 @@
 #include "dqn/agent.h"
 #include "planners/cut_agent/cut_agent_environment.h"
 
-#define CUT_AGENT_WIDTH      64 /* partial plans side by side, unless told otherwise */
+#define CUT_AGENT_WIDTH      64 /* partial plans side by side, by default */
 #define CUT_AGENT_MOST_WIDTH 1024
 
 /* Settings of agents of this environment, with the default sizes of their network. */

@@ -114,7 +114,7 @@ static void share_out(Rest *rest) {
     for (int32_t s = 0; s < rest->left; s++) rest->shares[s] *= rest->work / sum;
 }
 
-/* The same where nothing is transferred or reduced. */
+/* Divides the remaining work over stages that transfer and reduce nothing. */
 static void share_out_work(Rest *rest) {
     for (int32_t s = 0; s < rest->left; s++) rest->stages[s] = (ChainStage){0};
     share_out(rest);

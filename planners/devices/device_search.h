@@ -9,8 +9,8 @@
 
 #include "planners/plan_search.h"
 
-/* As plan_search(). The devices of all plans in the result are those of `cluster`. With options->keeps_order,
- * and where all servers are of one kind, it is plan_search() itself. */
+/* Searches by plan_search() over choices and orders of the devices. All plans in the result have devices of
+ * `cluster`. With options->keeps_order, and where all servers are of one kind, there is one choice. */
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error);
 

@@ -84,7 +84,7 @@ AmStatus explain_decisions(Explainer *self);
 AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);
 /* Adds a change; `plan` is in the arena. */
 AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result);
-/* The same for a plan that is made when it is simulated; `maker` is in the arena. */
+/* Adds a change whose plan is made when it is simulated; `maker` is in the arena. */
 AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
                           ExplainedChange *result);
 

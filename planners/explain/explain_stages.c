@@ -9,7 +9,7 @@
 #include "planners/explain/layer_names.h"
 #include "propagation/assign/storage.h"
 
-/* As many names of weights are written out. */
+/* The largest number of names of weights that are written out. */
 enum { MOST_NAMES = 6 };
 
 /* Returns whether the stage owns parameter p. */

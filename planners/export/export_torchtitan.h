@@ -12,7 +12,7 @@
  * or chunk]}; the caller's reference. AM_ERROR_INFEASIBLE, with the reason and how to find a plan that can be
  * exported, where torchtitan would not do the same. */
 AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
-/* The same as a Python module with a function that sets the fields of a Trainer.Config. */
+/* Prints an export as a Python module with a function that sets the fields of a Trainer.Config. */
 void export_torchtitan_print(Text *text, const json_t *root);
 
 #endif

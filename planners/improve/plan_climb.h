@@ -59,8 +59,8 @@ typedef struct ClimbBase {
     json_t *root;
 } ClimbBase;
 
-/* The same from two plans. Each climbs as long as 32 evaluations shorten its step by PLAN_CLIMB_PROMISE; the
- * faster one then climbs to its end. */
+/* Climbs from two plans. Each one climbs as long as 32 evaluations shorten its step by PLAN_CLIMB_PROMISE;
+ * the faster one then climbs to its end. */
 AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *arena, AmError *error);
 
 /* One plan of a batch. */

@@ -12,8 +12,8 @@
 #include "planners/cut_agent/cut_agent.h"
 #include "planners/pipeline/stage_dp.h"
 
-/* The same of a module on a cluster, by tables that are made for it alone. AM_ERROR_INFEASIBLE: it has no
- * such stages. */
+/* Makes the chain and the problem of the cut agent for a module on a cluster, by tables of its own.
+ * AM_ERROR_INFEASIBLE: it has no such stages. */
 AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
                           const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error);
 

@@ -105,9 +105,10 @@ static void normalise(PipelineScales *scales, const StageModel *model, const Pip
     Arena arena = {0};
     Balance self = {.model = stage_model_of(model, pipeline), .scales = scales};
     if (open_pricings(&self, &arena, pipeline)) {
-        double told =
+        double estimated =
             stage_model_clock(self.costs, self.up, self.down, pipeline->stage_count, pipeline->micro_batches);
-        for (int32_t s = 0; s < pipeline->stage_count && told > 0; s++) scales->seconds[s] *= seconds / told;
+        for (int32_t s = 0; s < pipeline->stage_count && estimated > 0; s++)
+            scales->seconds[s] *= seconds / estimated;
     }
     arena_free(&arena);
 }
@@ -120,11 +121,11 @@ void pipeline_scales(PipelineScales *scales, const StageModel *model, const Pipe
         if (!stage_model_cost(stage_model_of(model, pipeline), pipeline->micro_batches, &pipeline->stages[s],
                               &cost))
             continue;
-        double told = pipeline->micro_batches * (cost.forward + cost.backward) + cost.rest;
+        double estimated = pipeline->micro_batches * (cost.forward + cost.backward) + cost.rest;
         double bytes =
             cost.fixed_bytes + schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches) *
                                    cost.iteration_bytes;
-        if (told > 0) scales->seconds[s] = fmin(fmax(busy[s] / told, 0.5), 2);
+        if (estimated > 0) scales->seconds[s] = fmin(fmax(busy[s] / estimated, 0.5), 2);
         if (bytes > 0) scales->bytes[s] = peak_bytes[s] / bytes;
     }
     normalise(scales, model, pipeline, seconds);

@@ -18,7 +18,7 @@
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_NEAR = 6, LEAST_TABLES = 2 };
 /* Pipelines that take at most this many times as long as the best may be better under another schedule. */
 #define NEAR 1.02
-/* The same for the best pipeline of another order of the devices. */
+/* The best pipeline of another order of the devices may take so many times as long. */
 #define NEAR_ORDER 1.2
 /* The fraction of a time limit for pipelines; one-stage plans come after them. */
 #define PIPELINES_SHARE 0.6

@@ -78,7 +78,8 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
 /* Plans of the whole module that were priced for the tables. */
 int64_t stage_model_evaluations(const StageModel *model);
 void stage_model_close(StageModel *model);
-/* The same tables on another order of the devices [device_count], for some numbers of micro-batches [count].
+/* Makes a model of the tables of `of` on another order of the devices [device_count], for some numbers of
+ * micro-batches [count].
  * Refers to `of`, which is closed after it. */
 AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int32_t *devices,
                              const int32_t *micro_batches, int32_t count, AmError *error);

@@ -36,7 +36,7 @@ typedef struct CandidatePool {
 
 /* Returns whether a plan with this step and memory is better than another one, by the order above. */
 bool plan_is_better(double seconds, const MemoryFit *fit, double than_seconds, const MemoryFit *than_fit);
-/* The same of candidates; any candidate is better than none. */
+/* Returns whether a candidate is better than another one; any is better than none. */
 bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b);
 
 /* Returns whether two plans have as many stages and micro-batches. */

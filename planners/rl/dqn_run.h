@@ -35,7 +35,7 @@ typedef struct DqnRunOptions {
  * environment and of the agent's device end the run. */
 AmStatus dqn_run_agent(Agent *agent, Environment *environment, const DqnRunOptions *options, AmError *error);
 
-/* The same by a new agent of these settings, which is freed afterwards. */
+/* Runs episodes by a new agent of these settings, which is freed afterwards. */
 AmStatus dqn_run(Environment *environment, const AgentSettings *settings, const DqnRunOptions *options,
                  AmError *error);
 

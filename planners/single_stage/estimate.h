@@ -19,7 +19,7 @@ void estimator_close(Estimator *estimator);
 AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
                             AmError *error);
 
-/* The same in its parts. */
+/* Fills `price` as estimate_axis_plan() does, and `cost` with the parts of the estimate. */
 AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Estimator *estimator,
                                   const AxisPlan *axis_plan, AmError *error);
 

@@ -24,7 +24,7 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
  * themselves what becomes of single tensors. */
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
 
-/* The same for a one-stage plan and one micro-batch that has been simulated, with no more than such a
+/* Adds overrides to a simulated plan of one stage and one micro-batch, with no more than such a
  * search's share of evaluations, nor than are left; they are added to `*evaluations`. `cap`: of evaluations,
  * 0: none; `*is_cut`: it left something out. The plan is simulated anew. */
 AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,

@@ -10,9 +10,10 @@
 
 #include "planners/problem/search_options.h"
 
+/* The default number of evaluations for a small module. */
 int64_t search_default_evaluations(Searcher searcher);
-/* The same for a module of so many instructions: of large ones fewer, so that plans times instructions have a
- * limit. */
+/* The default number for a module of so many instructions: fewer for large ones, so that plans times
+ * instructions have a limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
 /* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the baseline of a
