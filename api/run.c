@@ -21,13 +21,13 @@ static AmStatus read_settings(RunOptions *settings, const AmOptions *options, Am
     int32_t on_nan = RUN_STOP_ON_NAN;
     int64_t seed = 0, threads = 0, keep = 0, prefetch = 0;
     settings->steps = 1;
-    settings->trace_steps = 3;
+    settings->trace.steps = 3;
     option_integer(options, "steps", &settings->steps);
     option_integer(options, "seed", &seed);
-    option_integer(options, "every", &settings->checkpoint_every);
+    option_integer(options, "every", &settings->checkpoints.every);
     option_integer(options, "keep", &keep);
     option_integer(options, "threads", &threads);
-    option_integer(options, "trace-steps", &settings->trace_steps);
+    option_integer(options, "trace-steps", &settings->trace.steps);
     option_integer(options, "prefetch", &prefetch);
     option_choice(options, "on-nan", &on_nan);
     settings->device = option_text(options, "device");
@@ -41,12 +41,12 @@ static AmStatus read_settings(RunOptions *settings, const AmOptions *options, Am
     settings->seed = (uint64_t)seed;
     settings->outputs_path = option_text(options, "outputs");
     settings->save_path = option_text(options, "save");
-    settings->trace_path = option_text(options, "trace");
-    settings->checkpoint_path = option_text(options, "checkpoint");
-    settings->checkpoint_keep = (int32_t)keep;
-    settings->resume = option_has(options, "resume");
+    settings->trace.path = option_text(options, "trace");
+    settings->checkpoints.path = option_text(options, "checkpoint");
+    settings->checkpoints.keep = (int32_t)keep;
+    settings->checkpoints.resumes = option_has(options, "resume");
     settings->on_nan = (RunOnNan)on_nan;
-    if (option_has(options, "trace-steps") && !settings->trace_path)
+    if (option_has(options, "trace-steps") && !settings->trace.path)
         return am_fail(error, AM_ERROR_USAGE, "", "--trace-steps needs --trace");
     return AM_OK;
 }

@@ -115,9 +115,9 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, RunO
         self->type_of[self->rank_count++] = is_host ? "host" : options->device;
     }
     TRY(profile_file_open(&self->file, path, error));
-    options->on_median = add_median;
-    options->median_user = self;
-    options->median_steps = options->steps < MOST_PROFILED_STEPS ? options->steps : MOST_PROFILED_STEPS;
+    options->medians.on_median = add_median;
+    options->medians.user = self;
+    options->medians.steps = options->steps < MOST_PROFILED_STEPS ? options->steps : MOST_PROFILED_STEPS;
     return AM_OK;
 }
 

@@ -250,7 +250,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
     char text[160];
     AmError first = {0};
     TRY(list_steps(self, &steps, &count, error));
-    if (count > 0 && !self->owner.options->resume)
+    if (count > 0 && !self->owner.options->checkpoints.resumes)
         return am_fail(error, AM_ERROR_USAGE, self->writer.folder,
                        "holds a checkpoint of step %lld: go on from it with --resume, or name another folder",
                        (long long)steps[0]);
@@ -271,7 +271,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
         if (!damaged || k + 1 == count) return am_pass_error(first.code, &first, error);
         note_error(self, "warning: a checkpoint is skipped", &own);
     }
-    if (self->owner.options->resume) note(self, "no checkpoint to resume from: starting anew");
+    if (self->owner.options->checkpoints.resumes) note(self, "no checkpoint to resume from: starting anew");
     return AM_OK;
 }
 
@@ -292,8 +292,8 @@ static AmStatus open_folder(Checkpoint *self, AmError *error) {
 AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error) {
     const RunOptions *options = owner->options;
     *checkpoint = NULL;
-    if (!options->checkpoint_path) {
-        if (options->resume || options->checkpoint_every > 0 || options->checkpoint_keep > 0)
+    if (!options->checkpoints.path) {
+        if (options->checkpoints.resumes || options->checkpoints.every > 0 || options->checkpoints.keep > 0)
             return am_fail(error, AM_ERROR_USAGE, "", "--every, --keep and --resume need --checkpoint");
         return AM_OK;
     }
@@ -303,9 +303,9 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     self->owner = *owner;
     self->saved = self->failed = self->lock = -1;
     self->writer =
-        (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
-                           .folder = options->checkpoint_path,
-                           .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep : DEFAULT_KEEP,
+        (CheckpointWriter){.calls = options->checkpoints.disk ? options->checkpoints.disk : &disk_calls,
+                           .folder = options->checkpoints.path,
+                           .keep = options->checkpoints.keep > 0 ? options->checkpoints.keep : DEFAULT_KEEP,
                            .is_abandoned = &self->is_abandoned};
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->changed, NULL);
@@ -455,7 +455,7 @@ AmStatus checkpoint_start(Checkpoint *self, const bool *is_fed, AmError *error) 
 /* ---- In the steps ---- */
 
 static bool is_due(const Checkpoint *self, int64_t steps) {
-    int64_t every = self->owner.options->checkpoint_every;
+    int64_t every = self->owner.options->checkpoints.every;
     return every > 0 && steps > self->first_step && steps % every == 0;
 }
 

@@ -30,7 +30,7 @@ typedef struct CheckpointOwner {
     int32_t rank_count, first, device_count;
 } CheckpointOwner;
 
-/* Finds the checkpoint to resume; NULL if options->checkpoint_path is. AM_ERROR_USAGE: there are
+/* Finds the checkpoint to resume; NULL if options->checkpoints.path is. AM_ERROR_USAGE: there are
  * checkpoints and --resume is not given. AM_ERROR_INPUT: the newest belongs to another module, or
  * none is complete. All processes together; checkpoint_close() also after a failure. */
 AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error);

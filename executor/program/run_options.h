@@ -64,7 +64,31 @@ typedef struct RunEvaluation {
     int64_t every; /* steps from one to the next; 0: after the last step only */
 } RunEvaluation;
 
+/* A Chrome trace of the last steps. */
+typedef struct RunTrace {
+    const char *path; /* NULL: none */
+    int64_t steps;    /* 0: 3 */
+} RunTrace;
+
+/* Reports, after the run, the median seconds of every step of this process's ranks. */
+typedef struct RunMedians {
+    AmStatus (*on_median)(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
+                          AmError *error); /* NULL: none */
+    void *user;
+    int64_t steps; /* the number of last steps considered */
+} RunMedians;
+
+/* Checkpoints of the state, written during the run (checkpoint.h). */
+typedef struct RunCheckpoints {
+    const char *path;      /* their folder; NULL: none */
+    int64_t every;         /* steps from one to the next; 0: after the last step only */
+    int32_t keep;          /* how many stay; 0: 2 */
+    bool resumes;          /* goes on from the newest; the number of steps counts those before it, too */
+    const DiskCalls *disk; /* of a test; NULL: the system's */
+} RunCheckpoints;
+
 typedef struct RunOptions {
+    /* -- the plan and the machine -- */
     const Plan *plan;               /* NULL: the whole module on one device */
     const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
     const char *comm;               /* comm_back_end_choose(); NULL: what suits */
@@ -72,32 +96,26 @@ typedef struct RunOptions {
     int32_t threads;                /* KernelOptions: of a rank on the host; 0: processors over ranks */
     World *world;                   /* the processes that run the plan together; NULL: this one alone */
     const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
+    /* -- state and data -- */
     int64_t steps;
     const char *state_path;        /* npz or safetensors, "random", or NULL: everything is in data_path */
     const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
     const char *const *data_paths; /* [data_count]: more of them */
     int32_t data_count;
     RunEvaluation evaluation;
-    bool shuffle;         /* another order of the examples in every epoch */
-    int32_t prefetch;     /* batches that are loaded ahead; 0: FEED_PREFETCH */
-    uint64_t seed;        /* of "random", and of the order of the examples */
+    bool shuffle;     /* another order of the examples in every epoch */
+    int32_t prefetch; /* batches that are loaded ahead; 0: FEED_PREFETCH */
+    uint64_t seed;    /* of "random", and of the order of the examples */
+    /* -- results -- */
     const int32_t *watch; /* outputs to report beside the loss */
     int32_t watch_count;
     const char *outputs_path; /* .npz: every output of the last step as output[k]; or NULL */
     const char *save_path;    /* the final state by path; or NULL */
-    const char *trace_path;   /* Chrome trace of the last steps; or NULL */
-    int64_t trace_steps;      /* how many; 0: 3 */
-    /* After the run, of every step of this process's ranks: its median seconds in the last steps; or NULL. */
-    AmStatus (*on_median)(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
-                          AmError *error);
-    void *median_user;
-    int64_t median_steps; /* the number of steps considered */
+    RunTrace trace;
+    RunMedians medians;
     RunOnNan on_nan;
-    const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
-    int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */
-    int32_t checkpoint_keep;     /* how many stay; 0: 2 */
-    bool resume;                 /* go on from the newest; `steps` counts the steps before it too */
-    const DiskCalls *disk;       /* of a test; NULL: the system's */
+    RunCheckpoints checkpoints;
+    /* -- the caller -- */
     void (*on_note)(void *user, const char *text);    /* a line for the user at once, as on_step; or NULL */
     const volatile sig_atomic_t *interrupted;         /* set: stop after the step in work; or NULL */
     const volatile sig_atomic_t *stopped;             /* the same, set by on_step; or NULL */

@@ -50,7 +50,7 @@ static AmStatus agree(const Run *run, AmError *error) {
     for (int32_t k = 0; k < options->watch_count; k++) text_append(&watch, "output[%d] ", options->watch[k]);
     text_append_string(&watch, options->outputs_path ? "all " : "");
     text_append_string(&watch, options->save_path ? "state " : "");
-    text_append_string(&watch, options->trace_path ? "trace" : "");
+    text_append_string(&watch, options->trace.path ? "trace" : "");
     const WorldFact facts[] = {
         {"module", run->context->sha256},
         {"plan", plan},
@@ -61,9 +61,9 @@ static AmStatus agree(const Run *run, AmError *error) {
         {"collectives", options->comm ? options->comm : "default"},
         {"precision", options->tf32 ? "tf32" : "f32"},
         {"checkpoints",
-         arena_format(arena, "%s, every %lld steps, %d kept%s", options->checkpoint_path ? "written" : "none",
-                      (long long)options->checkpoint_every, (int)options->checkpoint_keep,
-                      options->resume ? ", resumed" : "")},
+         arena_format(arena, "%s, every %lld steps, %d kept%s",
+                      options->checkpoints.path ? "written" : "none", (long long)options->checkpoints.every,
+                      (int)options->checkpoints.keep, options->checkpoints.resumes ? ", resumed" : "")},
         {"evaluation",
          arena_format(arena, "%s, every %lld steps",
                       options->evaluation.context ? options->evaluation.context->sha256 : "none",
@@ -157,13 +157,13 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
 }
 
 static int64_t trace_steps(const RunOptions *options) {
-    return options->trace_steps > 0 ? options->trace_steps : 3;
+    return options->trace.steps > 0 ? options->trace.steps : 3;
 }
 
 /* Steps that are recorded; 0: none. */
 static int64_t watched_steps(const RunOptions *options) {
-    int64_t steps = options->trace_path ? trace_steps(options) : 0;
-    return options->on_median && options->median_steps > steps ? options->median_steps : steps;
+    int64_t steps = options->trace.path ? trace_steps(options) : 0;
+    return options->medians.on_median && options->medians.steps > steps ? options->medians.steps : steps;
 }
 
 static AmStatus lower(Run *run, AmError *error) {
@@ -194,7 +194,7 @@ static AmStatus lower(Run *run, AmError *error) {
 static AmStatus open_checkpoint(Run *run, AmError *error) {
     char *plan = ARENA_ARRAY(run->arena, char, 65);
     if (!plan) return am_fail_memory(error, 65);
-    if (run->options->checkpoint_path) TRY(hash_plan(run, plan, error));
+    if (run->options->checkpoints.path) TRY(hash_plan(run, plan, error));
     CheckpointOwner owner = {.context = run->context,
                              .options = run->options,
                              .plan = plan,
@@ -286,7 +286,7 @@ static AmStatus check_writable(const Run *run, AmError *error) {
     if (run->world && run->world->process != 0) return AM_OK;
     if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
     if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
-    if (options->trace_path) TRY(file_check_writable(options->trace_path, error));
+    if (options->trace.path) TRY(file_check_writable(options->trace.path, error));
     return AM_OK;
 }
 
@@ -304,7 +304,7 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
 }
 
 static AmStatus write_trace(const Run *run, AmError *error) {
-    const TimelineTrace trace = {.path = run->options->trace_path,
+    const TimelineTrace trace = {.path = run->options->trace.path,
                                  .steps = trace_steps(run->options),
                                  .plan = run->options->plan,
                                  .context = run->context,
@@ -325,7 +325,7 @@ typedef struct MedianRank {
 static AmStatus report_median(void *user, const Program *program, int32_t step, double seconds,
                               AmError *error) {
     const MedianRank *of = user;
-    return of->options->on_median(of->options->median_user, of->rank, program, step, seconds, error);
+    return of->options->medians.on_median(of->options->medians.user, of->rank, program, step, seconds, error);
 }
 
 /* Saves the last checkpoint, the state and the outputs, before anything else that may fail. `not_saved`: the
@@ -360,8 +360,8 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     TRY(fill_report(run, report, error));
     AmError not_saved = {0};
     if (run->end != RUN_NOT_FINITE) TRY(save_results(run, &not_saved, error));
-    if (options->trace_path) TRY(write_trace(run, error));
-    if (options->on_median) {
+    if (options->trace.path) TRY(write_trace(run, error));
+    if (options->medians.on_median) {
         for (int32_t r = 0; r < run->rank_count; r++) {
             MedianRank of = {run->options, run->first + r};
             TRY(timeline_medians(run->ranks[r].timeline, report_median, &of, error));

@@ -15,13 +15,13 @@ static int teardown(void **state) {
 }
 
 static void save(CheckpointCase *self, const Plan *plan, int64_t steps) {
-    RunOptions options = {.plan = plan, .checkpoint_path = self->folder, .checkpoint_every = 2};
+    RunOptions options = {.plan = plan, .checkpoints.path = self->folder, .checkpoints.every = 2};
     if (checkpoint_case_run(self, options, steps) != AM_OK) fail_msg("%s", self->error.text);
 }
 
 static AmStatus resume(CheckpointCase *self, const Plan *plan) {
     RunOptions options = {
-        .plan = plan, .checkpoint_path = self->folder, .checkpoint_every = 2, .resume = true};
+        .plan = plan, .checkpoints.path = self->folder, .checkpoints.every = 2, .checkpoints.resumes = true};
     return checkpoint_case_run(self, options, CHECKPOINT_STEPS);
 }
 
@@ -61,7 +61,8 @@ static void test_resumed_state_counts_before_any_other(void **state) {
     CheckpointCase *self = *state;
     checkpoint_case_expect(self, NULL);
     save(self, NULL, 3);
-    RunOptions options = {.state_path = "random", .checkpoint_path = self->folder, .resume = true};
+    RunOptions options = {
+        .state_path = "random", .checkpoints.path = self->folder, .checkpoints.resumes = true};
     assert_int_equal(checkpoint_case_run(self, options, CHECKPOINT_STEPS), AM_OK);
     check_losses(self, 3, "without the state file");
 }
@@ -77,7 +78,7 @@ static void test_nothing_to_resume(void **state) {
 static void test_checkpoints_are_not_mixed(void **state) {
     CheckpointCase *self = *state;
     save(self, NULL, 3);
-    RunOptions options = {.checkpoint_path = self->folder};
+    RunOptions options = {.checkpoints.path = self->folder};
     assert_int_equal(checkpoint_case_run(self, options, 4), AM_ERROR_USAGE);
     assert_non_null(strstr(self->error.text, "step 3"));
     assert_true(isnan(self->losses[0]));
@@ -88,7 +89,7 @@ static void test_all_steps_done_already(void **state) {
     save(self, NULL, CHECKPOINT_STEPS);
     assert_int_equal(resume(self, NULL), AM_OK);
     assert_int_equal(self->report.steps, 0);
-    RunOptions options = {.checkpoint_path = self->folder, .resume = true};
+    RunOptions options = {.checkpoints.path = self->folder, .checkpoints.resumes = true};
     assert_int_equal(checkpoint_case_run(self, options, 3), AM_OK);
     assert_int_equal(self->report.steps, 0);
     assert_non_null(strstr(self->notes, "all steps are done already"));
@@ -96,14 +97,14 @@ static void test_all_steps_done_already(void **state) {
 
 static void test_options_need_a_folder(void **state) {
     CheckpointCase *self = *state;
-    RunOptions options = {.resume = true};
+    RunOptions options = {.checkpoints.resumes = true};
     assert_int_equal(checkpoint_case_run(self, options, 2), AM_ERROR_USAGE);
     assert_non_null(strstr(self->error.text, "--checkpoint"));
 }
 
 static void test_folder_that_cannot_be(void **state) {
     CheckpointCase *self = *state;
-    RunOptions options = {.checkpoint_path = "/proc/no/checkpoints"};
+    RunOptions options = {.checkpoints.path = "/proc/no/checkpoints"};
     assert_int_equal(checkpoint_case_run(self, options, 2), AM_ERROR_USAGE);
     assert_string_equal(self->error.source, "/proc/no/checkpoints");
 }
@@ -113,7 +114,7 @@ static void test_interrupt_saves_the_last_step(void **state) {
     const Plan *plan = checkpoint_case_plan(self, "x=2", 0);
     checkpoint_case_expect(self, plan);
     self->interrupt_after = 2;
-    RunOptions options = {.plan = plan, .checkpoint_path = self->folder};
+    RunOptions options = {.plan = plan, .checkpoints.path = self->folder};
     assert_int_equal(checkpoint_case_run(self, options, CHECKPOINT_STEPS), AM_INTERRUPTED);
     assert_true(holds(self, "step-00000003"));
     self->interrupt_after = -1;
@@ -137,7 +138,7 @@ static void test_other_module_is_refused(void **state) {
 
 static void test_number_that_is_kept(void **state) {
     CheckpointCase *self = *state;
-    RunOptions options = {.checkpoint_path = self->folder, .checkpoint_every = 1, .checkpoint_keep = 3};
+    RunOptions options = {.checkpoints.path = self->folder, .checkpoints.every = 1, .checkpoints.keep = 3};
     assert_int_equal(checkpoint_case_run(self, options, CHECKPOINT_STEPS), AM_OK);
     int64_t *steps;
     int32_t count;
@@ -171,7 +172,7 @@ static void test_export_is_the_saved_state(void **state) {
     const Plan *plan = checkpoint_case_plan(self, "x=2,y=2", 0);
     snprintf(saved, sizeof saved, "%s.saved.safetensors", self->folder);
     snprintf(exported, sizeof exported, "%s.exported.safetensors", self->folder);
-    RunOptions options = {.plan = plan, .checkpoint_path = self->folder, .save_path = saved};
+    RunOptions options = {.plan = plan, .checkpoints.path = self->folder, .save_path = saved};
     assert_int_equal(checkpoint_case_run(self, options, 4), AM_OK);
     assert_int_equal(checkpoint_export(self->folder, exported, &self->warnings, &self->error), AM_OK);
     assert_int_equal(file_read(&a, saved, NULL), AM_OK);

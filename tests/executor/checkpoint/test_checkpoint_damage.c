@@ -40,7 +40,7 @@ static int setup(void **state) {
     Damage *self = calloc(1, sizeof *self);
     checkpoint_case_open(&self->run, "exact_linear");
     RunOptions options = {.plan = checkpoint_case_plan(&self->run, "x=2", 0),
-                          .checkpoint_path = self->run.folder};
+                          .checkpoints.path = self->run.folder};
     assert_int_equal(checkpoint_case_run(&self->run, options, 2), AM_OK);
     open_files(self);
     *state = self;
@@ -138,7 +138,7 @@ static void test_every_length(void **state) {
 /* The only checkpoint: the run is refused, before any step, as the export is. */
 static void test_run_is_refused(void **state) {
     Damage *self = *state;
-    RunOptions options = {.checkpoint_path = self->run.folder, .resume = true};
+    RunOptions options = {.checkpoints.path = self->run.folder, .checkpoints.resumes = true};
     const char *exported = "test_checkpoint_damage.safetensors";
     for (int f = 0; f < FILE_COUNT; f++) {
         const File *file = &self->files[f];
@@ -162,7 +162,8 @@ static void test_run_is_refused(void **state) {
 static void test_older_one_is_taken(void **state) {
     Damage *self = *state;
     CheckpointCase *run = &self->run;
-    RunOptions options = {.checkpoint_path = run->folder, .checkpoint_every = 2, .resume = true};
+    RunOptions options = {
+        .checkpoints.path = run->folder, .checkpoints.every = 2, .checkpoints.resumes = true};
     checkpoint_case_expect(run, NULL);
     assert_int_equal(checkpoint_case_run(run, options, 4), AM_OK);
     char path[512];

@@ -102,16 +102,16 @@ static int teardown(void **state) {
 /* A run of 2 steps that all goes well, then one to step 6 with the fault; returns its status. */
 static AmStatus run_with_fault(CheckpointCase *self, const Plan *plan, const Fault *fault, int at) {
     RunOptions options = {.plan = plan,
-                          .checkpoint_path = self->folder,
-                          .checkpoint_every = 2,
-                          .checkpoint_keep = 1,
-                          .disk = &failing};
+                          .checkpoints.path = self->folder,
+                          .checkpoints.every = 2,
+                          .checkpoints.keep = 1,
+                          .checkpoints.disk = &failing};
     remove_folder(self->folder);
     assert_int_equal(checkpoint_case_run(self, options, 2), AM_OK);
     now.fault = fault;
     now.at = at;
     now.calls = now.failures = 0;
-    options.resume = true;
+    options.checkpoints.resumes = true;
     AmStatus status = checkpoint_case_run(self, options, 6);
     now.fault = NULL;
     return status;
@@ -119,7 +119,10 @@ static AmStatus run_with_fault(CheckpointCase *self, const Plan *plan, const Fau
 
 /* The remaining files resume, at the step of the last successful save or later. */
 static void check_resumes(CheckpointCase *self, const Plan *plan, const char *what, AmStatus before) {
-    RunOptions options = {.plan = plan, .checkpoint_path = self->folder, .resume = true, .disk = &failing};
+    RunOptions options = {.plan = plan,
+                          .checkpoints.path = self->folder,
+                          .checkpoints.resumes = true,
+                          .checkpoints.disk = &failing};
     if (checkpoint_case_run(self, options, CHECKPOINT_STEPS) != AM_OK)
         fail_msg("%s: %s: %s", what, self->error.source, self->error.text);
     int64_t first = 0;

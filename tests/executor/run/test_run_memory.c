@@ -72,8 +72,8 @@ static void check_flat(const char *model, const char *mesh, int64_t steps, const
     RunOptions options = {.steps = steps,
                           .state_path = state,
                           .data_path = data,
-                          .trace_path = trace_path,
-                          .trace_steps = 5,
+                          .trace.path = trace_path,
+                          .trace.steps = 5,
                           .on_step = note_memory,
                           .user = &held};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);

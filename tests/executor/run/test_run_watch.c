@@ -169,8 +169,8 @@ static json_t *run_traced(Fixture *self, const char *mesh, int64_t steps, int64_
     RunOptions options = {.steps = steps,
                           .state_path = state_file,
                           .data_path = data_file,
-                          .trace_path = self->trace_path,
-                          .trace_steps = shown,
+                          .trace.path = self->trace_path,
+                          .trace.steps = shown,
                           .warnings = &self->warnings};
     if (mesh) options.plan = make_plan(&self->arena, self->context, mesh, choose_batch, 0);
     if (run_module(self->context, &options, &self->arena, &self->report, &self->error) != AM_OK)
