@@ -19,21 +19,14 @@ import re
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.func import functional_call, functionalize, grad_and_value
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from .decompositions import decompositions
 from .operators import TABLE, Value, Writer
 from .optimizers import initial_state, update
-
-ATEN = torch.ops.aten
-DECOMPOSED = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax",
-              "gelu", "gelu_backward", "silu", "silu_backward", "native_layer_norm", "native_layer_norm_backward",
-              "embedding_dense_backward", "native_batch_norm", "native_batch_norm_backward",
-              "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "nll_loss_forward",
-              "nll_loss_backward", "baddbmm", "slice_backward", "select_backward", "var_mean")
 
 
 class LossOf(torch.nn.Module):
@@ -49,18 +42,6 @@ class LossOf(torch.nn.Module):
 
 def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
-
-
-def stack(tensors, dim=0):
-    """Joins tensors along a new dimension. PyTorch's own decomposition joins them along the first one, the batch."""
-    return torch.cat([value.unsqueeze(dim) for value in tensors], dim)
-
-
-def decompositions():
-    table = dict(core_aten_decompositions())
-    table[ATEN.stack.default] = stack
-    table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
-    return table
 
 
 def differentiate(module, parameters, buffers, batch):

@@ -24,7 +24,7 @@ from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from .export import decompositions
+from .decompositions import decompositions
 from .operations import value_of
 from .stages import LossGraph, find_counts, mean_of_counts
 

@@ -141,7 +141,7 @@ UNARY = {"neg": "negate", "exp": "exponential", "log": "log", "rsqrt": "rsqrt", 
          "erf": "erf", "sin": "sine", "cos": "cosine", "abs": "abs", "sigmoid": "logistic", "sign": "sign",
          "floor": "floor", "log1p": "log-plus-one", "expm1": "exponential-minus-one"}
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum",
-          "minimum": "minimum", "pow": "power", "bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"}
+          "minimum": "minimum", "pow": "power", "atan2": "atan2", "bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"}
 COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
 
@@ -253,6 +253,12 @@ def arange(w, name, out, *arguments, **_):
 @operator("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze")
 def reshape(w, name, out, x, *_):
     return w.reshape(x, out.shape)
+
+
+@operator("flip")
+def flip(w, name, out, x, dimensions):
+    dimensions = [d % len(x.shape) for d in dimensions]
+    return w.write("reverse", out.shape, out.dtype, [x], f"dimensions={numbers(dimensions)}")
 
 
 @operator("expand")
@@ -453,19 +459,28 @@ def labels(count, x, kernel, result):
     return f"dim_labels={x}{places}_{kernel}{places}->{result}{places}"
 
 
-def check_plain(dilation, transposed, groups):
-    dilations = dilation if isinstance(dilation, (list, tuple)) else [dilation]
-    if transposed or groups != 1 or any(d != 1 for d in dilations):
-        raise NotImplementedError("expected one group and no dilation, not transposed")
+def groups_of(count, kind="feature"):
+    return f", {kind}_group_count={count}" if count > 1 else ""
+
+
+def swap_channels(w, kernel, groups):
+    """The kernel of each group with its input and output channels exchanged: [O, I / groups, ...] as [I, O / groups,
+    ...]."""
+    outputs, inputs, *sizes = kernel.shape
+    rest = range(3, 3 + len(sizes))
+    split = w.reshape(kernel, [groups, outputs // groups, inputs, *sizes])
+    return w.reshape(w.transpose(split, [0, 2, 1, *rest]), [groups * inputs, outputs // groups, *sizes])
 
 
 @operator("convolution")
 def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transposed, _, groups):
-    check_plain(dilation, transposed, groups)
+    if transposed:
+        raise NotImplementedError("transposed")
     count = len(kernel.shape) - 2
     padding = [(p, p) for p in each(padding, count)]
+    shape = window(kernel.shape[2:], each(stride, count), padding, [1] * count, each(dilation, count))
     found = w.write("convolution", out.shape, out.dtype, [x, kernel],
-                    f"{window(kernel.shape[2:], each(stride, count), padding)}, {labels(count, 'bf', 'oi', 'bf')}")
+                    f"{shape}, {labels(count, 'bf', 'oi', 'bf')}{groups_of(groups)}")
     if bias is None:
         return found
     return w.elementwise("add", out.dtype, out.shape, found, w.broadcast_in(bias, out.shape, [1]))
@@ -474,32 +489,40 @@ def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transp
 @operator("convolution_backward")
 def convolution_backward(w, name, out, grad, x, kernel, bias_sizes, stride, padding, dilation, transposed, _, groups,
                          wanted):
-    check_plain(dilation, transposed, groups)
     sizes = kernel.shape[2:]
     count = len(sizes)
     dimensions, ones = range(count), [1] * count
-    stride, padding = each(stride, count), each(padding, count)
+    stride, padding, dilation = each(stride, count), each(padding, count), each(dilation, count)
+    reach = [(sizes[d] - 1) * dilation[d] for d in dimensions]  # from the first to the last place of a window
     found = [None, None, None]
-    rest = [x.shape[2 + d] + 2 * padding[d] - sizes[d] - stride[d] * (grad.shape[2 + d] - 1) for d in dimensions]
+    rest = [x.shape[2 + d] + 2 * padding[d] - 1 - reach[d] - stride[d] * (grad.shape[2 + d] - 1) for d in dimensions]
     if wanted[0]:
-        turned = w.write("reverse", kernel.shape, kernel.dtype, [kernel],
+        swapped = swap_channels(w, kernel, groups)
+        turned = w.write("reverse", swapped.shape, kernel.dtype, [swapped],
                          f"dimensions={numbers(2 + d for d in dimensions)}")
-        edges = [(sizes[d] - 1 - padding[d], sizes[d] - 1 - padding[d] + rest[d]) for d in dimensions]
+        edges = [(reach[d] - padding[d], reach[d] - padding[d] + rest[d]) for d in dimensions]
         found[0] = w.write("convolution", x.shape, x.dtype, [grad, turned],
-                           f"{window(sizes, ones, edges, stride)}, {labels(count, 'bf', 'io', 'bf')}")
+                           f"{window(sizes, ones, edges, stride, dilation)}, {labels(count, 'bf', 'oi', 'bf')}"
+                           f"{groups_of(groups)}")
     if wanted[1]:
         edges = [(padding[d], padding[d] - rest[d]) for d in dimensions]
         found[1] = w.write("convolution", kernel.shape, kernel.dtype, [x, grad],
-                           f"{window(grad.shape[2:], ones, edges, ones, stride)}, {labels(count, 'fb', 'io', 'fb')}")
+                           f"{window(grad.shape[2:], dilation, edges, ones, stride)}, {labels(count, 'fb', 'io', 'fb')}"
+                           f"{groups_of(groups, 'batch')}")
     if wanted[2]:
         found[2] = w.reduce(grad, [0, *(2 + d for d in dimensions)])
     return found
 
 
+def check_no_dilation(dilation):
+    if any(d != 1 for d in pairs(dilation)):
+        raise NotImplementedError("expected no dilation")
+
+
 @operator("max_pool2d_with_indices")
 def max_pool(w, name, out, x, sizes, stride=(), padding=0, dilation=1, ceil=False):
     """The indices are not needed: the gradient takes the input."""
-    check_plain(dilation, False, 1)
+    check_no_dilation(dilation)
     sizes, padding = pairs(sizes), pairs(padding)
     strides = pairs(stride) if stride else sizes
     value = out[0]
@@ -511,7 +534,7 @@ def max_pool(w, name, out, x, sizes, stride=(), padding=0, dilation=1, ceil=Fals
 
 @operator("max_pool2d_with_indices_backward")
 def max_pool_backward(w, name, out, grad, x, sizes, stride, padding, dilation, ceil, _):
-    check_plain(dilation, False, 1)
+    check_no_dilation(dilation)
     sizes, padding = pairs(sizes), pairs(padding)
     strides = pairs(stride) if stride else sizes
     name = f"ge_{DTYPES[x.dtype]}"

@@ -20,6 +20,8 @@ gradients and the optimizer's state become DTensors with the placements of the p
                          weights are gathered.
 """
 
+import inspect
+
 import torch
 from torch import distributed
 from torch.distributed.fsdp import fully_shard
@@ -27,7 +29,9 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
+from .decompositions import group_norm
 from .export import LossOf
 from .losses import PartOfLoss
 from .operations import split_by_batch
@@ -70,6 +74,18 @@ def add_parts(module, arguments, output):
         return output
     return output.redistribute(placements=[Replicate() if placement.is_partial() else placement
                                            for placement in output.placements])
+
+
+class GroupNormOfSums(TorchFunctionMode):
+    """Computes group normalisation by sums. DTensor gives PyTorch's kernel the sizes of the whole tensor."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is not torch.nn.functional.group_norm:
+            return function(*arguments, **(options or {}))
+        call = inspect.signature(function).bind(*arguments, **(options or {}))
+        call.apply_defaults()
+        x, groups, weight, bias, epsilon = call.args
+        return group_norm(x, weight, bias, x.shape[0], None, None, groups, epsilon)[0]
 
 
 class TensorTraining(Training):
@@ -126,7 +142,8 @@ class TensorTraining(Training):
         def plain():
             return functional_call(self.module, {f"model.{name}": value for name, value in values.items()}, tuple(batch))
 
-        with implicit_replication(), sdpa_kernel(SDPBackend.MATH):  # masks and positions are plain tensors
+        # Masks and positions are plain tensors.
+        with implicit_replication(), sdpa_kernel(SDPBackend.MATH), GroupNormOfSums():
             value = self.part_of_loss.value(model, batch, cuts, plain) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)
             value.backward()

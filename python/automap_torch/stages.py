@@ -15,7 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from .export import LossOf, decompositions, differentiate, named
+from .decompositions import decompositions
+from .export import LossOf, differentiate, named
 
 
 class LossGraph:

@@ -4,7 +4,7 @@ Models of the zoo train from their committed state and data under exported pipel
 micro-batches of one stage, with ZeRO and recomputation, and under plans of `search --for jax`. Losses must be the
 committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
 Arrays in the memory of a device are at most the predicted peak. With AUTOMAP_FULL=1 the temporary buffers of the compiled
-programs of GPT-2's pipelines count, too, and the fullest device is within 10 % of the prediction.
+programs of GPT-2's pipelines count, too, and the fullest device has 0.85 to 1 of the prediction.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
 """
@@ -38,7 +38,7 @@ from automap_jax.pipelines import Function
 from automap_jax.zoo import MODELS as ZOO
 
 # (the arrays, with temporary buffers: least share of the prediction): XLA's are fewer where chunks alternate.
-MEMORY = {("gpt2_tiny", what): 0.9 for what in ("gpipe", "1f1b", "zb_h1")}
+MEMORY = {("gpt2_tiny", "gpipe"): 0.9, ("gpt2_tiny", "1f1b"): 0.9, ("gpt2_tiny", "zb_h1"): 0.85}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--expert", "even_pipeline"]
 SMALL = {

@@ -125,16 +125,17 @@ class Residual(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Convolutions of one and of three dimensions, with strides that leave a rest."""
+    """Convolutions of one and of three dimensions, with strides that leave a rest, groups and dilation."""
 
     def __init__(self):
         super().__init__()
-        self.line = nn.Sequential(nn.Conv1d(3, 4, 4, 3, 1), nn.ReLU(), nn.Conv1d(4, 4, 3, padding=1))
-        self.cube = nn.Sequential(nn.Conv3d(3, 4, (3, 2, 1), (2, 1, 3), (1, 0, 1)), nn.ReLU(), nn.Conv3d(4, 4, 2))
+        self.line = nn.Sequential(nn.Conv1d(3, 6, 4, 3, 1, groups=3), nn.LeakyReLU(), nn.GroupNorm(2, 6),
+                                  nn.Conv1d(6, 4, 3, padding=2, dilation=2, groups=2))
+        self.cube = nn.Sequential(nn.Conv3d(3, 4, (3, 2, 1), (2, 1, 3), (1, 0, 1)), nn.ELU(), nn.Conv3d(4, 4, 2))
         self.head = nn.LazyLinear(8)
 
     def forward(self, x):
-        features = self.line(x[:, :, 0]).flatten(1), self.cube(x.unflatten(3, (4, 8))[:, :, :6]).flatten(1)
+        features = self.line(x[:, :, 0].roll(1, 2)).flatten(1), self.cube(x.unflatten(3, (4, 8))[:, :, :6]).flatten(1)
         return self.head(torch.cat(features, 1))
 
 
@@ -339,11 +340,9 @@ def expect_refusal(words, call):
 def check_operators(_, folder):
     """An operator that is not supported, with its module and source line."""
     torch.set_num_threads(1)
-    group = "expected one group and no dilation"
-    for layer, name, why in ((nn.Conv2d(4, 8, 3, groups=2), "convolution", group),
-                             (nn.Conv2d(4, 8, 3, dilation=2), "convolution", group),
-                             (nn.MaxPool2d(2, dilation=2), "max_pool2d_with_indices", group),
-                             (nn.GroupNorm(2, 4), "native_group_norm", "automap_torch does not know")):
+    for layer, name, why in ((nn.ConvTranspose2d(4, 8, 3), "convolution", "transposed"),
+                             (nn.MaxPool2d(2, dilation=2), "max_pool2d_with_indices", "expected no dilation"),
+                             (nn.AvgPool2d(2), "avg_pool2d", "automap_torch does not know")):
         model = Layered(layer)
         place = f"module layers.0, {pathlib.Path(__file__).name}:{Layered.line()}"
         expect_refusal(f"aten.{name}.default ({place}): {why}", lambda model=model: automap_torch.export(
