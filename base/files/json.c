@@ -8,6 +8,7 @@
 #include "base/files/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,18 @@ AmStatus json_check_format(json_t *object, const char *expected, const char *sou
                    json_string_value(member));
 }
 
+/* Says which integers are expected. */
+static AmStatus fail_integer(const char *key, int64_t least, int64_t most, const char *source,
+                             const char *where, AmError *error) {
+    char expected[96] = "an integer";
+    if (most < INT64_MAX)
+        snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)least,
+                 (long long)most);
+    else if (least > INT64_MIN)
+        snprintf(expected, sizeof expected, "an integer of at least %lld", (long long)least);
+    return fail_type(key, expected, source, where, error);
+}
+
 /* A real with an integral value below 2^53, such as 16e9, counts as an integer. */
 AmStatus json_get_integer(int64_t *value, json_t *object, const char *key, int64_t least, int64_t most,
                           const char *source, const char *where, AmError *error) {
@@ -90,9 +103,8 @@ AmStatus json_get_integer(int64_t *value, json_t *object, const char *key, int64
         *value = json_integer_value(member);
     } else {
         double real = json_is_real(member) ? json_real_value(member) : NAN;
-        if (!(fabs(real) <= 0x1p53) || real != floor(real)) {
-            return fail_type(key, "an integer", source, where, error);
-        }
+        if (!(fabs(real) <= 0x1p53) || real != floor(real))
+            return fail_integer(key, least, most, source, where, error);
         *value = (int64_t)real;
     }
     if (*value >= least && *value <= most) return AM_OK;

@@ -69,6 +69,7 @@ typedef struct ExplainedStage {
     int32_t fullest; /* rank */
     MemoryUse memory;
     int64_t channel_bytes;                           /* transfer slots, */
+    int64_t kept_bytes;                              /* and what the training system keeps */
     int64_t needed_bytes, limit_bytes, memory_bytes; /* the peak with them; the limit; the device's memory */
 } ExplainedStage;
 

@@ -135,10 +135,14 @@ static void append_part(Text *text, int32_t row, double *from, double share, con
 }
 
 static void append_memory(Text *text, const Explanation *self) {
-    static const char *const names[] = {"weights", "gradients", "optimizer", "activations", "transfer slots"};
-    static const char *const classes[] = {"forward", "backward", "update", "collective", "transfer"};
+    static const char *const names[] = {"weights",     "gradients",      "optimizer",
+                                        "activations", "transfer slots", "held outside of the step"};
+    static const char *const classes[] = {"forward", "backward", "update", "collective", "transfer", "other"};
+    int32_t kinds = 5;
+    for (int32_t s = 0; s < self->stage_count; s++)
+        if (self->stages[s].kept_bytes > 0) kinds = 6;
     text_append_string(text, "<h2>Memory</h2>\n<p>");
-    for (int32_t k = 0; k < 5; k++) append_key(text, classes[k], names[k]);
+    for (int32_t k = 0; k < kinds; k++) append_key(text, classes[k], names[k]);
     text_append(text,
                 "limit: %g of the memory of the stage's fullest device</p>\n<div "
                 "class=\"wide\" tabindex=\"0\"><svg viewBox=\"0 0 %d "
@@ -146,12 +150,12 @@ static void append_memory(Text *text, const Explanation *self) {
                 self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
     for (int32_t s = 0; s < self->stage_count; s++) {
         const ExplainedStage *stage = &self->stages[s];
-        const int64_t bytes[] = {stage->memory.weights_bytes, stage->memory.gradients_bytes,
+        const int64_t bytes[] = {stage->memory.weights_bytes,   stage->memory.gradients_bytes,
                                  stage->memory.optimizer_bytes, stage->memory.activation_bytes,
-                                 stage->channel_bytes};
+                                 stage->channel_bytes,          stage->kept_bytes};
         double from = 0;
         append_label(text, s);
-        for (int32_t k = 0; k < 5 && stage->limit_bytes > 0; k++) {
+        for (int32_t k = 0; k < kinds && stage->limit_bytes > 0; k++) {
             Text title = {0};
             text_append(&title, "%s, ", names[k]);
             text_append_bytes_size(&title, (double)bytes[k]);

@@ -24,15 +24,15 @@ static json_t *stages_to_json(const Explanation *self) {
     for (int32_t s = 0; s < self->stage_count; s++) {
         const ExplainedStage *row = &self->stages[s];
         json_t *memory = json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak_bytes",
+            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak_bytes",
             (json_int_t)row->memory.peak_bytes, "weights_bytes", (json_int_t)row->memory.weights_bytes,
             "gradients_bytes", (json_int_t)row->memory.gradients_bytes, "optimizer_bytes",
             (json_int_t)row->memory.optimizer_bytes, "activation_bytes",
             (json_int_t)row->memory.activation_bytes, "in_flight_bytes",
             (json_int_t)row->memory.in_flight_bytes, "collective_bytes",
             (json_int_t)row->memory.collective_bytes, "channel_bytes", (json_int_t)row->channel_bytes,
-            "needed_bytes", (json_int_t)row->needed_bytes, "limit_bytes", (json_int_t)row->limit_bytes,
-            "memory_bytes", (json_int_t)row->memory_bytes);
+            "kept_bytes", (json_int_t)row->kept_bytes, "needed_bytes", (json_int_t)row->needed_bytes,
+            "limit_bytes", (json_int_t)row->limit_bytes, "memory_bytes", (json_int_t)row->memory_bytes);
         json_array_append_new(
             rows,
             json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:f, s:f, s:f, "

@@ -69,9 +69,18 @@ static void fill_stages(const Filler *to) {
     }
 }
 
+static bool has_kept_bytes(const Explanation *self) {
+    for (int32_t s = 0; s < self->stage_count; s++)
+        if (self->stages[s].kept_bytes > 0) return true;
+    return false;
+}
+
 static void fill_memory(const Filler *to) {
-    text_append_string(to->rows, "stage\tpeak\tlimit\tweights\tgradients\toptimizer\tactivations\tkept for "
-                                 "backward\ttransfer slots\n");
+    bool has_kept = has_kept_bytes(to->explanation);
+    text_append(to->rows,
+                "stage\tpeak\tlimit\tweights\tgradients\toptimizer\tactivations\tkept for "
+                "backward\ttransfer slots%s\n",
+                has_kept ? "\theld outside of the step" : "");
     for (int32_t s = 0; s < to->explanation->stage_count; s++) {
         const ExplainedStage *row = &to->explanation->stages[s];
         text_append(to->rows, "%d\t", s);
@@ -83,10 +92,12 @@ static void fill_memory(const Filler *to) {
         append_bytes(to->rows, (double)row->memory.activation_bytes);
         append_bytes(to->rows, (double)row->memory.in_flight_bytes);
         text_append_bytes_size(to->rows, (double)row->channel_bytes);
+        if (has_kept) text_append_string(to->rows, "\t");
+        if (has_kept) text_append_bytes_size(to->rows, (double)row->kept_bytes);
         text_append_string(to->rows, "\n");
     }
-    text_append(to->note, "A plan may use %g of a device's memory; the peak includes transfer slots.\n",
-                to->explanation->memory_fraction);
+    text_append(to->note, "A plan may use %g of a device's memory; the peak includes transfer slots%s.\n",
+                to->explanation->memory_fraction, has_kept ? " and what is held outside of the step" : "");
 }
 
 static void fill_contents(const Filler *to) {

@@ -82,6 +82,7 @@ static void add_devices(const Explainer *self, ExplainedStage *stage) {
         stage->fullest = r;
         stage->memory = device->memory;
         stage->channel_bytes = device->channel_bytes;
+        stage->kept_bytes = device->kept_bytes;
         stage->needed_bytes = device->needed_bytes;
         stage->limit_bytes = device->limit_bytes;
         stage->memory_bytes = device->memory_bytes;

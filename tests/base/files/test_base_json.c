@@ -87,6 +87,7 @@ static void readers_name_the_path(void **state) {
     assert_string_equal(error.text, "$.size: expected an integer from 0 to 10, found 12");
     error = (AmError){0};
     assert_int_equal(json_get_integer(&size, root, "half", 0, 10, "f.json", "$", &error), AM_ERROR_INPUT);
+    assert_string_equal(error.text, "$.half: expected an integer from 0 to 10");
     error = (AmError){0};
     assert_int_equal(json_get_integer(&size, root, "bytes", 0, INT64_MAX, "f.json", "$", &error), AM_OK);
     assert_true(size == 16000000000);
