@@ -20,9 +20,18 @@ static bool begins_server(const Cluster *cluster, int32_t device) {
     return device == 0 || cluster->server_of[device] != cluster->server_of[device - 1];
 }
 
-static bool may_be_place(const Cluster *cluster, int32_t first, int32_t width) {
-    if (first + width > cluster->device_count) return false;
-    return first % width == 0 || begins_server(cluster, first);
+/* Returns whether pins fix the devices of a scope to a number that divides the width. */
+static bool is_pinned_width(const StageModel *self, int32_t width) {
+    const RangePlacement *placed = self->costs->placed;
+    for (int32_t u = 0; placed && u < self->costs->unit_count; u++)
+        if (placed[u].number > 0 && width % placed[u].number == 0) return true;
+    return false;
+}
+
+/* Stages of pinned numbers of devices may begin anywhere: those of 1 and of 2 fill 3 devices. */
+static bool may_be_place(const StageModel *self, int32_t first, int32_t width) {
+    if (first + width > self->cluster->device_count) return false;
+    return first % width == 0 || begins_server(self->cluster, first) || is_pinned_width(self, width);
 }
 
 /* Returns whether both have as many devices of each type, and on as many servers. */
@@ -40,30 +49,29 @@ static bool same_kind(const Cluster *cluster, const DeviceRange *a, const Device
     return true;
 }
 
-static bool is_width(int32_t width, int32_t devices) {
-    return devices % width == 0 || (width & (width - 1)) == 0;
+/* Returns whether stages may be so wide, by the fixed degrees, too. The sequence is judged on places as wide
+ * as the tensor degree (whole_iteration()). */
+static bool is_width(const StageModel *self, int32_t width) {
+    const Degrees *degrees = &self->settings.degrees;
+    if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
+    return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
+           is_pinned_width(self, width);
 }
 
-/* Returns whether stages may be so wide by the fixed degrees. The sequence is judged on places as wide as the
- * tensor degree (whole_iteration()). */
-static bool is_width_listed(const Degrees *degrees, int32_t width) {
-    return degrees_allow_width(degrees, width) || width == degrees->tensor;
-}
-
-static int32_t count_places(const Cluster *cluster, int32_t width) {
+static int32_t count_places(const StageModel *self, int32_t width) {
     int32_t count = 0;
-    for (int32_t first = 0; first < cluster->device_count; first++)
-        count += may_be_place(cluster, first, width);
+    for (int32_t first = 0; first < self->cluster->device_count; first++)
+        count += may_be_place(self, first, width);
     return count;
 }
 
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
  * large cluster narrow stages are omitted, which would leave many devices idle. */
-static int32_t least_width(const Cluster *cluster, const Degrees *degrees) {
-    int32_t least = cluster->device_count, places = 0;
+static int32_t least_width(const StageModel *self) {
+    int32_t least = self->cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
-        if (!is_width(width, cluster->device_count) || !is_width_listed(degrees, width)) continue;
-        places += count_places(cluster, width);
+        if (!is_width(self, width)) continue;
+        places += count_places(self, width);
         if (places > PIPELINE_MOST_PLACES) break;
         least = width;
     }
@@ -72,13 +80,12 @@ static int32_t least_width(const Cluster *cluster, const Degrees *degrees) {
 
 static void list_places(StageModel *self) {
     const Cluster *cluster = self->cluster;
-    const Degrees *degrees = &self->settings.degrees;
     int32_t devices = cluster->device_count;
-    for (int32_t width = least_width(cluster, degrees); width <= devices; width++) {
-        if (!is_width(width, devices) || !is_width_listed(degrees, width)) continue;
+    for (int32_t width = least_width(self); width <= devices; width++) {
+        if (!is_width(self, width)) continue;
         for (int32_t first = 0; first < devices; first++) {
             DeviceRange place = {.first = first, .width = width, .class = -1};
-            if (!may_be_place(cluster, first, width)) continue;
+            if (!may_be_place(self, first, width)) continue;
             for (int32_t c = 0; c < self->class_count && place.class < 0; c++)
                 if (same_kind(cluster, &place, &self->classes[c].place)) place.class = c;
             if (place.class < 0) {
