@@ -111,6 +111,9 @@ COMMANDS = {
     "export-open": (["export", "plan.json", MLP, "--format", "shardy", "--spelling", "open"], 0),
     "simulate-slow": (["simulate", "pipeline.json", MLP, "--jitter", "0.1", "--seed", "3", "--slow", "1=2"], 0),
     "import-tests": (["cluster", "--import", os.path.join(IMPORTS, "all_reduce.json"), "--device-type", "T4", "--json"], 0),
+    "import-system": (["cluster", "--import", os.path.join(IMPORTS, "simumax.json"), "--device-type", "T4", "--json"], 0),
+    "import-aceso": (["cluster", "--import", os.path.join(IMPORTS, "p2p_inter_node.csv"), "--device-type", "T4", "--json"],
+                     0),
     "published": (["published", "runs.csv", "--json"], 0),
     "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"], 0),
 }
