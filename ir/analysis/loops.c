@@ -405,18 +405,22 @@ AmStatus ir_copy_layers(IrModule *module, const IrModule *from, const int32_t *o
     if (!from->loops || !from->loops->layers) return AM_OK;
     int32_t *layers = ARENA_ARRAY(&module->arena, int32_t, count + 1);
     int32_t *layer = ARENA_ARRAY(&module->arena, int32_t, count + 1);
+    int32_t *place = ARENA_ARRAY(&module->arena, int32_t, count + 1);
     bool *is_beside = ARENA_ARRAY(&module->arena, bool, count + 1);
     IrLoops *loops = ARENA_ARRAY(&module->arena, IrLoops, 1);
-    if (!layers || !layer || !is_beside || !loops) return am_fail_memory(error, count);
+    if (module->arena.failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
         layers[i] = ir_layers_of(from, origins[i]);
         layer[i] = from->loops->layer[origins[i]];
+        place[i] = from->loops->place[origins[i]];
         is_beside[i] = from->loops->is_beside[origins[i]];
     }
     *loops = *module->loops;
     loops->layers = layers;
     loops->layer = layer;
     loops->layer_count = from->loops->layer_count;
+    loops->place = place;
+    loops->place_count = from->loops->place_count;
     loops->phases = phases;
     loops->is_beside = is_beside;
     module->loops = loops;

@@ -25,8 +25,11 @@ typedef struct IrLoops {
     /* [instruction] of a sample (ir/layers/sample_layers.h): the layers that it stands for; NULL: no sample
      */
     const int32_t *layers;
-    const int32_t *layer;  /* [instruction] of a sample: which of its layers it is in, or -1 */
-    int32_t layer_count;   /* of the sample */
+    const int32_t *layer; /* [instruction] of a sample: which of its layers it is in, or -1 */
+    int32_t layer_count;  /* of the sample */
+    const int32_t *place; /* [instruction] of a sample: its place in its layer, if that represents several; -1
+                           */
+    int32_t place_count;  /* of the sample */
     const IrPhase *phases; /* [instruction] of a sample, loop bodies included */
     const bool
         *is_beside;      /* likewise: a weight's value or gradient, whose collectives run beside operators */

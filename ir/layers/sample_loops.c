@@ -37,6 +37,7 @@ AmStatus sample_loops_set(IrModule *module, const LayerRun *run, const IrLayerSa
                           AmError *error) {
     const int32_t *origins = record->origins;
     int32_t *layers = ARENA_ARRAY(&module->arena, int32_t, module->instruction_count + 1);
+    int32_t *place = ARENA_ARRAY(&module->arena, int32_t, module->instruction_count + 1), places = 0;
     int32_t *number = ARENA_ARRAY(&module->arena, int32_t, module->instruction_count + 1);
     IrPhase *phases = ARENA_ARRAY(&module->arena, IrPhase, module->instruction_count + 1);
     IrLoops *loops = ARENA_ARRAY(&module->arena, IrLoops, 1);
@@ -48,13 +49,15 @@ AmStatus sample_loops_set(IrModule *module, const LayerRun *run, const IrLayerSa
         parameters[p] = run->roles->parameters[record->parameters[p]];
     for (int32_t i = 0; i < module->instruction_count; i++) {
         layers[i] = 1;
-        number[i] = LAYER_NONE;
+        number[i] = place[i] = LAYER_NONE;
         phases[i] = run->roles->phases[origins[i]];
     }
     for (int32_t i = 0; i < module->computations[0].count; i++) {
         int32_t layer = run->layer[origins[i]];
         if (layer >= 0) layers[i] = kept_layers_count(run, layer);
         if (layer >= 0) number[i] = kept_layers_number(run, layer);
+        if (layer >= run->low && layer <= run->high) place[i] = run->place[origins[i]];
+        if (place[i] >= places) places = place[i] + 1;
         may_cut[i] = layers[i] == 1 || (layer > 0 && origins[i] == run->borders[layer - 1]);
     }
     for (int32_t i = 0; i < module->instruction_count; i++) /* callers come before what they call */
@@ -69,6 +72,8 @@ AmStatus sample_loops_set(IrModule *module, const LayerRun *run, const IrLayerSa
     loops->layers = layers;
     loops->layer = number;
     loops->layer_count = kept_layers_number(run, run->layers);
+    loops->place = place;
+    loops->place_count = places;
     loops->phases = phases;
     mark_beside(is_beside, module, phases, parameters, record->parameter_count);
     loops->is_beside = is_beside;

@@ -21,12 +21,19 @@
 #include "ir/analysis/loops.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
+#include "lowering/program/layer_copies.h"
 
 #define BUFFER_ALIGNMENT 64
 
 typedef struct Gap {
     int64_t offset, bytes;
 } Gap;
+
+/* The memory of the copies of a value that exist beside it (lowering/program/layer_copies.h). */
+typedef struct OtherCopies {
+    int64_t offset, bytes;
+    int32_t next_made, next_freed; /* values after the same step; -1 */
+} OtherCopies;
 
 typedef struct Planner {
     Program *program;
@@ -38,13 +45,13 @@ typedef struct Planner {
     int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
     bool has_loop;      /* the program has one */
-    int32_t *steps_of;  /* [layer * (step_count + 1) + step] of a sample: the steps before that are of that
-                           layer or the next ones to it; NULL: no sample */
-    int32_t *forward_steps; /* [step] of a sample: the forward steps before */
-    int32_t layer_count;    /* of the sample, in the program */
     int32_t *kept_first,
-        *kept_next; /* [step], [value]: values freed after a step that does not read them; -1 */
-    Gap *gaps;      /* by offset, disjoint, not adjacent */
+        *kept_next;      /* [step], [value]: values freed after a step that does not read them; -1 */
+    LayerCopies copies;  /* of a sample */
+    OtherCopies *others; /* [value] of a sample; NULL: no sample */
+    int32_t *made_first, *freed_first; /* [step] of a sample: values whose other copies are made, and freed,
+                                          after it; -1 */
+    Gap *gaps;                         /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
     int64_t end; /* high-water mark */
     int32_t peak_step;
@@ -204,16 +211,6 @@ static void find_outside(Planner *self) {
     }
 }
 
-/* The operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
- * the addend of a product, the value that a loop carries; -1: none. */
-static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
-    if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
-    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
-    if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
-    bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
-    return is_loop ? instruction->carried[result - instruction->first_result] : -1;
-}
-
 /* The first of the loops that instruction i is joined with; i itself if it is not joined. */
 static int32_t first_joined(const Program *program, int32_t i) {
     for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
@@ -234,7 +231,7 @@ static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *in
 /* Returns whether `storage` is the operand that is changed, and no other operand lies there too. */
 static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
                              int32_t result) {
-    int32_t place = changed_operand(instruction, result);
+    int32_t place = program_changed_operand(instruction, result);
     if (place < 0) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
@@ -321,7 +318,7 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     const Program *program = self->program;
     ProgramValue *result = &self->program->values[value];
     bool fused = step->fusion >= 0;
-    int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
+    int32_t changed = fused ? -1 : program_changed_operand(&program->instructions[step->instruction], value);
     for (int32_t k = 0; k < program_step_operands(program, reader) && !result->lies_apart; k++) {
         if (!fused && k != changed) continue;
         int32_t storage = self->storage[program_step_operand(program, reader, k)];
@@ -339,131 +336,27 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     return false;
 }
 
-/* The origin of a step, of a fusion that of its last operator; -1: it has none. */
-static int32_t origin_of(const Program *program, int32_t s) {
-    const ProgramStep *step = &program->steps[s];
-    if (step->fusion < 0) return program->instructions[step->instruction].origin;
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
-    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
+/* Notes the other layers' copies of a result. */
+static void add_copies(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
+    ProgramValue *result = &self->program->values[value];
+    const ValueCopies copies = layer_copies_of(&self->copies, step, s, value);
+    OtherCopies *others = &self->others[value];
+    int64_t bytes = copies.others * result->bytes;
+    result->bytes *= copies.own;
+    if (bytes == 0) return;
+    *others = (OtherCopies){.bytes = bytes,
+                            .next_made = self->made_first[copies.from],
+                            .next_freed = self->freed_first[copies.until]};
+    self->made_first[copies.from] = self->freed_first[copies.until] = value;
 }
 
-/* The phase of a step's origin, of a sample. */
-static IrPhase phase_of(const Program *program, int32_t s) {
-    int32_t origin = origin_of(program, s);
-    return origin < 0 ? IR_PHASE_OTHER : program->module->loops->phases[origin];
-}
-
-/* Counts the steps of each layer of a sample. */
-static AmStatus count_layer_steps(Planner *self, AmError *error) {
-    const Program *program = self->program;
-    const IrLoops *loops = program->module->loops;
-    if (!loops || !loops->phases) return AM_OK;
-    size_t row = (size_t)program->step_count + 1;
-    self->steps_of = ARENA_ARRAY(self->arena, int32_t, row * (size_t)loops->layer_count + 1);
-    if (!self->steps_of) return am_fail_memory(error, program->step_count);
-    bool *is_here = ARENA_ARRAY(self->arena, bool, loops->layer_count + 1);
-    self->forward_steps = ARENA_ARRAY(self->arena, int32_t, row);
-    if (self->arena->failed) return am_fail_memory(error, program->step_count);
-    for (int32_t s = 0; s < program->step_count; s++) {
-        int32_t origin = origin_of(program, s), layer = origin < 0 ? -1 : loops->layer[origin];
-        self->forward_steps[s + 1] = self->forward_steps[s] + (phase_of(program, s) == IR_PHASE_FORWARD);
-        for (int32_t l = 0; l < loops->layer_count; l++)
-            self->steps_of[row * (size_t)l + (size_t)s + 1] =
-                self->steps_of[row * (size_t)l + (size_t)s] + (layer >= l - 1 && layer <= l + 1);
-        if (layer < 0 || is_here[layer]) continue;
-        is_here[layer] = true;
-        self->layer_count++;
-    }
-    return AM_OK;
-}
-
-/* Returns whether other layers of the sample, not the next ones to `layer`, run between two steps. */
-static bool has_others_between(const Planner *self, int32_t layer, int32_t s, int32_t end) {
-    const Program *program = self->program;
-    if (layer < 0 || self->layer_count == 0) return false;
-    const int32_t *steps = self->steps_of + ((size_t)program->step_count + 1) * (size_t)layer;
-    return end - s - (steps[end] - steps[s]) > program->step_count / self->layer_count;
-}
-
-/* Returns how many layers a value represents that a loop carries as one of its results. */
-static int32_t layers_carried(const Program *program, const ProgramInstruction *loop, int32_t value) {
-    const Program *body = loop->regions[0];
-    int32_t operand = changed_operand(loop, value);
-    int32_t output = operand < 0 ? -1 : body->outputs[operand];
-    int32_t of_output = output < 0 ? 1 : ir_layers_of(body->module, body->values[output].origin);
-    int32_t initial = operand < 0 ? -1 : program->values[loop->operands[operand]].origin;
-    bool is_shared = initial >= 0 && program->module->instructions[initial].opcode == IR_BROADCAST;
-    int32_t of_operand = is_shared ? 1 : ir_layers_of(program->module, initial);
-    return of_output > of_operand ? of_output : of_operand;
-}
-
-/* Returns how many layers a value represents that the loop at step s reads: all at once, or those of the
- * result that takes its place. 0: no loop is there. */
-static int32_t layers_read(const Planner *self, int32_t s, int32_t value) {
-    const Program *program = self->program;
-    int32_t layers = 0, end = s + program_steps_together(program, s);
-    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[end]; step++) {
-        const ProgramInstruction *loop = step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
-        if (!loop || loop->opcode != IR_WHILE) continue;
-        layers = ir_layers_of(program->module, program->values[value].origin);
-        for (int32_t k = 0; k < loop->result_count; k++) {
-            int32_t operand = changed_operand(loop, loop->first_result + k);
-            if (operand >= 0 && self->storage[loop->operands[operand]] == value)
-                return layers_carried(program, loop, loop->first_result + k);
-        }
-    }
-    return layers;
-}
-
-/* Returns whether the value replaces a parameter. */
-static bool is_update(const Planner *self, int32_t value) {
-    const Program *program = self->program;
-    for (int32_t k = 0; k < program->update_count; k++)
-        if (self->storage[program->updates[k].value] == value) return true;
-    return false;
-}
-
-/* Returns how many layers' copies exist at once of a value that represents several layers (ir_layers_of()):
- *
- *   - result of a loop, or read by one: those of the loop
- *   - new value of a parameter: one, it nearly always replaces the old one
- *   - output of the program: all
- *   - gathered weight: all if it is last read more than a quarter of the steps later
- *   - other value of one weight: all if other layers run before it is last read
- *   - gradient of a weight: as a gathered weight, since gradients are reduced in buckets; near loops, which
- *     carry their sums, one
- *   - recomputed value: all if other layers, and steps of the forward pass, run before it is last read
- *   - other value of the backward pass: all if other layers run before it is last read
- *   - forward value: all if a later pass reads it
- */
-static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
-    enum { QUARTER = 4 };
-    const Program *program = self->program;
-    const IrModule *module = program->module;
-    if (!module->loops || !module->loops->phases) return 1;
-    int32_t origin = program->values[value].origin, last = self->last_use[value];
-    const ProgramInstruction *instruction =
-        step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
-    if (instruction && instruction->opcode == IR_WHILE) return layers_carried(program, instruction, value);
-    int32_t layers = ir_layers_of(module, origin);
-    int32_t read = last >= 0 && last < program->step_count ? layers_read(self, last, value) : 0;
-    if (read > 0) return read;
-    if (layers <= 1 || last < 0 || is_update(self, value)) return 1;
-    if (last >= program->step_count) return layers;
-    IrPhase made = module->loops->phases[origin], used = phase_of(program, last);
-    bool meets_others = has_others_between(self, module->loops->layer[origin], s, last);
-    bool is_long = last - s > program->step_count / QUARTER;
-    bool is_near_loop = !program->roles->phases || self->has_loop; /* the body of a loop, or around one */
-    bool is_beside = module->loops->is_beside[origin];             /* of one weight, or a gradient */
-    bool exists_for_all;
-    if (instruction && program_gathers(instruction)) exists_for_all = is_long;
-    else if (is_beside && made != IR_PHASE_BACKWARD) exists_for_all = meets_others;
-    else if (is_beside) exists_for_all = is_long && !is_near_loop;
-    else if (made == IR_PHASE_RECOMPUTED)
-        exists_for_all = meets_others && self->forward_steps[last] > self->forward_steps[s];
-    else if (made != IR_PHASE_FORWARD) exists_for_all = meets_others;
-    else exists_for_all = used != IR_PHASE_FORWARD && used != IR_PHASE_OTHER;
-    return exists_for_all ? layers : 1;
+/* Frees and makes the other copies after step s. */
+static void change_copies(Planner *self, int32_t s) {
+    OtherCopies *others = self->others;
+    for (int32_t v = self->freed_first[s]; v >= 0; v = others[v].next_freed)
+        give(self, others[v].offset, others[v].bytes);
+    for (int32_t v = self->made_first[s]; v >= 0; v = others[v].next_made)
+        others[v].offset = take(self, others[v].bytes);
 }
 
 /* A result of `step`, which is step s or runs together with it. */
@@ -477,7 +370,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
         return;
     }
     result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
-    result->bytes *= layers_at_once(self, step, s, value);
+    if (self->others) add_copies(self, step, s, value);
     result->offset = -1;
     if (self->outside[value]) return;
     const ProgramRowGroup *rows = program_row_group(program, step);
@@ -602,6 +495,7 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
             give(self, program->values[storage].offset, program->values[storage].bytes);
             self->last_use[storage] = -2;
         }
+    for (int32_t own = s; own < s + together && self->others; own++) change_copies(self, own);
 }
 
 /* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */
@@ -610,6 +504,24 @@ static int64_t red_zone_bytes(void) {
     long bytes = text ? strtol(text, NULL, 10) : 0;
     if (bytes < 1 || bytes > 1 << 20) return 0;
     return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
+/* Compares the layers of a sample. */
+static AmStatus find_copies(Planner *self, AmError *error) {
+    Program *program = self->program;
+    self->copies = (LayerCopies){.program = program,
+                                 .storage = self->storage,
+                                 .made_at = self->made_at,
+                                 .last_use = self->last_use,
+                                 .has_loop = self->has_loop};
+    TRY(layer_copies_find(&self->copies, self->arena, error));
+    if (!self->copies.steps_of) return AM_OK;
+    self->others = ARENA_ARRAY(self->arena, OtherCopies, program->value_count + 1);
+    self->made_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->freed_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, program->value_count);
+    for (int32_t s = 0; s <= program->step_count; s++) self->made_first[s] = self->freed_first[s] = -1;
+    return AM_OK;
 }
 
 AmStatus program_plan_buffers(Program *program, AmError *error) {
@@ -628,8 +540,8 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     find_storage_and_lifetimes(&self);
     TRY(keep_under_way(&self, error));
     find_outside(&self);
-    TRY(count_layer_steps(&self, error));
     place_updates(&self);
+    TRY(find_copies(&self, error));
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
         ProgramValue *value = &program->values[program->parameters[k]];

@@ -326,6 +326,16 @@ static inline bool program_gathers(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
 }
 
+/* The operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
+ * the addend of a product, the value that a loop carries; -1: none. */
+static inline int32_t program_changed_operand(const ProgramInstruction *instruction, int32_t result) {
+    if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
+    if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
+    bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
+    return is_loop ? instruction->carried[result - instruction->first_result] : -1;
+}
+
 /* Returns whether the result is memory that is there already: nothing runs. */
 static inline bool program_is_view(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW || instruction->place;

@@ -149,7 +149,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
             fail_msg("%s x %d: %g s, the module %g s", name, micro_batches, small->step_seconds,
                      large->step_seconds);
         double bytes = (double)a->needed_bytes / (double)b->needed_bytes;
-        if (fabs(bytes - 1) > 0.25)
+        if (fabs(bytes - 1) > 0.14)
             fail_msg("%s x %d on %s: %g of the module's bytes", name, micro_batches, mesh_text, bytes);
         assert_int_equal(a->memory.weights_bytes, b->memory.weights_bytes);
     }
@@ -315,7 +315,7 @@ static void test_pipelines(void **state) {
             const SimulatedDevice *a = &small->devices[d], *b = &large->devices[d];
             double bytes = (double)a->needed_bytes / (double)b->needed_bytes;
             assert_int_equal(a->memory.weights_bytes, b->memory.weights_bytes);
-            if (fabs(bytes - 1) > 0.12)
+            if (fabs(bytes - 1) > 0.03)
                 fail_msg("%s, %d stages, x %d: stage %d has %g of the module's bytes", name, plan.stage_count,
                          plan.micro_batches, s, bytes);
         }
