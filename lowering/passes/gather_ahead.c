@@ -13,12 +13,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/analysis/loops.h"
 #include "lowering/passes/latency.h"
 
 typedef struct GatherRun {
     int32_t first, end; /* places of the old order; what stands at `end` uses it */
     int32_t begin;      /* position before which it begins */
     int64_t bytes;      /* that it gathers */
+    int64_t all_bytes;  /* the same of all layers that it stands for */
 } GatherRun;
 
 typedef struct Mover {
@@ -41,14 +43,22 @@ static int64_t gathered_bytes(const Program *program, int32_t i) {
     return bytes;
 }
 
+/* Returns the layers that an instruction of the program of a sample represents, else 1. */
+static int32_t layers_of(const Program *program, int32_t i) {
+    return ir_layers_of(program->module, program->instructions[i].origin);
+}
+
 /* Lists the gathers of each group. */
 static void list_runs(Mover *self, const int32_t *order, const bool *late) {
     int32_t count = self->graph->count;
     for (int32_t place = 0; place < count; place++) {
         if (!late[order[place]]) continue;
         GatherRun run = {.first = place};
-        for (; place < count && late[order[place]]; place++)
-            run.bytes += gathered_bytes(self->program, order[place]);
+        for (; place < count && late[order[place]]; place++) {
+            int64_t bytes = gathered_bytes(self->program, order[place]);
+            run.bytes += bytes;
+            run.all_bytes += bytes * layers_of(self->program, order[place]);
+        }
         run.end = place;
         if (run.bytes > 0 && place < count) self->runs[self->run_count++] = run;
     }
@@ -57,7 +67,7 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
 static void find_begins(Mover *self) {
     GatherRun *runs = self->runs;
     int64_t all = 0, ahead = 0;
-    for (int32_t r = 0; r < self->run_count; r++) all += runs[r].bytes;
+    for (int32_t r = 0; r < self->run_count; r++) all += runs[r].all_bytes;
     int64_t most =
         all / GATHER_AHEAD_PART < GATHER_AHEAD_BYTES ? GATHER_AHEAD_BYTES : all / GATHER_AHEAD_PART;
     int64_t limit = all / GATHER_AHEAD_MOST_PART < most ? all / GATHER_AHEAD_MOST_PART : most;

@@ -37,6 +37,7 @@
 
 #include <math.h>
 
+#include "ir/analysis/loops.h"
 #include "lowering/passes/latency.h"
 #include "lowering/passes/ready_set.h"
 #include "lowering/program/live_bytes.h"
@@ -441,7 +442,8 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
         collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
         if (!program_reduces(&program->instructions[i])) continue;
         sums++;
-        program->summed_bytes += taken_bytes(program, &program->instructions[i]);
+        program->summed_bytes += taken_bytes(program, &program->instructions[i]) *
+                                 ir_layers_of(program->module, program->instructions[i].origin);
     }
     if (collectives == 0) return AM_OK;
     TRY(program_graph(&self.graph, program, error));

@@ -3,6 +3,7 @@
  */
 #include "lowering/program/live_bytes.h"
 
+#include "ir/analysis/loops.h"
 #include "propagation/rules/rules.h"
 
 int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
@@ -50,18 +51,30 @@ int64_t live_bytes_taken(const LiveBytes *live, int32_t i) {
     return bytes;
 }
 
+/* Returns how many layers' copies of a value exist at once, about: all if it is made in the forward pass and
+ * last read by instruction `reader` of a later one. */
+static int32_t copies_of(const Program *program, const ProgramValue *value, int32_t reader) {
+    const IrLoops *loops = program->module->loops;
+    if (!loops || !loops->phases || reader < 0 || loops->phases[value->origin] != IR_PHASE_FORWARD) return 1;
+    IrPhase used = loops->phases[program->instructions[reader].origin];
+    return used == IR_PHASE_FORWARD ? 1 : ir_layers_of(program->module, value->origin);
+}
+
 AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *time, AmError *error) {
     const Program *program = live->program;
     int32_t count = program->instruction_count;
     int64_t *change = ARENA_ARRAY(program->arena, int64_t, count + 2); /* from one time to the next */
     int32_t *last = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1); /* [root]: time of use */
+    int32_t *reader = ARENA_ARRAY_RAW(program->arena, int32_t, program->value_count + 1); /* [root]: then */
     if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < program->value_count; v++) reader[v] = -1;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        change[time[i]] += live_bytes_made(live, i);
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t root = live->root[instruction->operands[k]];
-            if (time[i] > last[root]) last[root] = time[i];
+            if (time[i] <= last[root] && reader[root] >= 0) continue;
+            last[root] = time[i];
+            reader[root] = i;
         }
         for (int32_t k = 0; k < instruction->result_count; k++)
             if (time[i] > last[instruction->first_result + k]) last[instruction->first_result + k] = time[i];
@@ -71,7 +84,11 @@ AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *ti
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; k < program->instructions[i].result_count; k++) {
             int32_t result = program->instructions[i].first_result + k;
-            if (live->root[result] == result) change[last[result] + 1] -= live->bytes[result];
+            if (live->root[result] != result) continue;
+            int64_t bytes =
+                live->bytes[result] * copies_of(program, &program->values[result], reader[result]);
+            change[time[i]] += bytes;
+            change[last[result] + 1] -= bytes;
         }
     int64_t now = *most = 0;
     for (int32_t t = 0; t < count; t++) {
