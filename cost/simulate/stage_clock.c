@@ -43,14 +43,14 @@ static void communicate_step(StageClock *self, int32_t step, const ProgramCollec
         const int32_t *members = &partition->members[g * partition->group_size];
         Ticks ticks = costs->collectives[step][costs->is_uniform ? 0 : g];
         int32_t count = is_one ? 1 : partition->group_size;
-        int32_t layers = executed_layers_beside(&costs->programs[0].steps[step]);
+        StreamLayers layers = executed_layers_beside(&costs->programs[0].steps[step]);
         Moment start = streams_ready_for_layers(&self->streams[is_one ? 0 : members[0]], ticks, layers);
         for (int32_t k = 1; k < count; k++)
             start = moment_later(start, streams_ready_for_layers(&self->streams[members[k]], ticks, layers));
         for (int32_t k = 0; k < count; k++) {
             int32_t device = is_one ? 0 : members[k];
             const ExecutedStep *executed = &stage_costs_of(costs, device)->steps[step];
-            streams_communicate(&self->streams[device], step, start, ticks,
+            streams_communicate(&self->streams[device], step, start, ticks, layers,
                                 tell(self, device, executed, start, ticks));
         }
     }
@@ -78,14 +78,16 @@ static void run_folded(DeviceStreams *streams, const ProgramEvents *events, cons
     for (int32_t s = piece->first; s < piece->end; s++) {
         const ExecutedStep *step = &events->steps[s];
         if (s > piece->first && step->program != step[-1].program) streams_join(streams);
-        if (events->work_of[s] == EVENT_COLLECTIVE)
-            streams_communicate(streams, s,
-                                streams_ready_for_layers(streams, ticks[s], executed_layers_beside(step)),
-                                ticks[s], -1);
-        else if (streams->count == streams->passed) streams_compute_alone(streams, ticks[s], -1);
-        else
-            streams_compute(streams, streams_ready(streams, step->wait > 0 ? s - step->wait : -1), ticks[s],
-                            -1);
+        if (events->work_of[s] == EVENT_COLLECTIVE) {
+            StreamLayers layers = executed_layers_beside(step);
+            Moment start = streams_ready_for_layers(streams, ticks[s], layers);
+            streams_communicate(streams, s, start, ticks[s], layers, -1);
+        } else if (streams->count == streams->passed) {
+            streams_compute_alone(streams, ticks[s], -1);
+        } else {
+            Moment start = streams_ready(streams, step->wait > 0 ? s - step->wait : -1);
+            streams_compute(streams, start, ticks[s], -1);
+        }
     }
     streams_join(streams);
 }

@@ -24,7 +24,7 @@ void streams_wait(DeviceStreams *streams, Moment until) {
 Moment streams_ready(const DeviceStreams *streams, int32_t wait) {
     for (int32_t k = streams->count - 1; k >= streams->passed && wait >= 0; k--)
         if (streams->under_way[k].step == wait)
-            return moment_later(streams->compute, streams->under_way[k].end);
+            return moment_later(streams->compute, streams->under_way[k].ready);
     return streams->compute;
 }
 
@@ -44,7 +44,8 @@ void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t 
     }
 }
 
-void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, int32_t event) {
+void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, StreamLayers layers,
+                         int32_t event) {
     streams->totals.communicated += ticks;
     streams->network = moment_after(start, ticks, event);
     if (!streams->overlaps) {
@@ -52,6 +53,8 @@ void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Tic
         return;
     }
     if (streams->passed == streams->count) streams->passed = streams->count = 0;
+    Moment ready = streams->network;
+    if (layers.end > 1) ready = moment_after(start, rint(ticks / layers.end), event);
     streams->under_way[streams->count++] =
-        (StreamCollective){.step = step, .start = start.at, .end = streams->network};
+        (StreamCollective){.step = step, .start = start.at, .end = streams->network, .ready = ready};
 }

@@ -24,8 +24,15 @@ typedef struct StreamTotals {
 typedef struct StreamCollective {
     int32_t step;
     Ticks start;
-    Moment end;
+    Moment end, ready; /* `ready`: steps that need it may begin */
 } StreamCollective;
+
+/* The collectives of several layers that one of a sample represents, if they run beside operators. Those of
+ * gradients begin as the layers are computed: all but the last may run before. Gathers of weights end as the
+ * layers need them: the first layer needs one of them. */
+typedef struct StreamLayers {
+    int32_t begin, end; /* 1/begin of its time is left when its operands exist, 1/end before its users */
+} StreamLayers;
 
 typedef struct DeviceStreams {
     Moment compute, network; /* until when each stream is busy */
@@ -46,12 +53,12 @@ Moment streams_ready(const DeviceStreams *streams, int32_t wait);
 static inline Moment streams_ready_for_collective(const DeviceStreams *streams) {
     return moment_later(streams->compute, streams->network);
 }
-/* The same of a collective that stands for those of several layers, which run beside operators: all but the
- * last may have run before. */
-static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Ticks ticks, int32_t layers) {
+/* The same of a collective that represents those of several layers. */
+static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Ticks ticks,
+                                              StreamLayers layers) {
     Moment ready = streams_ready_for_collective(streams);
-    if (layers <= 1 || !streams->overlaps) return ready;
-    Ticks early = rint(ready.at - ticks * (layers - 1) / layers);
+    if (layers.begin <= 1 || !streams->overlaps) return ready;
+    Ticks early = rint(ready.at - ticks * (layers.begin - 1) / layers.begin);
     if (early < streams->network.at) early = streams->network.at;
     return (Moment){early, ready.event};
 }
@@ -63,8 +70,9 @@ static inline void streams_compute_alone(DeviceStreams *streams, Ticks ticks, in
     streams->compute = moment_after(streams->compute, ticks, event);
     if (!streams->overlaps) streams->network = streams->compute;
 }
-/* Takes part in the collective of a step from `start`, which is streams_ready_for_collective() or later. */
-void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, int32_t event);
+/* Takes part in the collective of a step from `start`, which is streams_ready_for_layers() or later. */
+void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, StreamLayers layers,
+                         int32_t event);
 /* Both streams wait until then. */
 void streams_wait(DeviceStreams *streams, Moment until);
 

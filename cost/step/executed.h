@@ -3,6 +3,7 @@
 #define COST_STEP_EXECUTED_H
 
 #include "cost/operator/operator.h"
+#include "cost/step/device_streams.h"
 #include "ir/analysis/loops.h"
 #include "lowering/program/program.h"
 
@@ -59,13 +60,14 @@ static inline const ProgramInstruction *executed_collective(const ExecutedStep *
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
 }
-/* The layers that a collective of a sample stands for if it runs beside operators; else 1. */
-static inline int32_t executed_layers_beside(const ExecutedStep *executed) {
+/* Returns the layers of a collective of a sample that runs beside operators; else 1 of each. */
+static inline StreamLayers executed_layers_beside(const ExecutedStep *executed) {
     const ProgramInstruction *collective = executed_collective(executed);
     const IrModule *module = executed->program->module;
     bool is_beside = collective && module->loops && module->loops->is_beside && collective->origin >= 0 &&
                      module->loops->is_beside[collective->origin];
-    return is_beside ? ir_layers_of(module, collective->origin) : 1;
+    int32_t layers = is_beside ? ir_layers_of(module, collective->origin) : 1;
+    return is_beside && program_gathers(collective) ? (StreamLayers){1, layers} : (StreamLayers){layers, 1};
 }
 /* The work of one execution on a device; zero for collectives and updates. */
 void executed_work(OperatorWork *work, const ExecutedStep *executed);

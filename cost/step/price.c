@@ -91,10 +91,10 @@ static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *
     TRY(price_collective(self, instruction, bytes, &seconds, error));
     add_collective(price, &steps[s], bytes, seconds);
     Ticks ticks = ticks_of_seconds(steps[s].times * seconds);
-    int32_t layers = executed_layers_beside(&steps[s]);
+    StreamLayers layers = executed_layers_beside(&steps[s]);
     for (int32_t t = 0; t < self->type_count; t++)
         streams_communicate(&self->streams[t], s, streams_ready_for_layers(&self->streams[t], ticks, layers),
-                            ticks, -1);
+                            ticks, layers, -1);
     return AM_OK;
 }
 

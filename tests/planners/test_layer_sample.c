@@ -145,7 +145,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
             fail_msg("%s x %d: communicates %g s, the module %g s", name, micro_batches,
                      a->communication_seconds, b->communication_seconds);
         /* At the borders of a loop all collectives end: those of several layers are not hidden there. */
-        if (fabs(small->step_seconds / large->step_seconds - 1) > (micro_batches > 1 ? 0.15 : 0.05))
+        if (fabs(small->step_seconds / large->step_seconds - 1) > (micro_batches > 1 ? 0.04 : 0.01))
             fail_msg("%s x %d: %g s, the module %g s", name, micro_batches, small->step_seconds,
                      large->step_seconds);
         double bytes = (double)a->needed_bytes / (double)b->needed_bytes;
