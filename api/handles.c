@@ -126,6 +126,11 @@ void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *forma
     text_free(&text);
 }
 
+void api_warn(const AmCallbacks *callbacks, const AmWarnings *warnings) {
+    for (int32_t k = 0; k < warnings->count; k++)
+        api_message(callbacks, AM_WARNING, "%s", warnings->texts[k]);
+}
+
 const char *am_version(void) {
     return AM_VERSION;
 }

@@ -87,6 +87,8 @@ AmStatus api_end_text(AmStatus status, char **buffer, size_t *bytes, Text *text,
 AmStatus api_append_json(Text *text, json_t *root, JsonStyle style, AmError *error);
 /* Gives the caller the text of a JSON value, whose reference is taken; NULL: no memory. */
 AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle style, AmError *error);
+/* Sends warnings as messages, one for each. */
+void api_warn(const AmCallbacks *callbacks, const AmWarnings *warnings);
 void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -113,8 +113,7 @@ AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClus
         am_simulation_free(self);
         return status;
     }
-    const AmWarnings *warnings = &self->simulation->warnings;
-    for (int32_t k = 0; k < warnings->count; k++) api_message(&own, AM_WARNING, "%s", warnings->texts[k]);
+    api_warn(&own, &self->simulation->warnings);
     *simulation = self;
     return AM_OK;
 }

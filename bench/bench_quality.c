@@ -349,10 +349,6 @@ static double mean_of(const double *values, int32_t from, int32_t to, double *ha
     return mean;
 }
 
-static int32_t compare_doubles(const void *a, const void *b) {
-    return zoo_compare(a, b);
-}
-
 /* The paired difference of two contestants' gaps over problems [from, to). */
 static void print_difference(const Results *results, int32_t one, int32_t other, int32_t from, int32_t to) {
     double difference[MOST_INSTANCES], half;

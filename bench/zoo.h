@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/compare.h"
+
 #define ZOO_FOLDER "datasets/models"
 
 static inline int zoo_is_model(const struct dirent *entry) {
@@ -29,14 +31,9 @@ static inline bool zoo_paths(const char *model, char binary[4096], char roles[40
     return access(binary, R_OK) == 0;
 }
 
-static inline int zoo_compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts `values`, so that values[0] is the least, and returns the median. */
 static inline double zoo_median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof(*values), zoo_compare);
+    qsort(values, (size_t)count, sizeof(*values), compare_doubles);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 

@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
+#include "base/compare.h"
 
 double published_quantile(double *values, int32_t count, double quantile) {
     if (count == 0) return NAN;

@@ -96,11 +96,6 @@ static AmStatus find_measurement(json_t **measurement, const ClusterCall *call, 
     return *measurement ? AM_OK : measure(measurement, call, name, cache, warnings, error);
 }
 
-static void cluster_warn(const ClusterCall *call, const AmWarnings *warnings) {
-    for (int32_t k = 0; k < warnings->count; k++)
-        api_message(call->callbacks, AM_WARNING, "%s", warnings->texts[k]);
-}
-
 static AmStatus read_host(Cluster **cluster, Arena *arena, const ClusterCall *call, const char *name,
                           int32_t ranks, AmError *error) {
     Machine machine;
@@ -110,7 +105,7 @@ static AmStatus read_host(Cluster **cluster, Arena *arena, const ClusterCall *ca
     machine_find(&machine, "");
     AmStatus status = host_cache_open(&cache, &machine, NULL, may_probe(call), &warnings, error);
     if (status == AM_OK) status = find_measurement(&measurement, call, name, &cache, &warnings, error);
-    cluster_warn(call, &warnings);
+    api_warn(call->callbacks, &warnings);
     if (status == AM_OK && measurement) {
         status = host_cluster_describe(&description, measurement, &machine, ranks, cache.path, error);
         if (status == AM_OK) status = cluster_from_json(cluster, arena, description, name, error);
@@ -147,7 +142,7 @@ AmStatus report_forget_host(const ClusterCall *call, AmError *error) {
     machine_find(&machine, "");
     AmStatus status = host_cache_open(&cache, &machine, NULL, false, &warnings, error);
     if (status == AM_OK) removed = host_cache_forget(&cache, &warnings);
-    cluster_warn(call, &warnings);
+    api_warn(call->callbacks, &warnings);
     host_cache_close(&cache);
     arena_free(&arena);
     TRY(status);

@@ -385,7 +385,7 @@ static AmStatus try_unplanned(Text *text, bool *is_done, const ReportCall *call,
     *is_done = module->unbounded || module->unplanned;
     if (*is_done) {
         if (error) *error = (AmError){0};
-        report_warn(call, &module->warnings);
+        api_warn(call->callbacks, &module->warnings);
         if (call->format == AM_FORMAT_JSON)
             status = api_append_json(text, unplanned_to_json(module), JSON_STYLE_COMPACT, error);
         else print_unplanned(text, module);
@@ -405,7 +405,7 @@ AmStatus report_info(Text *text, const ReportCall *call, AmError *error) {
         if (is_done) return described;
     }
     if (status != AM_OK) return status;
-    report_warn(call, &context->canonical->warnings);
+    api_warn(call->callbacks, &context->canonical->warnings);
     TRY_OR_FAIL(plan_context_find_attention(context, error));
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     TRY_OR_FAIL(find_layers(&info.layers, &arena, context, error));

@@ -98,7 +98,7 @@ static AmStatus spread_kept(Text *text, const ReportCall *call, Arena *arena, Ir
     Mesh mesh;
     if (mesh_text) TRY(mesh_parse(&mesh, arena, mesh_text, error));
     TRY(ir_read(module, call->files[0], error));
-    report_warn(call, &(*module)->warnings);
+    api_warn(call->callbacks, &(*module)->warnings);
     TRY(spread_create(&spread, arena, *module, true, error));
     if (mesh_text) TRY(spread_check_mesh(spread, *module, &mesh, error));
     TRY(spread_run(spread, error));

@@ -12,11 +12,6 @@
 
 /* ---- parts of all reports ---- */
 
-void report_warn(const ReportCall *call, const AmWarnings *warnings) {
-    for (int32_t k = 0; k < warnings->count; k++)
-        api_message(call->callbacks, AM_WARNING, "%s", warnings->texts[k]);
-}
-
 AmStatus report_read_module(PlanContext **context, const ReportCall *call, int32_t k, AmError *error) {
     TRY(plan_context_read(context, call->files[k], option_text(call->options, "roles"), error));
     const IrModule *module = (*context)->module;
@@ -26,7 +21,7 @@ AmStatus report_read_module(PlanContext **context, const ReportCall *call, int32
         *context = NULL;
         return AM_ERROR_INPUT;
     }
-    report_warn(call, &(*context)->canonical->warnings); /* with those of the module as read */
+    api_warn(call->callbacks, &(*context)->canonical->warnings); /* with those of the module as read */
     return AM_OK;
 }
 
@@ -93,13 +88,13 @@ static AmStatus convert(const char *input, const char *output, const ReportCall 
         Arena arena = {0};
         AmWarnings warnings = {.arena = &arena};
         status = checkpoint_export(input, output, &warnings, error);
-        report_warn(call, &warnings);
+        api_warn(call->callbacks, &warnings);
         arena_free(&arena);
         return status;
     }
     IrModule *module;
     TRY(ir_read(&module, input, error));
-    report_warn(call, &module->warnings);
+    api_warn(call->callbacks, &module->warnings);
     status = ir_write(module, output, error);
     ir_module_free(module);
     return status;

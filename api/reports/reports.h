@@ -26,6 +26,5 @@ AmStatus report_agent(Text *text, const ReportCall *call, AmError *error);
 
 /* Reads file k as a module, with the roles of the option "roles", and reports its warnings. */
 AmStatus report_read_module(PlanContext **context, const ReportCall *call, int32_t k, AmError *error);
-void report_warn(const ReportCall *call, const AmWarnings *warnings);
 
 #endif

@@ -4,15 +4,12 @@
 
 #include <stdlib.h>
 
+#include "base/compare.h"
+
 enum { WALKED_BYTES = 1 << 22 };
 
-static int compare(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 double probe_ranked(double *samples, int32_t count, int32_t rank) {
-    qsort(samples, (size_t)count, sizeof *samples, compare);
+    qsort(samples, (size_t)count, sizeof *samples, compare_doubles);
     return samples[rank];
 }
 

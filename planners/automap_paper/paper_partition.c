@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "base/hash.h"
 
 enum { STATUS_UNDECIDED = -1, STATUS_REPLICATED, STATUS_PARTITIONED };
@@ -82,13 +83,6 @@ static AmStatus index_variables(Partitioning *self, AmError *error) {
         self->on_variable[self->first_of[strict_variable(self->problem, member_of(self, d).parameter) +
                                          1]++] = d;
     return AM_OK;
-}
-
-/* ---- linkage groups ---- */
-
-static int compare_integers(const void *left, const void *right) {
-    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
-    return (a > b) - (a < b);
 }
 
 /* The dimensions that partitioning d partitions, ascending, in `closure`; -1: it conflicts. */

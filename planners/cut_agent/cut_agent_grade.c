@@ -5,13 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/compare.h"
 #include "base/system/clock.h"
 #include "base/system/stop.h"
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double length_or_nan(const ChainProblem *problem, const ChainPlan *plan) {
     return chain_plan_is_valid(problem, plan) ? chain_plan_length(problem, plan) : NAN;
@@ -79,7 +75,7 @@ AmStatus cut_agent_grade(CutAgentGrade *grade, Agent *agent, int32_t width, uint
         cut_agent_generate(set, seed, (uint64_t)k, false);
         TRY_OR_FAIL(grade_one(grade, &excess[k], &set->problem, agent, width, error));
     }
-    qsort(excess, (size_t)count, sizeof(double), compare);
+    qsort(excess, (size_t)count, sizeof(double), compare_doubles);
     grade->mean /= count;
     grade->by_events /= count;
     grade->mean_seconds /= count;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/explain_parts.h"
 #include "planners/layers/recompute_levels.h"
@@ -18,11 +19,6 @@ typedef struct Lister {
     RecomputeLevels levels;
     int32_t *saved; /* [entry instruction] of the change at hand */
 } Lister;
-
-static int compare_numbers(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
 
 /* The levels for segments that begin and end where those of the plan do. */
 static AmStatus find_levels(Lister *self) {
@@ -39,7 +35,7 @@ static AmStatus find_levels(Lister *self) {
         for (int32_t r = 0; r < plan->stages[s].recompute.range_count; r++)
             for (int32_t side = 0; side < 2; side++)
                 cuts[count++] = plan->stages[s].recompute.ranges[r][side];
-    qsort(cuts, (size_t)count, sizeof *cuts, compare_numbers);
+    qsort(cuts, (size_t)count, sizeof *cuts, compare_integers);
     for (int32_t k = 0; k < count; k++)
         if (distinct == 0 || cuts[k] > cuts[distinct - 1]) cuts[distinct++] = cuts[k];
     return recompute_levels_find(&self->levels, of->arena, of->whole,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/baselines/layer_path.h"
 
@@ -89,11 +90,6 @@ static AmStatus list_places(Mover *self) {
     return AM_OK;
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
-    return (a > b) - (a < b);
-}
-
 /* Lists the beginnings of ranges, except the first. */
 static AmStatus list_cuts(Mover *self) {
     const Plan *plan = self->plan;
@@ -106,7 +102,7 @@ static AmStatus list_cuts(Mover *self) {
         for (int32_t r = 0; r < plan->stages[s].range_count; r++)
             if (plan->stages[s].ranges[r][0] > 0)
                 self->cuts[self->cut_count++] = plan->stages[s].ranges[r][0];
-    qsort(self->cuts, (size_t)self->cut_count, sizeof *self->cuts, compare_numbers);
+    qsort(self->cuts, (size_t)self->cut_count, sizeof *self->cuts, compare_integers);
     if (self->cut_count <= self->place_count) return AM_OK;
     return am_fail(
         self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "base/hash.h"
 
 /* Each dimension is tried once, and a trial may go through the whole module. */
@@ -104,11 +105,6 @@ static AmStatus index_variables(GroupBuilder *builder, AmError *error) {
         builder->on_variable
             [builder->first_of[strict_variable(builder->problem, builder->members[k].parameter) + 1]++] = k;
     return AM_OK;
-}
-
-static int compare_integers(const void *left, const void *right) {
-    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
-    return (a > b) - (a < b);
 }
 
 /* Closure and exclusions of seed k, which has been decided: members of the variables that were narrowed. */
