@@ -162,11 +162,6 @@ static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext 
     return AM_OK;
 }
 
-static json_t *layers_to_json(const InfoLayers *layers) {
-    return json_pack("{s:i, s:i, s:o}", "count", layers->count, "stacked_parameters", layers->stacks,
-                     "reason", layers->reason ? plan_string_to_json(layers->reason) : json_null());
-}
-
 static void print_layers(Text *text, const InfoLayers *layers) {
     if (layers->count > 0)
         text_append(text, "\nlayers        %d, in %d stacked parameters; pipelines are cut between them",
@@ -191,14 +186,17 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
     const IrWork *work = &info->cost_analysis;
     json_t *analysis = json_pack("{s:f, s:f, s:f}", "flops", work->flops, "transcendentals",
                                  work->transcendentals, "bytes_accessed", work->bytes);
+    json_t *reason = info->layers.reason ? plan_string_to_json(info->layers.reason) : json_null();
+    json_t *layers = json_pack("{s:i, s:i, s:o}", "count", info->layers.count, "stacked_parameters",
+                               info->layers.stacks, "reason", reason);
     return json_pack("{s:s, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}",
                      "format", "automap-info-1", "name", plan_string_to_json(context->canonical->name),
                      "sha256", context->sha256, "instructions", context->canonical->instruction_count,
                      "opcodes", opcodes, "parameters", parameters_to_json(context), "outputs",
                      outputs_to_json(context), "phases", phases, "loops", loops_to_json(context->canonical),
-                     "layers", layers_to_json(&info->layers), "attention", attention_to_json(context),
-                     "flops", info->work.flops, "bytes", info->work.bytes, "cost_analysis", analysis,
-                     "groups", info->groups->group_count, "warnings", warnings);
+                     "layers", layers, "attention", attention_to_json(context), "flops", info->work.flops,
+                     "bytes", info->work.bytes, "cost_analysis", analysis, "groups",
+                     info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {

@@ -18,17 +18,13 @@ static const struct {
              [PROGRESS_EXPLANATION] = {"explain", "changes", false, false},
              [PROGRESS_TRAINING] = {"training", "episodes", false, false}};
 
-/* Prints the notes held back as soon as a plan fits: from then on the command is not refused. */
-static void release_notes(SearchProgressLine *self) {
-    if (self->cli->notes->is_released) return;
-    terminal_line_clear(&self->line);
-    cli_release_notes(self->cli);
-}
-
 static void draw(SearchProgressLine *self, const AmProgress *now) {
     double clock = clock_seconds(), elapsed = clock - self->started, left = now->seconds_left;
     Text text = {0};
-    if (!isnan(now->best_seconds)) release_notes(self);
+    if (!isnan(now->best_seconds) && !self->cli->notes->is_released) {
+        terminal_line_clear(&self->line); /* a plan fits: the command will not be refused */
+        cli_release_notes(self->cli);
+    }
     text_append(&text, "%s ", kinds[self->kind].name);
     terminal_append_time(&text, floor(elapsed));
     if (kinds[self->kind].has_phases) text_append(&text, "   %s", now->phase);

@@ -82,14 +82,6 @@ static void append_scratch(Text *text, const AmRunResult *report) {
                                  : " of scratch memory beside it\n");
 }
 
-/* Nor are the slots in which values wait on their way between stages: they are the host's. */
-static void append_channels(Text *text, const AmRunResult *report) {
-    if (report->channel_bytes <= 0) return;
-    text_append_string(text, "transfers between stages took ");
-    text_append_bytes_size(text, (double)report->channel_bytes);
-    text_append_string(text, " of slots beside it\n");
-}
-
 static void append_resident(Text *text, const AmRunResult *report) {
     if (report->resident_bytes <= 0) return;
     text_append_string(text, "the process held ");
@@ -126,7 +118,11 @@ void run_report_text(RunStream *stream, const AmRunResult *report) {
     }
     text_append_table(&text, rows.data);
     append_scratch(&text, report);
-    append_channels(&text, report);
+    if (report->channel_bytes > 0) { /* slots of values on their way between stages are the host's */
+        text_append_string(&text, "transfers between stages took ");
+        text_append_bytes_size(&text, (double)report->channel_bytes);
+        text_append_string(&text, " of slots beside it\n");
+    }
     append_resident(&text, report);
     if (report->not_finite_steps > 0)
         text_append(&text, "the loss was not finite in %lld of %lld steps, first in step %lld\n",

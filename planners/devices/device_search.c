@@ -236,14 +236,6 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Spends the remaining budget on the best choice, if it is larger than the default one. */
-static AmStatus go_on(DeviceSearch *self, AmError *error) {
-    int64_t left = evaluations_left(self), spent = self->evaluations;
-    if (self->options->nested.ends_at_default || left == INT64_MAX || left < spent || !has_budget(self))
-        return AM_OK;
-    return try_choice(self, self->best, left, error);
-}
-
 /* ---- the front ---- */
 
 /* Lists the choices that are on the front of seconds and money, fastest first. */
@@ -313,7 +305,9 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (has_others && may_go_on) {
         TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));
-        TRY(go_on(&self, error));
+        int64_t left = evaluations_left(&self);
+        bool is_left = !options->nested.ends_at_default && left != INT64_MAX && left >= self.evaluations;
+        if (is_left && has_budget(&self)) TRY(try_choice(&self, self.best, left, error));
         if (result->plan) status = AM_OK;
     }
     if (has_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;

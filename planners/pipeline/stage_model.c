@@ -58,20 +58,14 @@ static bool is_width(const StageModel *self, int32_t width) {
            is_pinned_width(self, width);
 }
 
-static int32_t count_places(const StageModel *self, int32_t width) {
-    int32_t count = 0;
-    for (int32_t first = 0; first < self->cluster->device_count; first++)
-        count += may_be_place(self, first, width);
-    return count;
-}
-
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
  * large cluster narrow stages are omitted, which would leave many devices idle. */
 static int32_t least_width(const StageModel *self) {
     int32_t least = self->cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
         if (!is_width(self, width)) continue;
-        places += count_places(self, width);
+        for (int32_t first = 0; first < self->cluster->device_count; first++)
+            places += may_be_place(self, first, width);
         if (places > PIPELINE_MOST_PLACES) break;
         least = width;
     }
@@ -360,14 +354,6 @@ static double local_share(const StageModel *self, const StagePricing *pricing) {
     return pricing->strategy.splits_sequence ? share / pricing->strategy.tensor : share;
 }
 
-/* Sets what each level of recomputation saves of a unit and computes again. */
-static void add_levels(const LayerCosts *costs, UnitCost *unit, int32_t number) {
-    for (int32_t k = 0; k < costs->levels.count; k++) {
-        unit->saved_bytes[k] = costs->saved_share[k][number] * unit->bytes.kept;
-        unit->again[k] = costs->again_share[k][number] * unit->forward;
-    }
-}
-
 /* Returns whether a stage with this strategy may have a unit by the user's pins. */
 static bool keeps_pins(const StagePricing *pricing, const LayerCosts *costs, int32_t unit) {
     if (pricing->table->fails && pricing->table->fails[unit]) return false;
@@ -418,7 +404,11 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
     for (int32_t u = 0; u < costs->unit_count; u++) {
-        add_levels(costs, &pricing->units[u], u);
+        UnitCost *unit = &pricing->units[u];
+        for (int32_t k = 0; k < costs->levels.count; k++) { /* of recomputation */
+            unit->saved_bytes[k] = costs->saved_share[k][u] * unit->bytes.kept;
+            unit->again[k] = costs->again_share[k][u] * unit->forward;
+        }
         if (!keeps_pins(pricing, costs, u)) pricing->units[u].forward = INFINITY;
     }
     /* Two points of the reduction of gradients. */

@@ -468,11 +468,6 @@ bool problem_known(const Problem *self, const AxisPlan *axis_plan, PlanPrice *pr
     return seen->used;
 }
 
-/* Plans that the evaluation of one axis plan prices at most: weights kept gathered, and gathered again. */
-static int32_t most_priced(const Problem *self) {
-    return self->may_keep ? 2 : 1;
-}
-
 bool problem_is_capped(Problem *problem, int64_t more) {
     SearchBudget *budget = &problem->budget;
     budget->is_cut |= budget->cap > 0 && budget->evaluations + more > budget->cap;
@@ -519,10 +514,12 @@ AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t 
     AmStatus status = AM_OK;
     if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
     batch->problem = self;
+    const int32_t most_of_one =
+        self->may_keep ? 2 : 1; /* prices: weights kept gathered, and gathered again */
     for (int32_t k = 0; k < count; k++) {
         if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
         if (self->budget.evaluations + batch->count >= self->budget.limit) break;
-        if (problem_is_capped(self, most_priced(self) * (batch->count + 1))) break;
+        if (problem_is_capped(self, most_of_one * (batch->count + 1))) break;
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];
     }
     /* A thread takes longer to start than a small module to be priced. */

@@ -330,14 +330,6 @@ static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const
     return facts;
 }
 
-static void describe_plan(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
-                          const ShardingGraphCost *cost) {
-    PlanFacts facts = plan_facts(self, plan, now, cost);
-    double values[ASSIGNMENT_FACTS];
-    memcpy(values, &facts, sizeof values);
-    for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) row[k] = (float)values[k];
-}
-
 static void describe_axis(float *row, const Assignments *self, const AxisPlan *plan, int32_t axis) {
     const Problem *problem = self->problem;
     double rate, all = fmax(log2(problem->mesh.device_count), 1), bits = log2_size(problem, axis);
@@ -437,7 +429,10 @@ AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const 
     ShardingGraphCost cost;
     TRY(estimate(&price, &cost, self, axis_plan, error));
     *gain = estimated_gain(self, &price);
-    describe_plan(facts, self, axis_plan, &price, &cost);
+    PlanFacts plan = plan_facts(self, axis_plan, &price, &cost);
+    double values[ASSIGNMENT_FACTS];
+    memcpy(values, &plan, sizeof values);
+    for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) facts[k] = (float)values[k];
     return AM_OK;
 }
 

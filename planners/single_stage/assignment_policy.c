@@ -131,14 +131,6 @@ AmStatus assignment_look(AssignmentLook *looks, int32_t *count, Agent *agent, co
     return AM_OK;
 }
 
-static void mark_visited(bool *visited, const AssignmentEpisode *episode, const AssignmentState *state) {
-    for (int32_t a = 0; a < state->action_count; a++) {
-        visited[a] = false;
-        for (int32_t k = 0; k <= episode->count; k++)
-            visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
-    }
-}
-
 /* Notes the state in which the episode is. */
 static void note_state(AssignmentEpisode *episode, const AssignmentState *state) {
     episode->plans[episode->count] = state->axis_plan;
@@ -178,7 +170,11 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
         if (state->gain > most) best_at = episode->count;
         most = fmax(most, state->gain);
         if (episode->count == ASSIGNMENT_MOST_STEPS || episode->count > best_at + PATIENCE) return AM_OK;
-        mark_visited(visited, episode, state);
+        for (int32_t a = 0; a < state->action_count; a++) {
+            visited[a] = false;
+            for (int32_t k = 0; k <= episode->count; k++)
+                visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
+        }
         TRY(assignment_look(looks, &count, agent, self, state, manner, visited, random, error));
         for (int32_t n = 0; n < count; n++)
             if (best < 0 || looks[n].gain > looks[best].gain) best = n;

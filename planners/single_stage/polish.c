@@ -51,21 +51,17 @@ static void add_without(Polish *self, int32_t axis, int32_t place) {
         add_insertions(self, &without, target, candidate);
 }
 
-/* Adds the other amounts of optimizer state, gradients and weights in shards over the axis. */
-static void add_storage(Polish *self, int32_t axis) {
-    for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
-        AxisPlan changed = self->axis_plan;
-        changed.storage[axis] = (uint8_t)kinds;
-        if (kinds != self->axis_plan.storage[axis]) add(self, &changed);
-    }
-}
-
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
     const Problem *problem = self->problem;
     self->best = plan_price_score(&problem->best_price);
     self->waiting = self->changed_count = 0;
-    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) add_storage(self, axis);
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
+            AxisPlan changed = self->axis_plan; /* with another amount of storage in shards */
+            changed.storage[axis] = (uint8_t)kinds;
+            if (kinds != self->axis_plan.storage[axis]) add(self, &changed);
+        }
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
             add_insertions(self, &self->axis_plan, axis, k);

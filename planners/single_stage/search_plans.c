@@ -115,12 +115,6 @@ AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const
     return AM_OK;
 }
 
-/* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
-static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
-    const AxisPlan nothing = {0};
-    return single_stage_add(self, self->problems[0], &nothing, PLAN_ORIGIN_SINGLE_STAGE, error);
-}
-
 void single_stage_add_baselines(SingleStageSearch *self) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const MemoryFit fits = {.fits = true};
@@ -184,6 +178,7 @@ AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error
 }
 
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error) {
+    const AxisPlan unsplit = {0};
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
     TRY(add_measured(self, error));
@@ -191,7 +186,8 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
     if (!result->pool.best.plan && self->options->nested.rival_seconds > 0 && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
-    if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
+    if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */
+        TRY(single_stage_add(self, self->problems[0], &unsplit, PLAN_ORIGIN_SINGLE_STAGE, error));
     bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&self->options->degrees);
     if (!result->pool.best.plan && is_pinned) return am_pass_error(self->refusal.code, &self->refusal, error);
     if (!result->pool.best.plan) return single_stage_fail_degrees(self, error);
