@@ -127,10 +127,10 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
 /* Adds the bound over any number of stages, unless plan_search_finish() follows. */
 static AmStatus add_bound(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    if (!search_is_proved(self->result, options) || options->skip_bound || options->nested.finishes_later)
+    if (!search_bounds_stages(self->result, options) || options->skip_bound || options->nested.finishes_later)
         return AM_OK;
-    return search_prove(self->result, self->whole, self->cluster, options, self->settings->micro_batches,
-                        &self->budget.stop, error);
+    return search_bound_plan(self->result, self->whole, self->cluster, options, self->settings->micro_batches,
+                             &self->budget.stop, error);
 }
 
 /* Adds the given plan where no other source does. */
@@ -177,8 +177,8 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContex
     const StopSignal stop = {options->interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
-    if (search_is_proved(result, &narrowed) && !options->skip_bound)
-        TRY(search_prove(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
+    if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
+        TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;
     if (options->nested.is_trial || result->interrupted) return AM_OK;
     return rank_memory_predict(result->plan, arena, whole, &stop, error);

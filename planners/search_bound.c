@@ -19,9 +19,9 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
                                                                                 : SCHEDULE_ZB_H1;
 }
 
-AmStatus search_prove(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
-                      const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
-                      AmError *error) {
+AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+                           const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
+                           AmError *error) {
     Plan *plan = result->plan;
     PlanBound bound;
     const BoundSpace space = {.micro_batches = micro_batches,
@@ -42,7 +42,7 @@ AmStatus search_prove(SearchResult *result, const PlanContext *whole, const Clus
     return plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error);
 }
 
-bool search_is_proved(const SearchResult *result, const SearchOptions *options) {
+bool search_bounds_stages(const SearchResult *result, const SearchOptions *options) {
     bool is_paper = options->objective == OBJECTIVE_PAPER;
     return search_spans_stages(options) || (!is_paper && result->plan->stage_count > 1);
 }

@@ -30,7 +30,7 @@ typedef struct PaperReport {
     int32_t partitioned, replicated;
     double reward;   /* of the strategy over its whole vector */
     int32_t maximum; /* the most that can be partitioned together, by linkage groups; unknown to the search */
-    bool is_exact;   /* the maximum is proved, else it is at least that */
+    bool is_exact;   /* the maximum is exact, else it is at least that */
     int64_t failures;                /* episodes that ended in a conflict, or did not fit */
     const LinkageMember *dimensions; /* [partitioned]: those that are */
     /* SPACE_PIPELINE */

@@ -1,4 +1,4 @@
-/* Searches the forms of a module one after another, and proves the bound of the best plan once, at the end.
+/* Searches the forms of a module one after another, and bounds the space of the best plan once, at the end.
  */
 #include "planners/forms/form_search.h"
 

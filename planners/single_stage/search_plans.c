@@ -141,7 +141,7 @@ static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
 /* ---- the result ---- */
 
 /* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
-static AmStatus prove(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
+static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
     PlanBound bound;
     double seconds = self->options->seconds;
     const StopSignal stop = {.interrupted = self->options->interrupted,
@@ -158,16 +158,16 @@ static AmStatus prove(SingleStageSearch *self, Plan *plan, double start, AmError
 }
 
 /* The time of a bound for a mesh, in evaluations. */
-#define PROOF_EVALUATIONS 8
+#define BOUND_EVALUATIONS 8
 
 /* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
-static bool may_prove(const SingleStageSearch *self, double start) {
+static bool may_bound(const SingleStageSearch *self, double start) {
     const SearchOptions *options = self->options;
     bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
     if (options->seconds == 0) return true;
     double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
-    double needed = PROOF_EVALUATIONS * self->problem_count * (now - start) / plans;
+    double needed = BOUND_EVALUATIONS * self->problem_count * (now - start) / plans;
     return now + needed <= start + options->seconds;
 }
 
@@ -207,9 +207,9 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
         plan->bound = "lower";
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
-    if (may_prove(self, start)) {
+    if (may_bound(self, start)) {
         search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
-        TRY(prove(self, plan, start, error));
+        TRY(bound_plan(self, plan, start, error));
     }
     plan->evaluations = single_stage_evaluations(self);
     return AM_OK;
