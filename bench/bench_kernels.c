@@ -84,8 +84,8 @@ static const Case iterations[] = {
     {"reverse 4 KB, alone", 1, 1, 0, 0, DTYPE_F32,
      "a = f32[1024] parameter(0)\n ROOT b = f32[1024] reverse(a), dimensions={0}\n"},
     {"reverse 4 KB, in a loop", 1000, 1000, 0, 0, DTYPE_F32,
-     "a = f32[1024] parameter(0)\n turns = s32[] constant(ROWS)\n t = (s32[], f32[1024]) tuple(turns, a)\n"
-     "w = (s32[], f32[1024]) while(t), condition=more, body=turn\n"
+     "a = f32[1024] parameter(0)\n trips = s32[] constant(ROWS)\n t = (s32[], f32[1024]) tuple(trips, a)\n"
+     "w = (s32[], f32[1024]) while(t), condition=more, body=iteration\n"
      "ROOT r = f32[1024] get-tuple-element(w), index=1\n"},
 };
 enum { ITERATIONS = sizeof iterations / sizeof *iterations };
@@ -114,7 +114,7 @@ static const char computations[] =
     "add {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT sum = f32[] add(x, y)\n}\n\n"
     "more {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
     " zero = s32[] constant(0)\n ROOT c = pred[] compare(i, zero), direction=GT\n}\n\n"
-    "turn {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+    "iteration {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
     " a = f32[1024] get-tuple-element(s), index=1\n one = s32[] constant(1)\n"
     " less = s32[] subtract(i, one)\n b = f32[1024] reverse(a), dimensions={0}\n"
     " ROOT r = (s32[], f32[1024]) tuple(less, b)\n}\n\n";

@@ -1,5 +1,5 @@
 /* Each relaxation is tried by a short search, whose evaluations mostly go to baselines. A plan that
- * fits shows it; a search without one shows nothing. Pipelines are searched only if they are
+ * fits shows that it helps; a search without one shows nothing. Pipelines are searched only if they are
  * requested, since few evaluations of other searches are pipelines. */
 #include "planners/infeasible.h"
 

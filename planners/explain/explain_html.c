@@ -10,7 +10,7 @@
 #include "planners/explain/explain_sections.h"
 
 /* Pixels. */
-enum { LEFT = 72, WIDTH = 1080, ROW = 46, COMPUTE_HEIGHT = 24, MEETING_HEIGHT = 9, TICKS = 6, BAR = 26 };
+enum { LEFT = 72, WIDTH = 1080, ROW = 46, COMPUTE_HEIGHT = 24, COLLECTIVE_HEIGHT = 9, TICKS = 6, BAR = 26 };
 
 static const struct {
     const char *name, *class;
@@ -38,7 +38,7 @@ static const char style[] =
     "pre{white-space:pre-wrap;color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin:6px 0}\n"
     "svg{display:block;width:100%;height:auto}.wide svg{min-width:1120px}\n"
     "text{fill:var(--ink);font:12px system-ui,sans-serif}\n"
-    "text.faint{fill:var(--faint)}text.turn{fill:var(--box);font-size:11px;pointer-events:none}\n"
+    "text.faint{fill:var(--faint)}text.iteration{fill:var(--box);font-size:11px;pointer-events:none}\n"
     "line{stroke:var(--line)}.frame{fill:none;stroke:var(--line)}\n"
     ".forward{fill:var(--forward)}.backward{fill:var(--backward)}.update{fill:var(--update)}"
     ".other{fill:var(--other)}.collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
@@ -88,7 +88,7 @@ static void append_span(Text *text, const ExplainedSpan *span, double pixels_per
     int32_t y = span->stage * ROW + (meets ? COMPUTE_HEIGHT + 3 : 0);
     text_append(text, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s",
                 works[span->work].class, x, y, width > 0.3 ? width : 0.3,
-                meets ? MEETING_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
+                meets ? COLLECTIVE_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
     if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->iteration);
     text_append_string(text, ", ");
     text_append_seconds(text, span->end - span->start);
@@ -96,7 +96,7 @@ static void append_span(Text *text, const ExplainedSpan *span, double pixels_per
     text_append_seconds(text, span->start);
     text_append_string(text, "</title></rect>\n");
     if (!meets && span->work != EXPLAINED_OTHER && width > 16)
-        text_append(text, "<text class=\"turn\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16,
+        text_append(text, "<text class=\"iteration\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16,
                     span->iteration);
 }
 

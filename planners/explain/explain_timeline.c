@@ -15,7 +15,7 @@
 /* An iteration has pauses of up to so many such parts, while its collectives are under way. */
 enum { MOST_PAUSE = 4 };
 
-enum { COMPUTE_LANE, MEETING_LANE, LANES };
+enum { COMPUTE_LANE, COLLECTIVE_LANE, LANES };
 
 /* The events of one lane of a stage, in order. */
 typedef struct StageLane {
@@ -180,7 +180,7 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
     if (!slice->executed || self->arena.failed) return;
     const ExplainedSpan span = span_of(self, stage, slice);
     bool meets = span.work >= EXPLAINED_COLLECTIVE;
-    StageLane *lane = &self->lanes[stage * LANES + (meets ? MEETING_LANE : COMPUTE_LANE)];
+    StageLane *lane = &self->lanes[stage * LANES + (meets ? COLLECTIVE_LANE : COMPUTE_LANE)];
     ExplainedSpan *last = lane->count > 0 ? &lane->spans[lane->count - 1] : NULL;
     double most_pause = (meets ? 1 : MOST_PAUSE) * self->shortest;
     if (last && last->work == span.work && last->iteration == span.iteration &&

@@ -1,4 +1,4 @@
-/* Expert plans by name: their axis plans on a mesh, and their prices beside the result of a search. */
+/* Baselines by name: their axis plans on a mesh, and their prices beside the result of a search. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -180,7 +180,7 @@ static void a_pipeline_fills_and_drains(void **state) {
     assert_close(simulation->transfers.seconds, 8 * seconds);
     double a = simulation->devices[0].compute_seconds / 8, b = simulation->devices[1].compute_seconds / 8;
     double one = (a > b ? a : b) + seconds, all = simulation->step_seconds;
-    if (all < 8 * one || all > 9.2 * one) fail_msg("%g turns, expected about 9", all / one);
+    if (all < 8 * one || all > 9.2 * one) fail_msg("%g iterations, expected about 9", all / one);
     assert_true(simulation->devices[0].idle_seconds > 0.5 * one);
     assert_true(simulation->devices[1].idle_seconds > 0.5 * one);
 }

@@ -223,8 +223,8 @@ static void unequal_stages_take_the_recursion(void **state) {
         Ticks own = run(&test), expected = recursion(&test);
         assert_true(by_stages(&test, k % 2 == 0) == (double)expected);
         if (own != expected)
-            fail_msg("case %d: %d stages, %d turns: %.0f, not %.0f", k, test.stages, test.iterations, own,
-                     expected);
+            fail_msg("case %d: %d stages, %d micro-batches: %.0f, not %.0f", k, test.stages, test.iterations,
+                     own, expected);
     }
 }
 
@@ -254,8 +254,8 @@ static void no_schedule_beats_the_bound(void **state) {
          * transfer. */
         if (test.stages == 1) test.transfer = 0;
         if (run(&test) < lower_bound(&test))
-            fail_msg("case %d: %s, %d stages, %d turns", k, schedule_kind_name(test.kind), test.stages,
-                     test.iterations);
+            fail_msg("case %d: %s, %d stages, %d micro-batches", k, schedule_kind_name(test.kind),
+                     test.stages, test.iterations);
     }
 }
 

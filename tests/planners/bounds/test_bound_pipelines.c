@@ -71,7 +71,7 @@ static void check(const char *model, const char *name, int32_t iterations) {
             if (isinf(least)) continue;
             double bound = bound_of(context, cluster, 1 << k, (ScheduleKind)kind);
             if (bound > least * (1 + 1e-6) || every > least * (1 + 1e-6))
-                fail_msg("%s on %s, %s, %d turns: %g s, the bound is %g s, of all %g s", model, name,
+                fail_msg("%s on %s, %s, %d micro-batches: %g s, the bound is %g s, of all %g s", model, name,
                          schedule_kind_name((ScheduleKind)kind), 1 << k, least, bound, every);
         }
     }

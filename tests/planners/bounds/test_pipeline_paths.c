@@ -146,8 +146,9 @@ static void test_no_random_pipeline_is_quicker(void **state) {
         }
         double seconds = run(&pipeline), longest = longest_path(&pipeline, every_kind[pipeline.kind]);
         if (longest > seconds * (1 + 1e-9))
-            fail_msg("%s, %d stages, %d turns: %g s, a path has %g s", schedule_kind_name(pipeline.kind),
-                     pipeline.stage_count, pipeline.iterations, seconds, longest);
+            fail_msg("%s, %d stages, %d micro-batches: %g s, a path has %g s",
+                     schedule_kind_name(pipeline.kind), pipeline.stage_count, pipeline.iterations, seconds,
+                     longest);
     }
 }
 
@@ -385,7 +386,7 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
             double seconds = run(&pipeline),
                    bound = pipeline.kind == SCHEDULE_ZB_H1 ? of_all : fmax(of_1f1b, of_all);
             if (bound > seconds * (1 + 1e-6))
-                fail_msg("work %d, %s, %d stages, %d turns: %g s, the bound is %g s", k,
+                fail_msg("work %d, %s, %d stages, %d micro-batches: %g s, the bound is %g s", k,
                          schedule_kind_name(pipeline.kind), stages, iterations, seconds, bound);
             if (seconds < least[n % 3]) {
                 least[n % 3] = seconds;
@@ -435,7 +436,7 @@ static void test_equal_work_is_met(void **state) {
                          AM_OK);
         double equal = run(&pipeline);
         if (bound > equal * (1 + 1e-9) || bound < 0.9 * equal)
-            fail_msg("%d turns: the bound is %g, equal stages take %g", iterations, bound, equal);
+            fail_msg("%d micro-batches: the bound is %g, equal stages take %g", iterations, bound, equal);
     }
     cluster_free(cluster);
     arena_free(&arena);

@@ -109,8 +109,9 @@ static void check(const char *name, const char *cluster, int32_t micro_batches) 
     if (stage_dp_find(of.model, found, 16, &count, &best, &error) != AM_OK) fail_msg("%s", error.text);
     double optimum = 1e-3 * glpk_solve(write_program, paths);
     if (!(best >= optimum * (1 - 1e-5) && best <= GRID * optimum * (1 + 1e-5)))
-        fail_msg("%s on %s, %d turns: %.9g found, GLPK %.9g", name, cluster, micro_batches, best, optimum);
-    printf("%s on %s, %d turns, %d stages: %.9g, GLPK %.9g\n", name, cluster, micro_batches,
+        fail_msg("%s on %s, %d micro-batches: %.9g found, GLPK %.9g", name, cluster, micro_batches, best,
+                 optimum);
+    printf("%s on %s, %d micro-batches, %d stages: %.9g, GLPK %.9g\n", name, cluster, micro_batches,
            found[0].stage_count, best, optimum);
     close_stages(&of);
     free(paths);
