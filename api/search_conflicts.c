@@ -1,8 +1,8 @@
 /* The pairs of options that exclude one another in a search, as one table: trait, other trait, reason.
  *
  * A trait is a property of the request that an option or the file of hints gives: "--searcher greedy" gives
- * OTHER_SEARCHER, NOT_DQN and NO_POLICY. find_traits() is the only place that knows how a trait is recognised
- * and what it is called. A new conflict is a row, and perhaps a trait.
+ * OTHER_SEARCHER, NOT_DQN and NO_POLICY. find_method() and find_plans() alone recognise traits and name them.
+ * A new conflict is a row, and perhaps a trait.
  */
 #include "api/search_conflicts.h"
 
@@ -138,26 +138,17 @@ static void find_degrees(Traits *traits, const Degrees *degrees) {
                  print_number(traits->numbers[0], sizeof traits->numbers[0], degrees->stages));
 }
 
-/* Sets the traits of the request, each with its option and value. */
-static void find_traits(Traits *traits, const SearchSettings *settings, const AmOptions *options) {
-    const SearchOptions *search = &settings->options;
-    const TargetRow *target = target_row(search->target);
-    const HintsFile *hints = &settings->hints;
-    const PropagationPin *last_pin;
-    Trait *of = traits->of;
+/* Sets the traits of the goal and of the method, each with its option and value. */
+static void find_method(Trait *of, const SearchOptions *search, const AmOptions *options) {
     const char *searcher = searcher_name(search->searcher);
-    const char *schedule = search->schedule ? search->schedule : schedule_kind_name(SCHEDULE_1F1B);
-    int32_t kind = schedule_kind_find(schedule), micro_batches = settings->micro_batching.micro_batches;
-    bool has_stages = search_has_stages(search), is_paper = search->objective == OBJECTIVE_PAPER;
-    bool is_baseline = search->searcher == SEARCHER_BASELINE;
-
+    bool is_paper = search->objective == OBJECTIVE_PAPER;
     of[PAPER] = trait_if(is_paper, "--objective", "paper");
     of[NOT_PAPER] = trait_if(!is_paper, "--objective", search_objective_name(search->objective));
     of[COST] = trait_if(search->objective == OBJECTIVE_COST, "--objective", "cost");
     of[PARETO] = trait_if(option_has(options, "pareto"), "--pareto", NULL);
 
     of[ONE_BASELINE] = given(options, "baseline", "--baseline");
-    of[OTHER_SEARCHER] = trait_if(!is_baseline, "--searcher", searcher);
+    of[OTHER_SEARCHER] = trait_if(search->searcher != SEARCHER_BASELINE, "--searcher", searcher);
     of[NOT_DQN] = trait_if(search->searcher != SEARCHER_DQN, "--searcher", searcher);
     of[NO_POLICY] = trait_if(search->searcher != SEARCHER_DQN && search->searcher != SEARCHER_AUTO,
                              "--searcher", searcher);
@@ -170,7 +161,18 @@ static void find_traits(Traits *traits, const SearchSettings *settings, const Am
     of[AGENT] = given(options, "agent", "--agent");
     of[MEASURE] = trait_if(search->measures > 0, "--measure", option_text(options, "measure"));
     of[INIT_PLAN] = given(options, "init-plan", "--init-plan");
+}
 
+/* Sets the traits of the plans, each with its option and value. */
+static void find_plans(Traits *traits, const SearchSettings *settings, const AmOptions *options) {
+    const SearchOptions *search = &settings->options;
+    const TargetRow *target = target_row(search->target);
+    const HintsFile *hints = &settings->hints;
+    const PropagationPin *last_pin;
+    Trait *of = traits->of;
+    const char *schedule = search->schedule ? search->schedule : schedule_kind_name(SCHEDULE_1F1B);
+    int32_t kind = schedule_kind_find(schedule), micro_batches = settings->micro_batching.micro_batches;
+    bool has_stages = search_has_stages(search);
     of[FOR] = trait_if(search->target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
@@ -186,10 +188,10 @@ static void find_traits(Traits *traits, const SearchSettings *settings, const Am
         of[PINNED_STAGES] = (Trait){pin_place(traits->label, last_pin), NULL};
         traits->pin_file = pin_file(last_pin);
     }
-    const Trait narrowing = settings->narrowed_by ? (Trait){settings->narrowed_by, NULL}
-                            : is_baseline         ? of[ONE_BASELINE]
-                            : is_paper            ? of[PAPER]
-                                                  : (Trait){"--space", plan_space_name(search->space)};
+    const Trait narrowing = settings->narrowed_by   ? (Trait){settings->narrowed_by, NULL}
+                            : of[ONE_BASELINE].name ? of[ONE_BASELINE]
+                            : of[PAPER].name        ? of[PAPER]
+                                                    : (Trait){"--space", plan_space_name(search->space)};
     of[ONE_STAGE] = trait_if(!has_stages, narrowing.name, narrowing.value);
     of[ONE_KIND] = trait_if(!search_spans_stages(search), narrowing.name, narrowing.value);
     const char *place = option_has(options, "micro-batches") ? "--micro-batches" : hints->micro_batches_place;
@@ -207,7 +209,8 @@ static void find_traits(Traits *traits, const SearchSettings *settings, const Am
 
 AmStatus search_conflicts_check(const SearchSettings *settings, const AmOptions *options, AmError *error) {
     Traits traits = {.pin_file = ""};
-    find_traits(&traits, settings, options);
+    find_method(traits.of, &settings->options, options);
+    find_plans(&traits, settings, options);
     for (size_t k = 0; k < sizeof CONFLICTS / sizeof *CONFLICTS; k++) {
         const struct Conflict *conflict = &CONFLICTS[k];
         const Trait *one = &traits.of[conflict->trait], *other = &traits.of[conflict->other];
