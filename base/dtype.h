@@ -56,6 +56,10 @@ int32_t dtype_bits(Dtype type);
 /* Bytes of one element in memory: sub-byte types take a byte each. */
 int64_t dtype_bytes(Dtype type);
 bool dtype_is_floating(Dtype type);
+/* Returns whether the type is bf16 or f16. */
+static inline bool dtype_is_16bit_float(Dtype type) {
+    return type == DTYPE_BF16 || type == DTYPE_F16;
+}
 bool dtype_is_integer(Dtype type); /* pred excluded */
 bool dtype_is_signed(Dtype type);
 bool dtype_is_complex(Dtype type);

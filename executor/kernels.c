@@ -107,3 +107,10 @@ void kernel_bind(KernelCall *call, void *const *addresses, void *scratch) {
     call->scratch = scratch;
     if (call->bind) call->bind(call);
 }
+
+int32_t kernel_call_value(const KernelCall *call, int32_t k) {
+    if (k < call->operand_count)
+        return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
+    k -= call->operand_count;
+    return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
+}

@@ -103,6 +103,9 @@ AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, 
 /* The same for a call; a fusion is named by its first operator. */
 AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error);
 
+/* Returns the program's value of array k of a call: its operands, then its results. */
+int32_t kernel_call_value(const KernelCall *call, int32_t k);
+
 /* Bytes rounded up to 64, as the buffer plan aligns values. */
 static inline int64_t kernel_align(int64_t bytes) {
     return (bytes + 63) / 64 * 64;

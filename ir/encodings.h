@@ -50,4 +50,7 @@ AmStatus ir_verify(IrModule *module, AmError *error);
  * has parsed without error; -1 if there is no such instruction. */
 int64_t ir_find_in_text(const char *data, int64_t length, int64_t id);
 
+/* Returns the value of a frontend attribute, or NULL if `attributes`, which may be NULL, lack the key. */
+const char *ir_frontend_attribute(const Hlo__FrontendAttributes *attributes, const char *key);
+
 #endif

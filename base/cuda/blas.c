@@ -156,7 +156,7 @@ static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k] < 1 || sizes[k] > MOST_SIZE) return refuse("a size is below 1 or above 2^31", error);
     Dtype in = shape->a.type, out = shape->d.type;
-    bool widens = (in == DTYPE_BF16 || in == DTYPE_F16) && out == DTYPE_F32;
+    bool widens = dtype_is_16bit_float(in) && out == DTYPE_F32;
     if (!types[in].multiplied || shape->b.type != in || (out != in && !widens))
         return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt of %s and %s into %s",
                        dtype_name(in), dtype_name(shape->b.type), dtype_name(out));

@@ -318,7 +318,7 @@ static bool is_strict(const CudaConvolutionShape *shape) {
 
 static cudnnMathType_t math_of(const CudaConvolutionShape *shape) {
     if (is_strict(shape)) return CUDNN_FMA_MATH;
-    bool half = shape->type == DTYPE_F16 || shape->type == DTYPE_BF16;
+    bool half = dtype_is_16bit_float(shape->type);
     return half ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
 }
 

@@ -49,6 +49,12 @@ static AmStatus fail_type(const char *key, const char *expected, const char *sou
     return am_fail(error, AM_ERROR_INPUT, source, "%s.%s: expected %s", where, key, expected);
 }
 
+json_t *json_integers(const int32_t *values, int32_t count) {
+    json_t *array = json_array();
+    for (int32_t k = 0; k < count; k++) json_array_append_new(array, json_integer(values[k]));
+    return array;
+}
+
 AmStatus json_get_object(json_t **value, json_t *object, const char *key, const char *source,
                          const char *where, AmError *error) {
     TRY(require(value, object, key, "an object", source, where, error));

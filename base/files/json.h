@@ -24,6 +24,9 @@ AmStatus json_parse(json_t **root, const char *source, const char *text, size_t 
 AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
                           const char *what);
 
+/* Returns a new array of numbers. */
+json_t *json_integers(const int32_t *values, int32_t count);
+
 AmStatus json_get_object(json_t **value, json_t *object, const char *key, const char *source,
                          const char *where, AmError *error);
 AmStatus json_get_array(json_t **value, json_t *object, const char *key, const char *source,

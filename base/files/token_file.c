@@ -16,19 +16,14 @@
 
 #include "base/files/array_file.h"
 #include "base/files/array_rows.h"
+#include "base/files/little_endian.h"
 #include "base/suffix.h"
 
 enum { LLM_C_HEADER = 1024, INDEX_HEADER = 34, INDEX_PIECE = 4096 };
 
 static const char MEGATRON_MAGIC[] = "MMIDIDX\0"; /* nine bytes with the last NUL */
 
-static uint64_t number(const unsigned char *at, int bytes) {
-    uint64_t value = 0;
-    for (int k = 0; k < bytes; k++) value |= (uint64_t)at[k] << (8 * k);
-    return value;
-}
-
-/* The first bytes of a file, zeros behind its end. False: it cannot be read. */
+/* Reads the first bytes of a file, with zeros behind its end. False: it cannot be read. */
 static bool read_start(const char *path, unsigned char *start, int64_t bytes) {
     FileParts file;
     memset(start, 0, (size_t)bytes);
@@ -66,7 +61,8 @@ static const LlmHeader LLM_HEADERS[] = {{20240520, 1, DTYPE_U16}, {20240801, 7, 
 
 static const LlmHeader *find_llm_header(const unsigned char *start) {
     for (size_t k = 0; k < sizeof LLM_HEADERS / sizeof *LLM_HEADERS; k++)
-        if (number(start, 4) == LLM_HEADERS[k].magic && number(start + 4, 4) == LLM_HEADERS[k].version)
+        if (little_endian_read(start, 4) == LLM_HEADERS[k].magic &&
+            little_endian_read(start + 4, 4) == LLM_HEADERS[k].version)
             return &LLM_HEADERS[k];
     return NULL;
 }
@@ -87,7 +83,7 @@ static AmStatus open_llm(TokenFile *file, const unsigned char *start, const LlmH
     file->format = "llm.c";
     file->type = header->type;
     file->start = LLM_C_HEADER;
-    file->count = (int64_t)number(start + 8, 4);
+    file->count = (int64_t)little_endian_read(start + 8, 4);
     int64_t expected = LLM_C_HEADER + file->count * dtype_bytes(file->type);
     if (file->count <= INT32_MAX && expected == file->file.bytes) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, file->path,
@@ -119,8 +115,8 @@ static AmStatus check_sequences(const FileParts *index, int64_t sequences, int64
             TRY(file_parts_read(index, INDEX_HEADER + 4 * k, part * 4, lengths, error));
             TRY(file_parts_read(index, INDEX_HEADER + 4 * sequences + 8 * k, part * 8, places, error));
         }
-        int32_t length = (int32_t)number(lengths + at * 4, 4);
-        int64_t place = (int64_t)number(places + at * 8, 8);
+        int32_t length = (int32_t)little_endian_read(lengths + at * 4, 4);
+        int64_t place = (int64_t)little_endian_read(places + at * 8, 8);
         if (length < 0)
             return am_fail(error, AM_ERROR_INPUT, index->path,
                            "byte %" PRId64 ": sequence %" PRId64 " has length %" PRId32, INDEX_HEADER + 4 * k,
@@ -144,7 +140,7 @@ static AmStatus check_documents(const FileParts *index, int64_t start, int64_t d
         if (at == 0)
             TRY(file_parts_read(index, start + 8 * k, (left < INDEX_PIECE ? left : INDEX_PIECE) * 8, firsts,
                                 error));
-        int64_t first = (int64_t)number(firsts + at * 8, 8);
+        int64_t first = (int64_t)little_endian_read(firsts + at * 8, 8);
         if (first < before || first > sequences || (k == 0 && first != 0) ||
             (k == documents - 1 && first != sequences))
             return am_fail(error, AM_ERROR_INPUT, index->path,
@@ -164,14 +160,14 @@ static AmStatus read_index(TokenFile *file, const FileParts *index, AmError *err
         return am_fail(error, AM_ERROR_INPUT, index->path, "%" PRId64 " bytes: truncated, its header has %d",
                        index->bytes, INDEX_HEADER);
     TRY(file_parts_read(index, 0, INDEX_HEADER, header, error));
-    if (number(header + 9, 8) != 1)
+    if (little_endian_read(header + 9, 8) != 1)
         return am_fail(error, AM_ERROR_INPUT, index->path, "byte 9: version %" PRIu64 ", expected 1",
-                       number(header + 9, 8));
+                       little_endian_read(header + 9, 8));
     unsigned code = header[17];
     file->type = code < sizeof types / sizeof *types ? types[code] : DTYPE_INVALID;
     if (!dtype_is_integer(file->type))
         return am_fail(error, AM_ERROR_INPUT, index->path, "byte 17: type %u is not one of integers", code);
-    uint64_t sequences = number(header + 18, 8), documents = number(header + 26, 8);
+    uint64_t sequences = little_endian_read(header + 18, 8), documents = little_endian_read(header + 26, 8);
     uint64_t most = (uint64_t)index->bytes / 8;
     bool fits = sequences <= most && documents <= most;
     int64_t firsts = fits ? INDEX_HEADER + 12 * (int64_t)sequences : 0;
@@ -264,7 +260,7 @@ void token_file_close(TokenFile *file) {
 
 static int64_t value_of(const unsigned char *at, Dtype type) {
     int64_t bits = dtype_bits(type);
-    uint64_t value = number(at, (int)(bits / 8));
+    uint64_t value = little_endian_read(at, (int)(bits / 8));
     if (!dtype_is_signed(type) || bits == 64) return (int64_t)value;
     return (int64_t)(value << (64 - bits)) >> (64 - bits);
 }

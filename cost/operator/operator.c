@@ -259,10 +259,6 @@ static double attention_step_seconds(const OperatorWork *work, const ClusterDevi
     return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
 }
 
-static bool is_narrow(Dtype type) {
-    return type == DTYPE_F16 || type == DTYPE_BF16;
-}
-
 /* Fused attention in a 16-bit type. */
 static double attention_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     const MeasuredDevice *measured = type->measured ? type->measured : measured_device_find("A100");
@@ -314,8 +310,9 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
     if (type->operators && work->step && work->attention.rows > 0) return blocks_seconds(work, type);
     double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
     if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
-    if (work->attention.rows > 0 && is_narrow(work->type)) return launch + attention_seconds(work, type);
-    if (type->measured && work->unit == OPERATOR_DOT && is_narrow(work->type))
+    if (work->attention.rows > 0 && dtype_is_16bit_float(work->type))
+        return launch + attention_seconds(work, type);
+    if (type->measured && work->unit == OPERATOR_DOT && dtype_is_16bit_float(work->type))
         return launch + measured_seconds(work, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {

@@ -30,15 +30,12 @@ bool fusion_groups_is_element_wise(const IrModule *module, int32_t i) {
            instruction->operand_count <= 3;
 }
 
-static bool is_half(Dtype type) {
-    return type == DTYPE_BF16 || type == DTYPE_F16;
-}
-
 bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
     const IrModule *module = context->canonical;
     const SplitOptions *split_options = context->split_options;
     Dtype type = module->instructions[i].shape.type;
-    if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !is_half(type))) return false;
+    if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !dtype_is_16bit_float(type)))
+        return false;
     for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
         int32_t made = split_options->operands[k];
         while (module->instructions[made].opcode == IR_TRANSPOSE)
@@ -51,7 +48,7 @@ bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
 static bool is_widening(const IrModule *module, int32_t i) {
     const IrInstruction *instruction = &module->instructions[i];
     return instruction->opcode == IR_CONVERT &&
-           is_half(module->instructions[instruction->operands[0]].shape.type);
+           dtype_is_16bit_float(module->instructions[instruction->operands[0]].shape.type);
 }
 
 bool fusion_groups_may_vanish(const PlanContext *context, int32_t i) {
@@ -281,7 +278,7 @@ static void choose_chains(const FusionReader *readers, int32_t count, FusionGrou
  * one fusion with any reader and so brings all of them together. */
 static bool may_be_rounded(const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
-    return is_half(instruction->shape.type) &&
+    return dtype_is_16bit_float(instruction->shape.type) &&
            (instruction->opcode == IR_DOT || context->split_options->linearity[i] != LINEARITY_NONE);
 }
 

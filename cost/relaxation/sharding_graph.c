@@ -311,7 +311,7 @@ static void find_wide(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
         const IrInstruction *instruction = instruction_of(self, i);
-        bool is_half = instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+        bool is_half = dtype_is_16bit_float(instruction->shape.type);
         bool takes = false, narrow = sums_by_itself(self, i);
         if (self->parts[i].operator_node < 0 || !is_half) continue;
         for (int32_t k = 0; k < instruction->operand_count && k < SHARDING_GRAPH_MOST_CARRYING; k++)

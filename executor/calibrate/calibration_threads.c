@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/system/clock.h"
 #include "base/system/clock_cost.h"
 #include "base/system/parallel.h"
@@ -135,10 +136,6 @@ typedef struct Needs {
     int64_t operand, result, scratch;
 } Needs;
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* The call of one case: a program of one instruction, from value 0 to value 1. */
 static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction **result, Needs *needs) {
     Arena *arena = &member->arena;
@@ -164,9 +161,9 @@ static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction
     *program = (Program){.arena = arena, .values = values, .value_count = 2};
     TRY(comm_prepare(&member->calls[c], arena, &member->meeting->comms[member->rank], program, instruction,
                      &member->error));
-    needs->operand = larger(needs->operand, kernel_align(ir_shape_bytes(&values[0].shape)));
-    needs->result = larger(needs->result, kernel_align(ir_shape_bytes(&values[1].shape)));
-    needs->scratch = larger(needs->scratch, kernel_align(member->calls[c]->scratch_bytes + 1));
+    needs->operand = larger_integer(needs->operand, kernel_align(ir_shape_bytes(&values[0].shape)));
+    needs->result = larger_integer(needs->result, kernel_align(ir_shape_bytes(&values[1].shape)));
+    needs->scratch = larger_integer(needs->scratch, kernel_align(member->calls[c]->scratch_bytes + 1));
     *result = instruction;
     return AM_OK;
 }

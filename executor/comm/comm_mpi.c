@@ -24,6 +24,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/integers.h"
 #include "executor/array/wide.h"
 #include "executor/comm/combine.h"
 #include "executor/comm/comm_stream.h"
@@ -60,16 +61,12 @@ typedef struct MpiCall {
     int64_t reduced, reduced_count;
 } MpiCall;
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static int64_t chunk_count(const MpiCall *self, const CommStream *stream) {
     return (stream->bytes + self->chunk_bytes - 1) / self->chunk_bytes;
 }
 
 static int64_t chunk_size(const MpiCall *self, const CommStream *stream, int64_t chunk) {
-    return least(self->chunk_bytes, stream->bytes - chunk * self->chunk_bytes);
+    return smaller_integer(self->chunk_bytes, stream->bytes - chunk * self->chunk_bytes);
 }
 
 /* ---- preparing ---- */
@@ -172,7 +169,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
     int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
     self->chunk_bytes = bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
-    self->buffer_bytes = kernel_align(least(self->chunk_bytes, longest_stream(call)));
+    self->buffer_bytes = kernel_align(smaller_integer(self->chunk_bytes, longest_stream(call)));
     self->lanes = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
     if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
     call->prepared = self;
@@ -217,7 +214,7 @@ static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream 
                                    chunk_place(self, call, lane, chunk));
         }
     }
-    int64_t open = lane->gate ? least(count, *lane->gate) : count;
+    int64_t open = lane->gate ? smaller_integer(count, *lane->gate) : count;
     while (lane->begun < open && lane->begun - lane->used < DEPTH) {
         TRY(begin_chunk(self, call, lane, error));
         *moved = true;
@@ -235,7 +232,7 @@ static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk,
     int64_t element = dtype_bytes(type), ignored, part;
     for (int64_t end = at + bytes; at < end; at += part) {
         int32_t result = b;
-        part = least(end - at, WIDE_RUN * element);
+        part = smaller_integer(end - at, WIDE_RUN * element);
         char *target = comm_stream_place(&self->own_taken, call, at, &ignored, &result);
         for (int32_t p = 0; p < call->rank_count; p++) {
             self->places[p] = (const char *)packed;
@@ -263,7 +260,8 @@ static void reduce_chunk(MpiCall *self, const CommCall *call, bool *moved) {
     int64_t end = begin + chunk_size(self, &self->own_taken, chunk);
     for (int32_t b = 0; b < self->own_given.box_count; b++) {
         const CommBox *box = &self->own_given.boxes[b];
-        int64_t from = box->start > begin ? box->start : begin, to = least(box->start + box->bytes, end);
+        int64_t from = box->start > begin ? box->start : begin,
+                to = smaller_integer(box->start + box->bytes, end);
         if (from < to) reduce_run(self, call, chunk, b, from, to - from);
     }
     for (int32_t p = 0; p < call->rank_count; p++)

@@ -9,13 +9,10 @@
 
 #include <string.h>
 
+#include "base/integers.h"
 #include "executor/array/strided.h"
 
 enum { ALIGNMENT = 16, PART_ALIGNMENT = 64, WHOLE_BYTES = 4096 };
-
-static int64_t align(int64_t bytes, int64_t alignment) {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
 
 static AmStatus add_box(CommStream *stream, Arena *arena, const CommBox *box, AmError *error) {
     if (box->bytes == 0) return AM_OK;
@@ -23,7 +20,7 @@ static AmStatus add_box(CommStream *stream, Arena *arena, const CommBox *box, Am
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *box * stream->box_capacity);
     CommBox *added = &stream->boxes[stream->box_count++];
     *added = *box;
-    added->start = align(stream->bytes, ALIGNMENT);
+    added->start = multiple_above(stream->bytes, ALIGNMENT);
     stream->bytes = added->start + box->bytes;
     return AM_OK;
 }
@@ -76,7 +73,7 @@ static AmStatus add_whole(CommStream *stream, Arena *arena, int32_t array, const
 static int64_t row_bytes(const CommCall *call) {
     int64_t bytes = 0;
     for (int32_t k = 0; k < call->operand_count; k++)
-        bytes += align(ir_shape_bytes(call->operand_shapes[k]), PART_ALIGNMENT);
+        bytes += multiple_above(ir_shape_bytes(call->operand_shapes[k]), PART_ALIGNMENT);
     return bytes;
 }
 
@@ -86,7 +83,8 @@ bool comm_reduces_whole(const CommCall *call) {
 
 AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                              bool of_results, AmError *error) {
-    int64_t bytes = row_bytes(call), part = align((bytes + call->rank_count - 1) / call->rank_count, 64);
+    int64_t bytes = row_bytes(call),
+            part = multiple_above((bytes + call->rank_count - 1) / call->rank_count, 64);
     int64_t first = position * part, end = first + part, at = 0;
     if (comm_reduces_whole(call)) {
         first = 0;
@@ -97,7 +95,7 @@ AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *c
         int64_t own = ir_shape_bytes(call->operand_shapes[k]);
         int64_t from = first > at ? first - at : 0, to = end - at < own ? end - at : own;
         if (from < to) TRY(add_run(stream, arena, k, call->operand_shapes[k]->type, from, to - from, error));
-        at += align(own, PART_ALIGNMENT);
+        at += multiple_above(own, PART_ALIGNMENT);
     }
     return AM_OK;
 }

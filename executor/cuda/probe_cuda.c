@@ -103,7 +103,7 @@ static AmStatus finish(const Card *card, AmError *error) {
 }
 
 static bool card_has_type(Dtype type) {
-    return type == DTYPE_F32 || type == DTYPE_F64 || type == DTYPE_F16 || type == DTYPE_BF16;
+    return type == DTYPE_F32 || type == DTYPE_F64 || dtype_is_16bit_float(type);
 }
 
 static AmStatus card_product(ProbeDevice *device, Dtype type, int64_t side, int32_t repeats, double *seconds,

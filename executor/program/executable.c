@@ -8,20 +8,17 @@
 
 #include <stdio.h>
 
+#include "base/integers.h"
 #include "base/text.h"
 #include "executor/program/control_flow.h"
 #include "executor/program/stream.h"
-
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableStep *step,
                                    const ProgramInstruction *instruction, AmError *error) {
     if (!self->comm)
         return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
     TRY(comm_prepare(&step->collective, arena, self->comm, self->program, instruction, error));
-    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->collective->scratch_bytes);
+    self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, step->collective->scratch_bytes);
     self->waits_on_host |= self->comm->back_end->meets_on_host;
     return AM_OK;
 }
@@ -29,8 +26,8 @@ static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableSte
 static AmStatus prepare_control(Executable *self, Arena *arena, ExecutableStep *step,
                                 const ProgramInstruction *instruction, AmError *error) {
     TRY(control_prepare(&step->control, arena, self->device, self->comm, self->program, instruction, error));
-    self->scratch_bytes = larger(self->scratch_bytes, step->control->scratch_bytes);
-    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->control->comm_scratch_bytes);
+    self->scratch_bytes = larger_integer(self->scratch_bytes, step->control->scratch_bytes);
+    self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, step->control->comm_scratch_bytes);
     self->waits_on_host |= step->control->waits_on_host;
     return AM_OK;
 }
@@ -86,14 +83,14 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
     /* A back end without a kernel for the region runs it instruction by instruction. */
     if (instruction && instruction->in_blocks &&
         kernel_prepare(&ready->kernel, arena, self->device, program, step, NULL) == AM_OK) {
-        self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
+        self->scratch_bytes = larger_integer(self->scratch_bytes, ready->kernel->scratch_bytes);
         return AM_OK;
     }
     ready->kernel = NULL;
     if (instruction && control_covers(instruction->opcode))
         return prepare_control(self, arena, ready, instruction, error);
     TRY(kernel_prepare(&ready->kernel, arena, self->device, program, step, error));
-    self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
+    self->scratch_bytes = larger_integer(self->scratch_bytes, ready->kernel->scratch_bytes);
     return AM_OK;
 }
 
@@ -112,7 +109,7 @@ static AmStatus place_rows(Executable *self, Arena *arena, const ProgramRowGroup
         }
     for (int32_t s = rows->first; s < rows->first + rows->count; s++) {
         self->steps[s].scratch_at = end;
-        self->scratch_bytes = larger(self->scratch_bytes, end + self->steps[s].kernel->scratch_bytes);
+        self->scratch_bytes = larger_integer(self->scratch_bytes, end + self->steps[s].kernel->scratch_bytes);
     }
     return AM_OK;
 }
@@ -126,7 +123,7 @@ static AmStatus prepare_rows(Executable *self, Arena *arena, const ProgramRowGro
     AmStatus status = kernels->join_rows ? kernels->join_rows(calls, arena, &reason) : AM_ERROR_INPUT;
     if (status == AM_ERROR_INPUT) return place_rows(self, arena, rows, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
-    self->scratch_bytes = larger(self->scratch_bytes, calls[rows->count - 1]->scratch_bytes);
+    self->scratch_bytes = larger_integer(self->scratch_bytes, calls[rows->count - 1]->scratch_bytes);
     return AM_OK;
 }
 

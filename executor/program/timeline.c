@@ -4,13 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "ir/analysis/loops.h"
 
 enum { FEWEST_RECORDS = 1 << 10 };
-
-static int64_t most_of(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 /* Records of one run of a program; stops counting at TIMELINE_MOST_RECORDS. */
 static int64_t count_records(const Program *program) {
@@ -21,10 +18,10 @@ static int64_t count_records(const Program *program) {
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         int64_t inside = 0, trips = 1;
         if (instruction->opcode == IR_WHILE && program->module)
-            trips = most_of(ir_loop_trips(program->module, instruction->origin), 1);
+            trips = larger_integer(ir_loop_trips(program->module, instruction->origin), 1);
         for (int32_t r = 0; r < instruction->region_count; r++) {
             int64_t records = count_records(instruction->regions[r]) + 1;
-            if (instruction->opcode == IR_CONDITIONAL) inside = most_of(inside, records);
+            if (instruction->opcode == IR_CONDITIONAL) inside = larger_integer(inside, records);
             else inside += records;
         }
         if (inside > 0 && trips + 1 > TIMELINE_MOST_RECORDS / inside) return TIMELINE_MOST_RECORDS;

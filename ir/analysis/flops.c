@@ -29,6 +29,7 @@
 
 #include <math.h>
 
+#include "base/integers.h"
 #include "ir/dataflow.h"
 
 /* Beyond this many steps of counting, every position of a window counts as valid. */
@@ -75,15 +76,6 @@ static double dot_flops(const IrDot *dot, const IrShape *lhs, const IrShape *res
     return 2 * elements(result) * contracted;
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Outputs o < output whose place `first_place + o * stride` is inside [0, span)
  * and a multiple of the dilation: of those inside, one in every
  * dilation / gcd(stride, dilation), or none. */
@@ -92,7 +84,7 @@ static int64_t valid_outputs(int64_t first_place, int64_t stride, int64_t dilati
     if (first_place >= span) return 0;
     int64_t first = first_place < 0 ? (-first_place + stride - 1) / stride : 0;
     int64_t end = (span - 1 - first_place) / stride + 1;
-    int64_t period = dilation / greatest_common_divisor(stride, dilation);
+    int64_t period = dilation / common_divisor(stride, dilation);
     if (end > output) end = output;
     for (int64_t o = first; o < end && o < first + period; o++)
         if ((first_place + o * stride) % dilation == 0) return (end - 1 - o) / period + 1;

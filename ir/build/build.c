@@ -308,3 +308,9 @@ AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error
         module->is_optimized |= module->instructions[i].opcode == IR_FUSION;
     return build_aliases(&builder);
 }
+
+const char *ir_frontend_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {
+    for (size_t k = 0; attributes && k < attributes->n_map; k++)
+        if (strcmp(attributes->map[k]->key, key) == 0) return attributes->map[k]->value;
+    return NULL;
+}

@@ -200,10 +200,3 @@ bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected) {
     }
     return true;
 }
-
-bool verify_holds(const int64_t *dimensions, int32_t count, int64_t dimension) {
-    for (int32_t i = 0; i < count; i++) {
-        if (dimensions[i] == dimension) return true;
-    }
-    return false;
-}

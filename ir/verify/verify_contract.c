@@ -60,10 +60,11 @@ static int32_t append_result(const Pairs *pairs, const IrShape *lhs, const IrSha
                              int64_t *sizes, int32_t rank) {
     for (int32_t i = 0; i < pairs->batch_count; i++) sizes[rank++] = lhs->dimensions[pairs->left[i]];
     for (int32_t d = 0; d < lhs->rank; d++) {
-        if (!verify_holds(pairs->left, pairs->count, d)) sizes[rank++] = lhs->dimensions[d];
+        if (!int_list_contains(pairs->left, pairs->count, d)) sizes[rank++] = lhs->dimensions[d];
     }
     for (int32_t d = 0; d < rhs->rank; d++) {
-        if (d != group && !verify_holds(pairs->right, pairs->count, d)) sizes[rank++] = rhs->dimensions[d];
+        if (d != group && !int_list_contains(pairs->right, pairs->count, d))
+            sizes[rank++] = rhs->dimensions[d];
     }
     return rank;
 }
@@ -120,8 +121,8 @@ AmStatus verify_ragged_dot(const Verifier *verifier, const IrInstruction *instru
     int64_t ragged = numbers->lhs_ragged_dimensions[0];
     TRY(verify_dimensions(verifier, instruction, &ragged, 1, lhs->rank, "lhs_ragged_dims"));
     if (groups->rank < 1) return verify_refuse(verifier, instruction, "its group sizes are a scalar");
-    bool is_batch = verify_holds(pairs.left, pairs.batch_count, ragged);
-    bool is_free = !verify_holds(pairs.left, pairs.count, ragged);
+    bool is_batch = int_list_contains(pairs.left, pairs.batch_count, ragged);
+    bool is_free = !int_list_contains(pairs.left, pairs.count, ragged);
     if (numbers->n_rhs_group_dimensions != (is_free ? 1 : 0)) {
         return verify_refuse(verifier, instruction, "it has %zu group dimensions, expected %d",
                              numbers->n_rhs_group_dimensions, is_free);
@@ -131,7 +132,7 @@ AmStatus verify_ragged_dot(const Verifier *verifier, const IrInstruction *instru
     if (is_free) {
         group = numbers->rhs_group_dimensions[0];
         TRY(verify_dimensions(verifier, instruction, &group, 1, rhs->rank, "rhs_group_dims"));
-        if (verify_holds(pairs.right, pairs.count, group) || rhs->dimensions[group] != count) {
+        if (int_list_contains(pairs.right, pairs.count, group) || rhs->dimensions[group] != count) {
             return verify_refuse(verifier, instruction,
                                  "its group dimension %lld is paired or has not the size %lld",
                                  (long long)group, (long long)count);

@@ -116,7 +116,7 @@ static AmStatus verify_indexing(const Verifier *verifier, const IrInstruction *i
                          "the window"));
     for (int32_t i = 0; i < gather->batching_count; i++) {
         bool is_addressed =
-            verify_holds(gather->start_index_map, gather->index_map_count, gather->operand_batching[i]);
+            int_list_contains(gather->start_index_map, gather->index_map_count, gather->operand_batching[i]);
         if (is_addressed && !verifier->is_lax) {
             return verify_refuse(verifier, instruction,
                                  "dimension %lld is a batching one and addressed by the indices",
@@ -141,7 +141,7 @@ static int32_t combine(const IrGather *gather, const IrShape *indices, const int
     int32_t next_window = 0, next_index = 0;
     for (int32_t d = 0; d < rank; d++) {
         if (next_index == gather->index_vector_dimension) next_index++;
-        bool is_window = verify_holds(gather->offset_dimensions, gather->offset_count, d);
+        bool is_window = int_list_contains(gather->offset_dimensions, gather->offset_count, d);
         sizes[d] = is_window                    ? window[next_window++]
                    : next_index < indices->rank ? indices->dimensions[next_index]
                                                 : 1;
@@ -159,8 +159,8 @@ AmStatus verify_gather(const Verifier *verifier, const IrInstruction *instructio
     int32_t windows = 0;
     for (int32_t d = 0; d < operand->rank; d++) {
         int64_t size = gather->slice_sizes[d];
-        bool absent = verify_holds(gather->collapsed_dimensions, gather->collapsed_count, d) ||
-                      verify_holds(gather->operand_batching, gather->batching_count, d);
+        bool absent = int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) ||
+                      int_list_contains(gather->operand_batching, gather->batching_count, d);
         if (size < 0 || size > operand->dimensions[d] || (absent && size > 1)) {
             return verify_refuse(verifier, instruction,
                                  "its slice has size %lld in dimension %d of size %lld", (long long)size, d,
@@ -195,13 +195,13 @@ AmStatus verify_scatter(const Verifier *verifier, const IrInstruction *instructi
         int64_t window[IR_MAX_RANK], sizes[3 * IR_MAX_RANK];
         int32_t windows = 0;
         for (int32_t d = 0; d < updates->rank; d++) {
-            if (verify_holds(scatter->offset_dimensions, scatter->offset_count, d))
+            if (int_list_contains(scatter->offset_dimensions, scatter->offset_count, d))
                 window[windows++] = updates->dimensions[d];
         }
         int32_t next = 0;
         for (int32_t d = 0; d < input->rank; d++) {
-            bool absent = verify_holds(scatter->collapsed_dimensions, scatter->collapsed_count, d) ||
-                          verify_holds(scatter->operand_batching, scatter->batching_count, d);
+            bool absent = int_list_contains(scatter->collapsed_dimensions, scatter->collapsed_count, d) ||
+                          int_list_contains(scatter->operand_batching, scatter->batching_count, d);
             if (absent || window[next++] <= input->dimensions[d]) continue;
             return verify_refuse(verifier, instruction,
                                  "its window is larger than its operand in dimension %d", d);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/encodings.h"
 #include "ir/verify/verify_parts.h"
 
 /* The users of each instruction, each user once. */
@@ -232,17 +233,12 @@ static AmStatus verify_async_body(const Verifier *verifier, const IrInstruction 
                          body->name, operators);
 }
 
-static const char *find_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {
-    for (size_t i = 0; attributes && i < attributes->n_map; i++)
-        if (strcmp(attributes->map[i]->key, key) == 0) return attributes->map[i]->value;
-    return NULL;
-}
-
 /* A composite call has the name of its operation and a version of at least 0. */
 static AmStatus verify_composite(const Verifier *verifier, const IrInstruction *instruction) {
     if (!instruction->message->is_composite) return AM_OK;
-    const char *name = find_attribute(instruction->message->frontend_attributes, "composite.name");
-    const char *version = find_attribute(instruction->message->frontend_attributes, "composite.version");
+    const char *name = ir_frontend_attribute(instruction->message->frontend_attributes, "composite.name");
+    const char *version =
+        ir_frontend_attribute(instruction->message->frontend_attributes, "composite.version");
     if (!name || !*name)
         return verify_refuse(verifier, instruction, "its frontend attributes have no composite.name");
     if (!version) return AM_OK;
@@ -296,7 +292,7 @@ static bool has_same_attributes(const Hlo__FrontendAttributes *a, const Hlo__Fro
     size_t count = a ? a->n_map : 0;
     if (count != (b ? b->n_map : 0)) return false;
     for (size_t k = 0; k < count; k++) {
-        const char *other = find_attribute(b, a->map[k]->key);
+        const char *other = ir_frontend_attribute(b, a->map[k]->key);
         if (!other || strcmp(a->map[k]->value, other) != 0) return false;
     }
     return true;

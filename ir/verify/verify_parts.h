@@ -8,6 +8,7 @@
 #ifndef IR_VERIFY_VERIFY_PARTS_H
 #define IR_VERIFY_VERIFY_PARTS_H
 
+#include "base/int_list.h"
 #include "ir/encodings.h"
 #include "ir/module.h"
 
@@ -111,7 +112,6 @@ AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruct
 bool verify_same_layout(const IrShape *a, const IrShape *b);
 /* Is `shape`, as a message has it, the same as `expected`? Layouts are ignored. */
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected);
-bool verify_holds(const int64_t *dimensions, int32_t count, int64_t dimension);
 
 VerifyFunction verify_nothing;
 /* Rules of several instructions together: pairs of starts and dones, threads, asynchronous computations. */

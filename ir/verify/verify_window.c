@@ -49,7 +49,7 @@ AmStatus verify_reduce(const Verifier *verifier, const IrInstruction *instructio
     int64_t kept[IR_MAX_RANK];
     int32_t rank = 0;
     for (int32_t d = 0; d < input->rank; d++) {
-        if (!verify_holds(attributes->dimensions, attributes->dimension_count, d))
+        if (!int_list_contains(attributes->dimensions, attributes->dimension_count, d))
             kept[rank++] = input->dimensions[d];
     }
     return verify_reduced(verifier, instruction, rank, kept);

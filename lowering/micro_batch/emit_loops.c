@@ -201,7 +201,7 @@ static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, 
 
 /* Returns whether values of this type are added in f32. */
 static bool sums_in_f32(const MicroBatchRewrite *axis, Dtype type) {
-    return (type == DTYPE_BF16 || type == DTYPE_F16) && !micro_batch_rounds_sum(axis, type);
+    return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(axis, type);
 }
 
 /* Instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
@@ -367,16 +367,12 @@ static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t
     }
 }
 
-static bool is_written(const MicroBatchRewrite *axis, int32_t i) {
-    return axis->split_options->live[i] && axis->rules->alias[i] == i && !micro_batch_is_plumbing(axis, i);
-}
-
 static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *outer,
                                const IrComputation *region) {
     MicroBatchBlock block = *outer;
     for (int32_t i = region->first; i < region->first + region->count && !self->arena->failed; i++) {
         const PlannedLoop *loop = rules_loop(self->axis->rules, i);
-        if (!is_written(self->axis, i)) continue;
+        if (!micro_batch_is_written(self->axis, i)) continue;
         bool is_plain_loop = loop && !self->axis->is_split[self->axis->rules->loop_of[i]];
         if (is_plain_loop && self->axis->needs[i] & TIME_NEED_WHOLE) {
             block.origin = i;
@@ -496,7 +492,7 @@ static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, i
 static AmStatus check_results(const MicroBatchRewrite *axis, int32_t level, AmError *error) {
     for (int32_t i = 0; i < axis->rules->entry_count; i++) {
         const IrInstruction *instruction = &axis->module->instructions[i];
-        if (instruction->shape.type != DTYPE_TUPLE || !is_written(axis, i)) continue;
+        if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(axis, i)) continue;
         for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
             if (leaves_loop(axis, i, level, kind))
                 return am_fail(error, AM_ERROR_INFEASIBLE, axis->module->source,
@@ -538,7 +534,7 @@ static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) 
     int32_t entry_count = axis->rules->entry_count;
     for (int32_t k = 0; k < entry_count * RESULT_KINDS; k++) results[k] = -1;
     for (int32_t i = 0; i < entry_count; i++) {
-        if (!is_written(axis, i)) continue;
+        if (!micro_batch_is_written(axis, i)) continue;
         emit_inside(self, &self->body, i);
         for (ResultKind kind = 0; kind < RESULT_KINDS; kind++)
             /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
@@ -551,7 +547,7 @@ static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) 
     for (int32_t i = 0; i < entry_count; i++)
         for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
             int32_t *result = &results[i * RESULT_KINDS + (int32_t)kind];
-            if (*result < 0 && is_written(axis, i) && leaves_loop(axis, i, level, kind))
+            if (*result < 0 && micro_batch_is_written(axis, i) && leaves_loop(axis, i, level, kind))
                 *result = add_result(self, i, kind);
         }
 }
@@ -619,7 +615,8 @@ static bool is_made_outside(const MicroBatchRewrite *axis, int32_t i) {
 static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
     const MicroBatchRewrite *axis = self->axis;
     for (int32_t i = 0; i < axis->rules->entry_count && !self->arena->failed; i++) {
-        if (!is_written(axis, i) || !is_made_outside(axis, i) || segment_of(axis, i) != segment) continue;
+        if (!micro_batch_is_written(axis, i) || !is_made_outside(axis, i) || segment_of(axis, i) != segment)
+            continue;
         MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
         if (!micro_batch_is_reader(axis, i)) {
             self->whole[i] = emit_operator(self, &entry, i, -1, whole_state);

@@ -30,7 +30,7 @@ int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t i) {
     return union_find_root(self->component, i);
 }
 
-static bool is_considered(const MicroBatchRewrite *self, int32_t i) {
+bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i) {
     return self->split_options->live[i] && self->rules->alias[i] == i && !micro_batch_is_plumbing(self, i);
 }
 
@@ -71,7 +71,7 @@ static void find_derived(MicroBatchRewrite *self) {
             parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER || is_frozen;
     }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
-        if (!is_considered(self, i)) continue;
+        if (!micro_batch_is_written(self, i)) continue;
         visit_operands(self, i, derive, NULL);
         for (int32_t l = 0; l < micro_batch_given_count(self, i); l++) {
             int32_t reader = micro_batch_given_reader(self, i, l);
@@ -106,7 +106,7 @@ static void unite_operand(MicroBatchRewrite *self, int32_t i, int32_t producer, 
 static void find_components(MicroBatchRewrite *self) {
     union_find_begin(self->component, self->rules->entry_count);
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
-        if (!is_considered(self, i) || !micro_batch_in_loop(self, i)) continue;
+        if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i)) continue;
         visit_operands(self, i, unite_operand, NULL);
         const PlannedLoop *loop = rules_loop(self->rules, i);
         for (int32_t l = 0; loop && l < loop->leaf_count; l++)
@@ -140,7 +140,7 @@ static bool raise_levels(MicroBatchRewrite *self) {
     bool changed = false;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         int32_t needed = 0;
-        if (!is_considered(self, i)) continue;
+        if (!micro_batch_is_written(self, i)) continue;
         visit_operands(self, i, raise_level, &needed);
         if (micro_batch_in_loop(self, i)) {
             int32_t *level = &self->level[micro_batch_component(self, i)];
@@ -187,10 +187,10 @@ static bool postpone_forward(MicroBatchRewrite *self, int32_t *needed) {
     int64_t before = 0, after = 0;
     for (int32_t i = 0; i < count; i++) before += self->level[i], needed[i] = 0;
     for (int32_t i = 0; i < count; i++)
-        if (is_considered(self, i) && micro_batch_in_loop(self, i) && self->is_derived[i])
+        if (micro_batch_is_written(self, i) && micro_batch_in_loop(self, i) && self->is_derived[i])
             visit_operands(self, i, raise_count, &needed[micro_batch_component(self, i)]);
     for (int32_t i = 0; i < count; i++)
-        if (is_considered(self, i) && micro_batch_in_loop(self, i))
+        if (micro_batch_is_written(self, i) && micro_batch_in_loop(self, i))
             visit_operands(self, i, raise_forward, needed);
     for (int32_t i = 0; i < count; i++) after += self->level[i];
     return after > before;
@@ -235,7 +235,7 @@ static AmStatus find_recurrence(MicroBatchRewrite *self, Recurrence *recurrence,
     recurrence->found = -1;
     for (int32_t i = 0; i < self->rules->entry_count; i++) recurrence->cause[i] = -1;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
-        if (!is_considered(self, i)) continue;
+        if (!micro_batch_is_written(self, i)) continue;
         visit_operands(self, i, find_cause, recurrence);
         for (int32_t l = 0; !micro_batch_in_loop(self, i) && l < micro_batch_given_count(self, i); l++) {
             int32_t reader = micro_batch_given_reader(self, i, l);
@@ -271,7 +271,7 @@ static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, 
     self->estimating = recurrence->component;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         int32_t from = recurrence->cause[i];
-        bool is_own_sum = is_considered(self, i) && micro_batch_in_loop(self, i) &&
+        bool is_own_sum = micro_batch_is_written(self, i) && micro_batch_in_loop(self, i) &&
                           micro_batch_component(self, i) == recurrence->component &&
                           micro_batch_state(self, i, 0)->kind == TIME_PARTIAL && !rules_loop(self->rules, i);
         bool is_of_conditional = self->reader_conditional[i] >= 0 || rules_conditional(self->rules, i);
@@ -293,7 +293,7 @@ AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error) {
         int32_t late = -1;
         for (int32_t i = 0; i < self->rules->entry_count && recurrence.found < 0; i++) {
             if (self->level[i] <= TIME_MOST_LEVELS / 2 || micro_batch_component(self, i) != i) continue;
-            if (!is_considered(self, i) || !micro_batch_in_loop(self, i)) continue;
+            if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i)) continue;
             if (late < 0) late = i;
             recurrence.component = i;
             TRY(find_recurrence(self, &recurrence, error));

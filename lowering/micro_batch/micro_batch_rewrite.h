@@ -100,6 +100,8 @@ static inline MicroBatchState *micro_batch_state(const MicroBatchRewrite *self, 
 }
 /* Array values that operand k of i has: 1, or the leaves of a tuple. */
 int32_t micro_batch_operand_leaves(const MicroBatchRewrite *self, int32_t i, int32_t k);
+/* Returns whether the new module has an instruction for i: it is live, no alias and no plumbing. */
+bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i);
 /* An instruction that hands tuples on and makes nothing. */
 bool micro_batch_is_plumbing(const MicroBatchRewrite *self, int32_t i);
 /* An instruction that reads an array of a planned loop's tuple, or a parameter. */
@@ -111,7 +113,7 @@ int32_t micro_batch_given_reader(const MicroBatchRewrite *self, int32_t i, int32
 
 /* Returns whether a sum over micro-batches is kept in this 16-bit type, not in f32. */
 static inline bool micro_batch_rounds_sum(const MicroBatchRewrite *self, Dtype type) {
-    bool is_16bit = type == DTYPE_BF16 || type == DTYPE_F16;
+    bool is_16bit = dtype_is_16bit_float(type);
     return is_16bit && self->settings.relaxations >> RELAXATION_ROUNDED_SUMS & 1;
 }
 

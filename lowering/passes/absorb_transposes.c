@@ -56,7 +56,7 @@ static bool takes_orders(const Program *program, const ProgramInstruction *dot) 
     Dtype left = shape_of(program, dot->operands[0])->type, right = shape_of(program, dot->operands[1])->type;
     Dtype result = shape_of(program, dot->first_result)->type;
     return left == right && left == result &&
-           (left == DTYPE_F32 || left == DTYPE_F64 || left == DTYPE_BF16 || left == DTYPE_F16);
+           (left == DTYPE_F32 || left == DTYPE_F64 || dtype_is_16bit_float(left));
 }
 
 /* The free dimensions of a side, in order. */

@@ -14,12 +14,6 @@
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/plan_file/stage_switches.h"
 
-static json_t *integers_to_json(const int32_t *values, int32_t count) {
-    json_t *array = json_array();
-    for (int32_t k = 0; k < count; k++) json_array_append_new(array, json_integer(values[k]));
-    return array;
-}
-
 static json_t *mesh_to_json(const Mesh *mesh) {
     json_t *axes = json_array();
     for (int32_t k = 0; k < mesh->axis_count; k++) {
@@ -95,13 +89,13 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
     for (int32_t r = 0; r < recomputed->range_count; r++)
         json_array_append_new(recompute,
                               json_pack("[i, i]", recomputed->ranges[r][0], recomputed->ranges[r][1]));
-    json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
-                               integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
-                               mesh_to_json(&stage->mesh), "axis_priorities",
-                               axis_priorities_to_json(stage, context->classes), "overrides", overrides,
-                               "reshards", reshard_to_json(stage, context), "recompute", recompute);
+    json_t *object =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
+                  json_integers(stage->devices, stage->mesh.device_count), "mesh", mesh_to_json(&stage->mesh),
+                  "axis_priorities", axis_priorities_to_json(stage, context->classes), "overrides", overrides,
+                  "reshards", reshard_to_json(stage, context), "recompute", recompute);
     if (object && recomputed->saved_count > 0)
-        json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
+        json_object_set_new(object, "saved", json_integers(recomputed->saved, recomputed->saved_count));
     if (object) stage_switches_write(object, stage);
     return object;
 }

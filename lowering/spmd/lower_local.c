@@ -22,8 +22,8 @@ const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstru
     int64_t *window = ARENA_ARRAY(arena, int64_t, operand->rank + 1);
     const IrShape *updates = &module->instructions[source->operands[source->operand_count - 1]].shape;
     for (int32_t d = 0, next = 0; window && d < operand->rank; d++) {
-        bool is_window = !rule_contains(form->collapsed_dimensions, form->collapsed_count, d) &&
-                         !rule_contains(form->operand_batching, form->batching_count, d);
+        bool is_window = !int_list_contains(form->collapsed_dimensions, form->collapsed_count, d) &&
+                         !int_list_contains(form->operand_batching, form->batching_count, d);
         window[d] = is_window ? updates->dimensions[form->offset_dimensions[next++]] : 1;
     }
     return window;

@@ -228,7 +228,7 @@ static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrSha
 /* Makes the sums that lead from one state to another, in f32 where the stage says so. */
 static AmStatus make_sums(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
                           SbpState to, int32_t *value, AmError *error) {
-    bool is_16bit = global->type == DTYPE_BF16 || global->type == DTYPE_F16;
+    bool is_16bit = dtype_is_16bit_float(global->type);
     if (!is_16bit || !self->assignment->stage->reduces_wide)
         return follow_path(self, i, leaf, global, from, to, value, error);
     IrShape wide = lower_widened(global);

@@ -97,14 +97,6 @@ static void join(int32_t *weight, int32_t other) {
     *weight = *weight == NO_WEIGHT ? other : SEVERAL_WEIGHTS;
 }
 
-static int32_t operand_of(const WorkFinder *self, int32_t i, int32_t k) {
-    return self->split_options->operands[self->split_options->first_operand[i] + k];
-}
-
-static int32_t operand_count(const WorkFinder *self, int32_t i) {
-    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
-}
-
 /* Finds the weight to whose update each value of the backward pass leads, from users to operands. */
 static void find_weights(WorkFinder *self) {
     int32_t count = self->context->rules->entry_count;
@@ -118,16 +110,17 @@ static void find_weights(WorkFinder *self) {
         if (!self->split_options->live[i] || is_forward(self, i) ||
             ir_is_scalar(&instruction_at(self, i)->shape))
             continue;
-        for (int32_t k = 0; k < operand_count(self, i); k++)
-            join(&self->weight[operand_of(self, i, k)], self->weight[i]);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
+            join(&self->weight[split_options_operand(self->split_options, i, k)], self->weight[i]);
     }
 }
 
 /* The weight that operand k of a product is, or NO_WEIGHT. */
 static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
-    int32_t value = operand_of(self, i, k);
-    while (operand_count(self, value) == 1 && ir_opcode_has(instruction_at(self, value)->opcode, FACT_MOVES))
-        value = operand_of(self, value, 0);
+    int32_t value = split_options_operand(self->split_options, i, k);
+    while (split_options_operand_count(self->split_options, value) == 1 &&
+           ir_opcode_has(instruction_at(self, value)->opcode, FACT_MOVES))
+        value = split_options_operand(self->split_options, value, 0);
     int32_t parameter = self->parameter_of[value];
     if (parameter >= 0 && self->roles->parameters[parameter].role == IR_ROLE_WEIGHT) return parameter;
     return NO_WEIGHT;
@@ -143,7 +136,7 @@ static AmStatus find_groups(WorkFinder *self, AmError *error) {
     for (int32_t i = 0; i < count; i++) {
         bool is_again = is_backward(self, i) || is_recomputed(self, i);
         if (!is_product(self, i) || !self->split_options->live[i] || is_again) continue;
-        for (int32_t k = 0; k < operand_count(self, i); k++) {
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
             int32_t weight = weight_read(self, i, k);
             if (weight >= 0) readers[weight]++;
         }
@@ -156,7 +149,7 @@ static AmStatus find_groups(WorkFinder *self, AmError *error) {
  * a sum over the batch. */
 static int32_t find_group(const WorkFinder *self, int32_t i, bool *is_sum) {
     int32_t led = is_backward(self, i) ? self->weight[i] : NO_WEIGHT;
-    for (int32_t k = 0; k < operand_count(self, i); k++) {
+    for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
         int32_t weight = weight_read(self, i, k);
         if (weight >= 0 && self->group_of[weight] >= 0) return self->group_of[weight];
     }
@@ -214,8 +207,9 @@ static bool is_update(const WorkFinder *self, int32_t i) {
 static void find_values_with_gradients(WorkFinder *self) {
     for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
         self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
-        for (int32_t k = 0; k < operand_count(self, i) && !self->has_gradients[i]; k++)
-            self->has_gradients[i] = self->has_gradients[operand_of(self, i, k)];
+        for (int32_t k = 0;
+             k < split_options_operand_count(self->split_options, i) && !self->has_gradients[i]; k++)
+            self->has_gradients[i] = self->has_gradients[split_options_operand(self->split_options, i, k)];
     }
 }
 
@@ -270,8 +264,8 @@ static int32_t find_spine(WorkFinder *self, bool backward) {
     for (int32_t i = 0; i < count; i++) {
         self->path_flops[i] = 0;
         self->path_operand[i] = self->place[i] = -1;
-        for (int32_t k = 0; k < operand_count(self, i); k++) {
-            int32_t operand = operand_of(self, i, k);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+            int32_t operand = split_options_operand(self->split_options, i, k);
             if (self->path_flops[operand] <= self->path_flops[i]) continue;
             self->path_flops[i] = self->path_flops[operand];
             self->path_operand[i] = operand;
@@ -290,9 +284,10 @@ static int32_t find_spine(WorkFinder *self, bool backward) {
 static void find_after(WorkFinder *self) {
     for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
         self->after[i] = self->place[i];
-        for (int32_t k = 0; k < operand_count(self, i) && self->place[i] < 0; k++)
-            if (self->after[operand_of(self, i, k)] > self->after[i])
-                self->after[i] = self->after[operand_of(self, i, k)];
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) && self->place[i] < 0;
+             k++)
+            if (self->after[split_options_operand(self->split_options, i, k)] > self->after[i])
+                self->after[i] = self->after[split_options_operand(self->split_options, i, k)];
     }
 }
 
@@ -301,8 +296,8 @@ static void find_until(WorkFinder *self) {
     int32_t count = self->context->rules->entry_count;
     for (int32_t i = 0; i < count; i++) self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
     for (int32_t i = count - 1; i >= 0; i--)
-        for (int32_t k = 0; k < operand_count(self, i); k++) {
-            int32_t operand = operand_of(self, i, k);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+            int32_t operand = split_options_operand(self->split_options, i, k);
             if (self->place[operand] < 0 && self->until[i] < self->until[operand])
                 self->until[operand] = self->until[i];
         }
@@ -329,8 +324,8 @@ static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, 
     if (is_forward(self, i)) return self->last_place[i];
     if (is_recomputed(self, i)) return -1;
     if (self->weight[i] >= 0) least = first_use[self->weight[i]];
-    for (int32_t k = 0; k < operand_count(self, i); k++) {
-        int32_t of_operand = self->first_place[operand_of(self, i, k)];
+    for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+        int32_t of_operand = self->first_place[split_options_operand(self->split_options, i, k)];
         if (of_operand < least) least = of_operand;
     }
     return least;
@@ -343,9 +338,10 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
     if (!first_use) return am_fail_memory(error, parameters);
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
     for (int32_t i = 0; i < count; i++)
-        for (int32_t k = 0; k < operand_count(self, i) && self->split_options->live[i] && is_forward(self, i);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) &&
+                            self->split_options->live[i] && is_forward(self, i);
              k++) {
-            int32_t parameter = self->parameter_of[operand_of(self, i, k)];
+            int32_t parameter = self->parameter_of[split_options_operand(self->split_options, i, k)];
             if (parameter >= 0 && self->last_place[i] < first_use[parameter])
                 first_use[parameter] = self->last_place[i];
         }

@@ -87,14 +87,6 @@ static OpenValue *value_of(const Opening *self, int32_t i) {
     return self->value_of[i] < 0 ? NULL : &self->values[self->value_of[i]];
 }
 
-static int32_t operand_count(const Opening *self, int32_t i) {
-    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
-}
-
-static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
-    return self->split_options->operands[self->split_options->first_operand[i] + k];
-}
-
 /* Returns whether no other axis splits a dimension that the factor is in: two factors of one dimension, one
  * in blocks of it, need not be a state together. */
 static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
@@ -217,7 +209,7 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
 /* Returns whether the operands `whole` (bits) of i are whole whatever is chosen. */
 static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
     for (int32_t k = 0; whole >> k; k++) {
-        int32_t source = operand_of(self, i, k);
+        int32_t source = split_options_operand(self->split_options, i, k);
         if (!(whole >> k & 1) || self->context->rules->on_demand[source]) continue;
         if (self->value_of[source] >= 0) return false;
         if (self->assignment->stored[source].axis[self->axis] != SBP_B) return false;
@@ -244,9 +236,9 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     double above = 0, pending = 0;
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
-    for (int32_t k = 0; k < operand_count(self, i) && k < MOST_OPERANDS; k++) {
+    for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) && k < MOST_OPERANDS; k++) {
         /* Only an operand that is pending and has no other user counts. */
-        const OpenValue *operand = value_of(self, operand_of(self, i, k));
+        const OpenValue *operand = value_of(self, split_options_operand(self->split_options, i, k));
         if (!operand || operand->pending < 0 || self->split_options->uses[operand->instruction] != 1)
             continue;
         if (partial && operand->reduction != reduction) return;
@@ -263,7 +255,9 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         return;
     if (!are_whole(self, i, whole)) return;
     for (int32_t k = 0; beside >> k; k++)
-        if (beside >> k & 1) pending += cost_of_operand(self, operand_of(self, i, k), sbp_partial(SBP_ADD));
+        if (beside >> k & 1)
+            pending +=
+                cost_of_operand(self, split_options_operand(self->split_options, i, k), sbp_partial(SBP_ADD));
     value->pending = pending;
     value->partial = partial;
     value->beside = beside;
@@ -275,21 +269,22 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
 }
 
 static void weigh(Opening *self, OpenValue *value) {
-    int32_t i = value->instruction, operands = operand_count(self, i);
+    int32_t i = value->instruction, operands = split_options_operand_count(self->split_options, i);
     weigh_pending(self, value);
     for (int32_t s = 0; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
         double *least = &value->least[s];
         *least = value->is_operator ? 0 : made_to(self, value, value->made, (Sbp)s);
         for (int32_t k = 0; value->is_operator && k < operands; k++)
-            *least += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, (Sbp)s));
+            *least += cost_of_operand(self, split_options_operand(self->split_options, i, k),
+                                      need_of(self, i, k, (Sbp)s));
         double carried = value->pending + made_to(self, value, sbp_partial(SBP_ADD), (Sbp)s);
         if (!value->is_operator || value->pending < 0 || carried >= *least) continue;
         *least = carried;
         value->carried |= bit_of((Sbp)s);
     }
     for (int32_t k = 0; value->is_operator && k < operands; k++) {
-        int32_t operand = self->value_of[operand_of(self, i, k)];
+        int32_t operand = self->value_of[split_options_operand(self->split_options, i, k)];
         if (operand >= 0)
             self->part[union_find_root(self->part, operand)] = union_find_root(self->part, self->value_of[i]);
     }
@@ -309,8 +304,8 @@ static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
 static void tell_operands(const Opening *self, int32_t i, Sbp state, bool carries) {
     uint32_t partial = carries ? value_of(self, i)->partial : 0;
     uint32_t beside = carries ? value_of(self, i)->beside : 0;
-    for (int32_t k = 0; k < operand_count(self, i); k++) {
-        int32_t source = operand_of(self, i, k);
+    for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+        int32_t source = split_options_operand(self->split_options, i, k);
         OpenValue *operand = value_of(self, source);
         if (!operand) continue;
         self->asked[source]++;
@@ -368,9 +363,11 @@ static double own_cost(const Opening *self, const OpenValue *value, Sbp state, b
         total = cost_of_needs(self, i, state);
         if (!value->is_operator || carries) total += made_to(self, value, made, state);
     }
-    for (int32_t k = 0; value->is_operator && !carries && k < operand_count(self, i); k++)
-        if (!value_of(self, operand_of(self, i, k)))
-            total += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, state));
+    for (int32_t k = 0;
+         value->is_operator && !carries && k < split_options_operand_count(self->split_options, i); k++)
+        if (!value_of(self, split_options_operand(self->split_options, i, k)))
+            total += cost_of_operand(self, split_options_operand(self->split_options, i, k),
+                                     need_of(self, i, k, state));
     return total;
 }
 

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 
+#include "base/integers.h"
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
 #include "propagation/classes/ties.h"
@@ -312,7 +313,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
                 bool is_shift = factor->halo == HALO_FAR || factor->halo == HALO_NEAR;
                 if (is_shift && !builder->nodes[root].is_spatial) continue;
                 SetFacts *facts = &builder->facts[root];
-                facts->divisor = rules_common_divisor(facts->divisor, factor->size);
+                facts->divisor = common_divisor(facts->divisor, factor->size);
                 if (facts->least == 0 || factor->size < facts->least) facts->least = factor->size;
                 facts->matters |= instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
                                   instruction->opcode == IR_GATHER || instruction->opcode == IR_SCATTER ||

@@ -1,16 +1,11 @@
 /* Linkage groups as JSON and as text. */
 #include <stdio.h>
 
+#include "base/files/json.h"
 #include "propagation/groups/groups.h"
 
 static const char *path_of(const PlanContext *context, LinkageMember member) {
     return context->roles->parameters[member.parameter].path;
-}
-
-static json_t *integers_to_json(const int32_t *values, int32_t count) {
-    json_t *array = json_array();
-    for (int32_t k = 0; k < count; k++) json_array_append_new(array, json_integer(values[k]));
-    return array;
 }
 
 static json_t *member_to_json(const PlanContext *context, LinkageMember member) {
@@ -24,7 +19,7 @@ static json_t *group_to_json(const LinkageGroup *group, int32_t id, const PlanCo
         json_array_append_new(members, member_to_json(context, group->members[k]));
     json_t *object = json_pack("{s:i, s:i, s:f, s:f, s:o, s:o}", "id", id, "size", group->member_count,
                                "flops", group->flops, "bytes", group->bytes, "members", members, "excludes",
-                               integers_to_json(group->excludes, group->exclude_count));
+                               json_integers(group->excludes, group->exclude_count));
     if (object && group->class_index >= 0) {
         const DimensionClass *entry = &context->classes->classes[group->class_index];
         json_object_set_new(object, "class",
@@ -84,7 +79,7 @@ AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanCo
     *root = json_pack("{s:s, s:s, s:i, s:o, s:o, s:{s:i, s:o, s:b}}", "format", "automap-groups-1", "mode",
                       groups->is_strict ? "strict" : "classes", "axis_size", groups->axis_size, "groups",
                       list, "rejected", rejected, "best", "partitioned", groups->best_partitioned, "groups",
-                      integers_to_json(groups->best, groups->best_count), "exact", groups->best_is_exact);
+                      json_integers(groups->best, groups->best_count), "exact", groups->best_is_exact);
     return *root ? AM_OK : am_fail(error, AM_ERROR_INTERNAL, "", "the groups cannot be written as JSON");
 }
 

@@ -50,6 +50,16 @@ typedef struct SplitOptions {
     const StorageRoles *storage;
 } SplitOptions;
 
+/* Returns the number of instructions whose results instruction i takes. */
+static inline int32_t split_options_operand_count(const SplitOptions *self, int32_t i) {
+    return self->first_operand[i + 1] - self->first_operand[i];
+}
+
+/* Returns the instruction whose result is operand k of instruction i. */
+static inline int32_t split_options_operand(const SplitOptions *self, int32_t i, int32_t k) {
+    return self->operands[self->first_operand[i] + k];
+}
+
 /* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */
 AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const Rules *rules,
                              const Classes *classes, const IrRoles *roles, AmError *error);

@@ -81,14 +81,6 @@ static bool is_weight_view(const IrModule *module, const IrInstruction *instruct
     }
 }
 
-static int32_t operand(const StorageRoleFinder *self, int32_t i, int32_t k) {
-    return self->split_options->operands[self->split_options->first_operand[i] + k];
-}
-
-static int32_t operand_count(const StorageRoleFinder *self, int32_t i) {
-    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
-}
-
 static bool is_decided(const StorageRoleFinder *self, int32_t i) {
     return self->split_options->live[i] && !self->rules->on_demand[i] &&
            self->rules->rules[i].result_count == 1;
@@ -110,7 +102,7 @@ static void find_weights(StorageRoleFinder *self) {
         for (int32_t i = body->first; i < body->first + body->count; i++) {
             if (!is_decided(self, i) || self->roles->phases[i] == IR_PHASE_OPTIMIZER) continue;
             if (!is_weight_view(self->module, &self->module->instructions[i])) continue;
-            int32_t source = operand(self, i, 0);
+            int32_t source = split_options_operand(self->split_options, i, 0);
             if (self->result->role[source] == STORAGE_WEIGHT)
                 hand_on(self, i, source, 0, i, self->rules->rules[i].operand_count, STORAGE_WEIGHT);
         }
@@ -131,8 +123,8 @@ static bool passes_gradient(IrOpcode opcode) {
 /* Assigns roles to the operands of instruction i, from its own role. */
 static void claim_operands(StorageRoleFinder *self, int32_t i) {
     const IrPhase *phases = self->roles->phases;
-    for (int32_t k = 0; k < operand_count(self, i); k++) {
-        int32_t source = operand(self, i, k);
+    for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+        int32_t source = split_options_operand(self->split_options, i, k);
         const IrInstruction *instruction = &self->module->instructions[source];
         self->claims[source]++;
         if (!is_decided(self, source)) continue;
@@ -200,8 +192,10 @@ static void find_gradients(StorageRoleFinder *self) {
                 else if (passes_gradient(opcode)) claim_operands(self, i);
                 break;
             default:
-                for (int32_t k = 0; roles->phases[i] == IR_PHASE_OPTIMIZER && k < operand_count(self, i); k++)
-                    self->claims[operand(self, i, k)]++;
+                for (int32_t k = 0; roles->phases[i] == IR_PHASE_OPTIMIZER &&
+                                    k < split_options_operand_count(self->split_options, i);
+                     k++)
+                    self->claims[split_options_operand(self->split_options, i, k)]++;
             }
         }
     }
@@ -214,16 +208,17 @@ static void find_derived(StorageRoleFinder *self) {
         if (!is_decided(self, i) || roles->phases[i] != IR_PHASE_OPTIMIZER) continue;
         if (self->result->role[i] != STORAGE_NONE || rules_loop(self->rules, i)) continue;
         int32_t largest = -1;
-        for (int32_t k = 0; k < operand_count(self, i); k++) {
-            int32_t source = operand(self, i, k);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+            int32_t source = split_options_operand(self->split_options, i, k);
             if (self->result->role[source] == STORAGE_NONE) continue;
-            if (largest < 0 || self->split_options->array_bytes[source] >
-                                   self->split_options->array_bytes[operand(self, i, largest)])
+            if (largest < 0 ||
+                self->split_options->array_bytes[source] >
+                    self->split_options->array_bytes[split_options_operand(self->split_options, i, largest)])
                 largest = k;
         }
         if (largest < 0) continue;
-        hand_on(self, i, operand(self, i, largest), largest, i, self->rules->rules[i].operand_count,
-                STORAGE_OPTIMIZER);
+        hand_on(self, i, split_options_operand(self->split_options, i, largest), largest, i,
+                self->rules->rules[i].operand_count, STORAGE_OPTIMIZER);
     }
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (roles->parameters[p].role != IR_ROLE_OPTIMIZER || roles->parameters[p].output < 0) continue;

@@ -164,19 +164,13 @@ static int32_t moved_dimension(const DeviceTiles *tiles, int32_t device) {
     return moved;
 }
 
-static int32_t axis_stride(const Mesh *mesh, int32_t axis) {
-    int32_t stride = 1;
-    for (int32_t k = axis + 1; k < mesh->axis_count; k++) stride *= mesh->axes[k].size;
-    return stride;
-}
-
 bool sharding_to_state(SbpState *state, const DeviceTiles *tiles, const Mesh *mesh) {
     *state = (SbpState){.axis = {SBP_B}};
     if (tiles->device_count == 0) return true;
     if (tiles->device_count != mesh->device_count) return false;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (mesh->axes[axis].size == 1) continue;
-        int32_t dimension = moved_dimension(tiles, axis_stride(mesh, axis));
+        int32_t dimension = moved_dimension(tiles, mesh_axis_stride(mesh, axis));
         if (dimension < -1) return false;
         if (dimension >= 0) state->axis[axis] = sbp_split(dimension);
     }

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/encodings.h"
+
 #define MAX_AXES 16
 
 typedef struct ShardyReader {
@@ -20,12 +22,6 @@ typedef struct ShardyReader {
     Arena *arena;
     Hlo__MeshProto *mesh;
 } ShardyReader;
-
-static const char *find_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {
-    for (size_t k = 0; attributes && k < attributes->n_map; k++)
-        if (strcmp(attributes->map[k]->key, key) == 0) return attributes->map[k]->value;
-    return NULL;
-}
 
 static bool accept(ShardyReader *reader, const char *token) {
     while (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\\') reader->at++;
@@ -135,8 +131,8 @@ static bool read_text(ShardyReader *reader, const char *meshes, Hlo__NamedShardi
 
 AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModuleProto *module,
                      const Hlo__HloInstructionProto *instruction, AmError *error) {
-    const char *text = find_attribute(instruction->frontend_attributes, "xla.sdy.sharding");
-    const char *meshes = find_attribute(module->frontend_attributes, "xla.sdy.meshes");
+    const char *text = ir_frontend_attribute(instruction->frontend_attributes, "xla.sdy.sharding");
+    const char *meshes = ir_frontend_attribute(module->frontend_attributes, "xla.sdy.meshes");
     *message = NULL;
     if (!text) return AM_OK;
     Hlo__NamedShardingProto *named = ARENA_ARRAY(arena, Hlo__NamedShardingProto, 1);

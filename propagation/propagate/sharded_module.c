@@ -39,12 +39,6 @@ static int64_t instruction_id(const IrComputation *computation, int32_t number, 
     return (int64_t)number << 32 | (instruction - computation->first);
 }
 
-static int64_t *widen(Arena *arena, const int32_t *values, int32_t count) {
-    int64_t *wide = ARENA_ARRAY(arena, int64_t, count);
-    for (int32_t k = 0; wide && k < count; k++) wide[k] = values[k];
-    return wide;
-}
-
 static Hlo__OpSharding *array_sharding(ModuleWriter *writer, SbpState state, int32_t rank) {
     return sharding_message(writer->arena, writer->mesh, state, rank, writer->how->spelling);
 }
@@ -180,11 +174,13 @@ static Hlo__HloInstructionProto *make_instruction(ComputationWriter *self, int32
     message->metadata = metadata_of(writer, instruction);
     message->id = instruction_id(self->computation, self->number, index);
     message->n_operand_ids = (size_t)instruction->operand_count;
-    message->operand_ids = widen(writer->arena, instruction->operands, instruction->operand_count);
+    message->operand_ids = sharding_widen(writer->arena, instruction->operands, instruction->operand_count);
     message->n_control_predecessor_ids = (size_t)instruction->control_count;
-    message->control_predecessor_ids = widen(writer->arena, instruction->control, instruction->control_count);
+    message->control_predecessor_ids =
+        sharding_widen(writer->arena, instruction->control, instruction->control_count);
     message->n_called_computation_ids = (size_t)instruction->called_count;
-    message->called_computation_ids = widen(writer->arena, instruction->called, instruction->called_count);
+    message->called_computation_ids =
+        sharding_widen(writer->arena, instruction->called, instruction->called_count);
     if (writer->arena->failed) return NULL;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         message->operand_ids[k] = value_id(self, instruction->operands[k]);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static int64_t *widen(Arena *arena, const int32_t *values, int32_t count) {
+int64_t *sharding_widen(Arena *arena, const int32_t *values, int32_t count) {
     int64_t *wide = ARENA_ARRAY(arena, int64_t, count);
     for (int32_t k = 0; wide && k < count; k++) wide[k] = values[k];
     return wide;
@@ -24,9 +24,9 @@ static Hlo__OpSharding *tiled_message(Arena *arena, const Mesh *mesh, SbpState s
     if (sharding.is_replicated) return message; /* type REPLICATED */
     message->type = HLO__OP_SHARDING__TYPE__OTHER;
     message->n_tile_assignment_dimensions = (size_t)sharding.tile_rank;
-    message->tile_assignment_dimensions = widen(arena, sharding.tiles, sharding.tile_rank);
+    message->tile_assignment_dimensions = sharding_widen(arena, sharding.tiles, sharding.tile_rank);
     message->n_iota_reshape_dims = message->n_iota_transpose_perm = (size_t)sharding.block_count;
-    message->iota_reshape_dims = widen(arena, sharding.reshape, sharding.block_count);
+    message->iota_reshape_dims = sharding_widen(arena, sharding.reshape, sharding.block_count);
     message->iota_transpose_perm = ARENA_ARRAY(arena, int32_t, sharding.block_count);
     message->last_tile_dims = ARENA_ARRAY(arena, Hlo__OpSharding__Type, 2);
     if (arena->failed) return NULL;

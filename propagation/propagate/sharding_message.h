@@ -13,6 +13,9 @@ typedef enum ShardingSpelling {
                           */
 } ShardingSpelling;
 
+/* Returns values[count] in the width of messages, in the arena; NULL without memory. */
+int64_t *sharding_widen(Arena *arena, const int32_t *values, int32_t count);
+
 /* The sharding attribute of an array of that rank; NULL without memory. */
 Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank,
                                   ShardingSpelling spelling);

@@ -41,7 +41,7 @@ uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, Sb
  * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
  * reduction. */
 static inline bool linearity_is_16bit(const IrInstruction *instruction) {
-    return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+    return dtype_is_16bit_float(instruction->shape.type);
 }
 static inline bool linearity_is_16bit_product(const IrInstruction *instruction) {
     return instruction->opcode == IR_DOT && linearity_is_16bit(instruction);

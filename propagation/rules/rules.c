@@ -109,15 +109,6 @@ static const bool is_made_once[RULE_CLASS_COUNT] = {
     [RULE_FUSION] = true,
 };
 
-int64_t rules_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot) {
     const IrInstruction *instruction = &rules->module->instructions[i];
     int32_t operands = rules->rules[i].operand_count;

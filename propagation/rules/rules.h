@@ -158,7 +158,6 @@ typedef struct Rules {
 AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error);
 
 /* Greatest common divisor; that of 0 and b is b. */
-int64_t rules_common_divisor(int64_t a, int64_t b);
 
 /* Arrays in a shape: 1, or the leaves of a tuple. */
 int32_t rules_leaf_count(const IrShape *shape);

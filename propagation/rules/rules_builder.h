@@ -8,6 +8,7 @@
 #ifndef PROPAGATION_RULES_RULES_BUILDER_H
 #define PROPAGATION_RULES_RULES_BUILDER_H
 
+#include "base/int_list.h"
 #include "propagation/rules/rules.h"
 
 enum { RULE_FEW_FACTORS = 8 };
@@ -60,13 +61,6 @@ bool rule_expect(RuleBuilder *builder, bool condition);
 /* Paddings, strides and dilations beyond this might overflow in sums of places: not split. */
 static inline bool rule_is_near(int64_t distance) {
     return distance > -((int64_t)1 << 40) && distance < (int64_t)1 << 40;
-}
-
-static inline bool rule_contains(const int64_t *values, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++) {
-        if (values[k] == value) return true;
-    }
-    return false;
 }
 
 /* Returns whether value `instruction` holds the identity of a reduction in every

@@ -17,7 +17,7 @@ enum { KERNEL_STEPS = 8 };
 static void dot_free(RuleBuilder *builder, int32_t side, const int64_t *batch, int32_t batch_count,
                      const int64_t *contracting, int32_t contracting_count, int32_t *next) {
     for (int32_t d = 0; d < rule_rank(builder, side); d++) {
-        if (rule_contains(batch, batch_count, d) || rule_contains(contracting, contracting_count, d))
+        if (int_list_contains(batch, batch_count, d) || int_list_contains(contracting, contracting_count, d))
             continue;
         rule_factor(builder, FACTOR_PARALLEL);
         rule_put(builder, side, d);
@@ -64,7 +64,7 @@ void rule_ragged_dot(RuleBuilder *builder) {
     if (!rule_expect(builder, (int32_t)dot->n_rhs_batch_dimensions == batches &&
                                   (int32_t)dot->n_rhs_contracting_dimensions == contracted))
         return;
-    bool contracts = rule_contains(dot->lhs_contracting_dimensions, contracted, ragged);
+    bool contracts = int_list_contains(dot->lhs_contracting_dimensions, contracted, ragged);
     int32_t next = contracts ? 1 : 0;
     for (int32_t k = 0; k < batches; k++, next++) {
         if (dot->lhs_batch_dimensions[k] == ragged) continue;
@@ -77,7 +77,7 @@ void rule_ragged_dot(RuleBuilder *builder) {
         const int64_t *batch = side == 0 ? dot->lhs_batch_dimensions : dot->rhs_batch_dimensions;
         const int64_t *summed = side == 0 ? dot->lhs_contracting_dimensions : dot->rhs_contracting_dimensions;
         for (int32_t d = 0; d < rule_rank(builder, side); d++) {
-            if (rule_contains(batch, batches, d) || rule_contains(summed, contracted, d)) continue;
+            if (int_list_contains(batch, batches, d) || int_list_contains(summed, contracted, d)) continue;
             if (side == 1 && d == group) continue;
             next++;
             if (side == 0 && d == ragged) continue;
@@ -183,7 +183,7 @@ void rule_reduce(RuleBuilder *builder) {
                   rule_may_repeat(builder->module, instruction->operands[1], reduction);
     int32_t kept = 0;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
-        bool reduced = rule_contains(attributes->dimensions, attributes->dimension_count, d);
+        bool reduced = int_list_contains(attributes->dimensions, attributes->dimension_count, d);
         if (reduced && !splits) continue;
         if (reduced) rule_reduction(builder, reduction, false);
         else rule_factor(builder, FACTOR_PARALLEL);

@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 
+#include "base/integers.h"
 #include "propagation/rules/rules_builder.h"
 
 /* Places that shift by less than this part of a dimension stay on their device, all but a few. */
@@ -109,7 +110,7 @@ void rule_reshape(RuleBuilder *builder) {
             put_within(builder, 1, j, out_before, i - 1, in_before);
             out_before *= out->dimensions[j++];
         } else {
-            int64_t size = rules_common_divisor(in->dimensions[i], out->dimensions[j]);
+            int64_t size = common_divisor(in->dimensions[i], out->dimensions[j]);
             if (size > 1) {
                 rule_major_factor(builder, size);
                 rule_put(builder, 0, i);

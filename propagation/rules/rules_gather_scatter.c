@@ -25,8 +25,8 @@ static bool map_dimensions(RuleBuilder *builder, const IrGather *gather, int32_t
     if (!rule_expect(builder, operand_rank <= IR_MAX_RANK && indices_rank <= IR_MAX_RANK)) return false;
     for (int32_t d = 0; d < operand_rank; d++) {
         map->slice_of_operand[d] = -1;
-        if (rule_contains(gather->collapsed_dimensions, gather->collapsed_count, d) ||
-            rule_contains(gather->operand_batching, gather->batching_count, d))
+        if (int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) ||
+            int_list_contains(gather->operand_batching, gather->batching_count, d))
             continue;
         if (!rule_expect(builder, window < gather->offset_count)) return false;
         map->slice_of_operand[d] = (int32_t)gather->offset_dimensions[window++];
@@ -34,7 +34,7 @@ static bool map_dimensions(RuleBuilder *builder, const IrGather *gather, int32_t
     for (int32_t d = 0; d < indices_rank; d++) {
         map->slice_of_indices[d] = -1;
         if (d == gather->index_vector_dimension) continue;
-        while (rule_contains(gather->offset_dimensions, gather->offset_count, slice)) slice++;
+        while (int_list_contains(gather->offset_dimensions, gather->offset_count, slice)) slice++;
         if (!rule_expect(builder, slice < slice_rank)) return false;
         map->slice_of_indices[d] = slice++;
     }
@@ -42,7 +42,7 @@ static bool map_dimensions(RuleBuilder *builder, const IrGather *gather, int32_t
 }
 
 static bool is_indices_batching(const IrGather *gather, int64_t dimension) {
-    return rule_contains(gather->indices_batching, gather->batching_count, dimension);
+    return int_list_contains(gather->indices_batching, gather->batching_count, dimension);
 }
 
 void rule_gather(RuleBuilder *builder) {
@@ -74,7 +74,7 @@ void rule_gather(RuleBuilder *builder) {
             rule_factor(builder, FACTOR_PARALLEL);
             rule_put(builder, 0, d);
             rule_put(builder, result, map.slice_of_operand[d]);
-        } else if (rule_contains(gather->start_index_map, gather->index_map_count, d)) {
+        } else if (int_list_contains(gather->start_index_map, gather->index_map_count, d)) {
             rule_reduction(builder, is_pred ? SBP_OR : SBP_ADD, true);
             rule_put(builder, 0, d);
         }
@@ -116,7 +116,7 @@ void rule_scatter(RuleBuilder *builder) {
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {
         int32_t window = map.slice_of_operand[d];
         bool full = window >= 0 && rule_size(builder, updates, window) == rule_size(builder, 0, d);
-        bool indexed = !full && rule_contains(scatter->start_index_map, scatter->index_map_count, d);
+        bool indexed = !full && int_list_contains(scatter->start_index_map, scatter->index_map_count, d);
         if (!full && !indexed) continue;
         rule_factor(builder, FACTOR_PARALLEL);
         if (!builder->malformed) builder->factors[builder->count - 1].indexed = indexed;

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far apart the devices lie that differ by one on `axis`. */
-static int32_t axis_stride(const Mesh *mesh, int32_t axis) {
+int32_t mesh_axis_stride(const Mesh *mesh, int32_t axis) {
     int32_t stride = 1;
     for (int32_t k = axis + 1; k < mesh->axis_count; k++) stride *= mesh->axes[k].size;
     return stride;
@@ -74,20 +73,20 @@ void mesh_append(Text *text, const Mesh *mesh, const char *separator) {
 }
 
 int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis) {
-    return device / axis_stride(mesh, axis) % mesh->axes[axis].size;
+    return device / mesh_axis_stride(mesh, axis) % mesh->axes[axis].size;
 }
 
 int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *group) {
     int32_t first = device;
     for (int32_t k = 0; k < mesh->axis_count; k++) {
-        if (axes >> k & 1) first -= mesh_coordinate(mesh, device, k) * axis_stride(mesh, k);
+        if (axes >> k & 1) first -= mesh_coordinate(mesh, device, k) * mesh_axis_stride(mesh, k);
     }
     int32_t count = 1;
     group[0] = first;
     /* From the last axis to the first: the part so far is the fastest. */
     for (int32_t k = mesh->axis_count - 1; k >= 0; k--) {
         if (!(axes >> k & 1)) continue;
-        int32_t stride = axis_stride(mesh, k), inner = count;
+        int32_t stride = mesh_axis_stride(mesh, k), inner = count;
         for (int32_t coordinate = 1; coordinate < mesh->axes[k].size; coordinate++) {
             for (int32_t member = 0; member < inner; member++)
                 group[count++] = group[member] + coordinate * stride;

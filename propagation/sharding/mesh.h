@@ -28,6 +28,9 @@ typedef struct Mesh {
 AmStatus mesh_parse(Mesh *mesh, Arena *arena, const char *text, AmError *error);
 /* Appends the axes and sizes, such as "data=2,model=4" with separator ",". */
 void mesh_append(Text *text, const Mesh *mesh, const char *separator);
+/* Returns the difference in number of two devices that are neighbours on an axis. */
+int32_t mesh_axis_stride(const Mesh *mesh, int32_t axis);
+/* Returns the place of a device on an axis, from 0. */
 int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis);
 /* The devices that differ from `device` only on the axes of the bit mask, in
  * row-major order over those axes; returns how many, `group` has room for all. */

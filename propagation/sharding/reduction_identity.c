@@ -14,7 +14,7 @@ void reduction_encode(char bytes[16], Dtype type, double value) {
         memcpy(bytes, &value, sizeof value);
     } else if (type == DTYPE_F32 || type == DTYPE_C64) {
         memcpy(bytes, &single, sizeof single);
-    } else if (type == DTYPE_BF16 || type == DTYPE_F16) {
+    } else if (dtype_is_16bit_float(type)) {
         memcpy(bytes, &half, sizeof half);
     } else {
         int64_t integer = (int64_t)value;

@@ -6,6 +6,7 @@
  * that the indices traverse in order, one position for each slice, correspond to those of the
  * indices: explicitly as batching dimensions, or if the index is an iota.
  */
+#include "base/int_list.h"
 #include "propagation/spread/spread_internal.h"
 
 #define MAX_VIEWS 16 /* between an iota and its use as an index */
@@ -23,12 +24,6 @@ typedef struct Indexing {
     int32_t operand_to_slices[IR_MAX_RANK]; /* covered completely by a slice */
     ParallelDimensions parallel;
 } Indexing;
-
-static bool has_value(const int64_t *values, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (values[k] == value) return true;
-    return false;
-}
 
 static bool counts_up(const IrInstruction *constant) {
     const int32_t *values = constant->literal ? constant->literal->data : NULL;
@@ -101,8 +96,8 @@ static void find_slice_sizes(const Indexing *self, int64_t *sizes) {
     const IrGather *gather = self->gather;
     int32_t offset = 0;
     for (int32_t d = 0; d < self->operand->rank; d++) {
-        bool is_inside = !has_value(gather->collapsed_dimensions, gather->collapsed_count, d) &&
-                         !has_value(gather->operand_batching, gather->batching_count, d);
+        bool is_inside = !int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) &&
+                         !int_list_contains(gather->operand_batching, gather->batching_count, d);
         sizes[d] = 1;
         if (is_inside && offset < gather->offset_count)
             sizes[d] = self->slices->dimensions[gather->offset_dimensions[offset++]];
@@ -123,13 +118,14 @@ static Indexing read_indexing(const Spread *self, const IrInstruction *instructi
         indexing.indices_to_slices[d] = indexing.operand_to_slices[d] = -1;
     for (int32_t d = 0; d < indexing.indices->rank; d++) {
         if (d == gather->index_vector_dimension) continue;
-        while (has_value(gather->offset_dimensions, gather->offset_count, slice)) slice++;
+        while (int_list_contains(gather->offset_dimensions, gather->offset_count, slice)) slice++;
         indexing.indices_to_slices[d] = slice++;
     }
     find_slice_sizes(&indexing, sizes);
     for (int32_t d = 0; d < indexing.operand->rank; d++) {
-        if (has_value(gather->collapsed_dimensions, gather->collapsed_count, d) ||
-            has_value(gather->operand_batching, gather->batching_count, d) || offset >= gather->offset_count)
+        if (int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) ||
+            int_list_contains(gather->operand_batching, gather->batching_count, d) ||
+            offset >= gather->offset_count)
             continue;
         int64_t to = gather->offset_dimensions[offset++];
         if (sizes[d] == indexing.operand->dimensions[d]) indexing.operand_to_slices[d] = (int32_t)to;

@@ -4,6 +4,7 @@
  * whose window covers all of the input contracts, one with a window of 1 is free, and so on.
  * Only where a window moves along a split dimension is it treated as a window.
  */
+#include "base/int_list.h"
 #include "propagation/spread/spread_internal.h"
 
 typedef enum ProductKind {
@@ -33,12 +34,6 @@ static void add(Product *product, ProductKind kind, int64_t lhs, int64_t rhs, in
     product->has_window |= kind == PRODUCT_WINDOW;
 }
 
-static bool has_value(const int64_t *values, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (values[k] == value) return true;
-    return false;
-}
-
 static Product read_dot(const Spread *self, const IrInstruction *instruction) {
     const IrDot *dot = instruction->attributes->dot;
     const IrShape *lhs = &spread_instruction(self, instruction->operands[0])->shape;
@@ -50,12 +45,12 @@ static Product read_dot(const Spread *self, const IrInstruction *instruction) {
     for (int32_t k = 0; k < dot->contracting_count; k++)
         add(&product, PRODUCT_CONTRACTED, dot->lhs_contracting[k], dot->rhs_contracting[k], -1);
     for (int32_t d = 0; d < lhs->rank; d++)
-        if (!has_value(dot->lhs_batch, dot->batch_count, d) &&
-            !has_value(dot->lhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->lhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->lhs_contracting, dot->contracting_count, d))
             add(&product, PRODUCT_LHS, d, -1, result++);
     for (int32_t d = 0; d < rhs->rank; d++)
-        if (!has_value(dot->rhs_batch, dot->batch_count, d) &&
-            !has_value(dot->rhs_contracting, dot->contracting_count, d))
+        if (!int_list_contains(dot->rhs_batch, dot->batch_count, d) &&
+            !int_list_contains(dot->rhs_contracting, dot->contracting_count, d))
             add(&product, PRODUCT_RHS, -1, d, result++);
     return product;
 }

@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "executor/array/strided.h"
 #include "executor/array/wide.h"
 #include "executor/cpu/attention/region_blocks.h"
@@ -324,10 +325,6 @@ static AmStatus prepare_part(RegionKernel *kernel, PartKernel *part, Arena *aren
     return AM_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* Returns whether the packed elements of one input begin with those of another, for all of a unit's blocks.
  */
 static bool begins_with(const Move *wide, const Move *narrow) {
@@ -383,12 +380,13 @@ static void plan_memory(RegionKernel *kernel) {
         bool is_shared = p > SIZES && shares_copies(wide, parts[p]);
         parts[p]->owner = is_shared ? wide : parts[p];
         if (parts[p] != wide)
-            copies = larger(copies, place_copies(parts[p], is_shared ? end_of_wide : end) - end);
-        values = larger(values, program->allocation_bytes - program->parameter_bytes);
-        kernel->most_values = (int32_t)larger(kernel->most_values, program->value_count);
+            copies = larger_integer(copies, place_copies(parts[p], is_shared ? end_of_wide : end) - end);
+        values = larger_integer(values, program->allocation_bytes - program->parameter_bytes);
+        kernel->most_values = (int32_t)larger_integer(kernel->most_values, program->value_count);
         for (int32_t s = 0; s < program->step_count; s++) {
-            kernels = larger(kernels, parts[p]->calls[s]->scratch_bytes);
-            places = larger(places, parts[p]->calls[s]->operand_count + parts[p]->calls[s]->result_count);
+            kernels = larger_integer(kernels, parts[p]->calls[s]->scratch_bytes);
+            places =
+                larger_integer(places, parts[p]->calls[s]->operand_count + parts[p]->calls[s]->result_count);
         }
     }
     kernel->values_at = end + copies;
@@ -407,7 +405,7 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
         const ValueLabels *labels = &blocks->labels.values[v];
         for (int32_t k = 0; k < labels->count; k++)
             if (!blocks->is_divided[labels->list[k]]) bytes *= blocks->labels.sizes[labels->list[k]];
-        most = larger(most, bytes);
+        most = larger_integer(most, bytes);
     }
     int64_t rows = BLOCK_BYTES / most / 8 * 8, all = blocks->labels.sizes[blocks->row];
     if (blocks->has_whole_rows) {

@@ -17,6 +17,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "executor/array/strided.h"
 #include "executor/cpu/convolution/convolution.h"
 #include "executor/cpu/matmul/tile.h"
@@ -323,7 +324,7 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
 }
 
 static int64_t period_of(const IrWindowDimension *window) {
-    return window->base_dilation / rules_common_divisor(window->base_dilation, window->stride);
+    return window->base_dilation / common_divisor(window->base_dilation, window->stride);
 }
 
 static bool fits(const ConvolutionKernel *kernel) {

@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "executor/array/strided.h"
 #include "executor/cpu/convolution/convolution.h"
 #include "executor/cpu/matmul/tile.h"
@@ -297,7 +298,7 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
     for (int32_t s = 0; s < kernel->spatial_count; s++) {
         const IrWindowDimension *window = &kernel->window[s];
         plan->period[s] =
-            window->base_dilation / rules_common_divisor(window->base_dilation, window->window_dilation);
+            window->base_dilation / common_divisor(window->base_dilation, window->window_dilation);
         plan->step[s] = plan->period[s] * window->window_dilation / window->base_dilation;
         Reach *reaches = ARENA_ARRAY(arena, Reach, kernel->output_sizes[s]);
         if (!reaches) return am_fail_memory(error, kernel->output_sizes[s] * (int64_t)sizeof *reaches);

@@ -47,7 +47,7 @@ typedef struct ElementProgramBuilder {
 
 /* The type in which a program holds values of `type`. */
 static Dtype held(Dtype type) {
-    if (type == DTYPE_BF16 || type == DTYPE_F16) return DTYPE_F32;
+    if (dtype_is_16bit_float(type)) return DTYPE_F32;
     if (dtype_is_floating(type) && dtype_bits(type) <= 8) return DTYPE_F32;
     if (dtype_is_integer(type) && dtype_bits(type) < 8) return dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8;
     return type;

@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "base/integers.h"
 #include "executor/cpu/vector/vector.h"
 
 enum {
@@ -46,14 +47,6 @@ typedef struct Panels {
     const float *first;
     int64_t panel_step, depth_step, count; /* columns */
 } Panels;
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t round_up(int64_t value, int64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
 
 static const char *element_at(const void *array, Dtype type, int64_t index) {
     return (const char *)array + index * dtype_bytes(type);
@@ -89,12 +82,13 @@ static void pack_rows_across(const ProductPlan *plan, float *to, const char *fro
     int64_t step = plan->left.depth_stride * dtype_bytes(plan->left.type);
     const float *lines[TOGETHER];
     for (int64_t first = 0; first < depth; first += TOGETHER) {
-        int64_t count = least(TOGETHER, depth - first);
+        int64_t count = smaller_integer(TOGETHER, depth - first);
         for (int64_t k = 0; k < count; k++)
             lines[k] = line_of(plan->widen[0], from + (first + k) * step, rows, buffer + k * rows);
         for (int64_t i = 0; i < rows; i += group)
             for (int64_t k = 0; k < count; k++)
-                copy_group(to + (i * depth + (first + k) * group), lines[k] + i, least(group, rows - i));
+                copy_group(to + (i * depth + (first + k) * group), lines[k] + i,
+                           smaller_integer(group, rows - i));
     }
 }
 
@@ -119,7 +113,7 @@ static void pack_columns_across(const ProductPlan *plan, float *to, const char *
     int64_t bytes = dtype_bytes(plan->right.type), step = plan->right.depth_stride * bytes;
     for (int64_t k = 0; k < depth; k++, from += step)
         for (int64_t j = 0; j < columns; j += width) {
-            int64_t count = least(width, columns - j);
+            int64_t count = smaller_integer(width, columns - j);
             float *piece = to + (j * depth + k * width);
             if (plan->widen[1]) plan->widen[1](piece, from + j * bytes, NULL, NULL, count, NULL, NULL);
             else memcpy(piece, from + j * bytes, sizeof(float) * (size_t)count);
@@ -131,8 +125,8 @@ static void pack_columns_across(const ProductPlan *plan, float *to, const char *
 static void pack_columns_along(const ProductPlan *plan, float *to, const char *from, int64_t columns,
                                int64_t depth, int64_t width, float *buffer) {
     int64_t step = plan->right.stride * dtype_bytes(plan->right.type), edge = plan->tile->width;
-    for (int64_t j = 0; j < round_up(columns, width); j += edge) {
-        int64_t count = least(edge, columns - j);
+    for (int64_t j = 0; j < multiple_above(columns, width); j += edge) {
+        int64_t count = smaller_integer(edge, columns - j);
         float *place = to + j / width * width * depth + j % width;
         const float *lines[TILE_MOST_WIDTH];
         for (int64_t c = 0; c < count; c++)
@@ -181,14 +175,14 @@ static void multiply_block(const ProductPlan *plan, const Target *to, const Rows
                      .earlier_step = plan->column_block};
     for (int64_t r = 0; r < TILE_MOST_ROWS; r++) work.out_rows[r] = r * to->step;
     for (int64_t j = 0, p = 0; j < panels->count; j += width, p++) {
-        work.columns = (int32_t)least(width, panels->count - j);
+        work.columns = (int32_t)smaller_integer(width, panels->count - j);
         int32_t vectors = (work.columns + plan->tile->width - 1) / plan->tile->width;
         segment.columns = panels->first + p * panels->panel_step;
         for (int64_t i = 0, g = 0; i < rows->count; i += group, g++) {
             const float *first = rows->first + g * rows->group_step;
-            work.end_row = (int32_t)least(group, rows->count - i);
+            work.end_row = (int32_t)smaller_integer(group, rows->count - i);
             for (int64_t r = 0; r < TILE_MOST_ROWS; r++)
-                segment.rows[r] = first + least(r, work.end_row - 1) * rows->row_step;
+                segment.rows[r] = first + smaller_integer(r, work.end_row - 1) * rows->row_step;
             work.out = to->out + i * to->step + j;
             if (to->addend) work.addend = to->addend + i * to->step + j;
             if (to->earlier) work.earlier = to->earlier + i * plan->column_block + j;
@@ -234,15 +228,16 @@ static void run_rows(const ProductPlan *plan, float *out, const float *addend, c
     float *partial = (float *)(scratch + plan->partial_at);
     for (int64_t j = 0; j < columns; j += plan->column_block)
         for (int64_t k = 0; k < plan->depth; k += plan->depth_block) {
-            int64_t depth = least(plan->depth_block, plan->depth - k);
+            int64_t depth = smaller_integer(plan->depth_block, plan->depth - k);
             int64_t at = j * plan->right.stride + k * plan->right.depth_stride;
-            Panels panels = panels_of(plan, element_at(right, plan->right.type, at),
-                                      least(plan->column_block, columns - j), depth, groups, scratch);
+            Panels panels =
+                panels_of(plan, element_at(right, plan->right.type, at),
+                          smaller_integer(plan->column_block, columns - j), depth, groups, scratch);
             for (int64_t i = 0; i < rows; i += plan->row_block) {
                 at = i * plan->left.stride + k * plan->left.depth_stride;
-                Rows block =
-                    rows_of(plan, element_at(left, plan->left.type, at), least(plan->row_block, rows - i),
-                            depth, (panels.count + width - 1) / width, scratch);
+                Rows block = rows_of(plan, element_at(left, plan->left.type, at),
+                                     smaller_integer(plan->row_block, rows - i), depth,
+                                     (panels.count + width - 1) / width, scratch);
                 Target to = target_of(plan, out, addend, partial, i, j, k);
                 multiply_block(plan, &to, &block, &panels, depth);
             }
@@ -260,18 +255,14 @@ void product_run_added(const ProductPlan *plan, float *out, const float *addend,
     for (int64_t i = 0; i < rows; i += plan->partial_rows)
         run_rows(plan, out + i * plan->out_stride, addend + i * plan->out_stride,
                  element_at(left, plan->left.type, i * plan->left.stride), right,
-                 least(plan->partial_rows, rows - i), columns, scratch);
-}
-
-static bool is_narrow(Dtype type) {
-    return type == DTYPE_BF16 || type == DTYPE_F16;
+                 smaller_integer(plan->partial_rows, rows - i), columns, scratch);
 }
 
 /* Vectors of a panel: as many as a tile takes, a vector less where its rows then fit better, and the same
  * in all panels. */
 static int32_t panel_vectors(const TileKind *tile, int64_t rows, int64_t vectors) {
     int32_t best = tile->most_vectors, fewer = best - 1;
-    int64_t padded = round_up(rows, tile->rows[best]), other = round_up(rows, tile->rows[fewer]);
+    int64_t padded = multiple_above(rows, tile->rows[best]), other = multiple_above(rows, tile->rows[fewer]);
     if (fewer >= LEAST_VECTORS && (double)padded > slack * (double)other) best = fewer;
     int64_t panels = (vectors + best - 1) / best;
     return (int32_t)((vectors + panels - 1) / panels);
@@ -279,8 +270,8 @@ static int32_t panel_vectors(const TileKind *tile, int64_t rows, int64_t vectors
 
 bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
                   int64_t columns, int64_t depth, int64_t out_stride) {
-    if ((left.type != DTYPE_F32 && !is_narrow(left.type)) ||
-        (right.type != DTYPE_F32 && !is_narrow(right.type)))
+    if ((left.type != DTYPE_F32 && !dtype_is_16bit_float(left.type)) ||
+        (right.type != DTYPE_F32 && !dtype_is_16bit_float(right.type)))
         return false;
     if ((left.stride != 1 && left.depth_stride != 1) || (right.stride != 1 && right.depth_stride != 1))
         return false;
@@ -298,24 +289,24 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
     plan->vectors = panel_vectors(tile, rows, vectors);
     int64_t stretches = (depth + DEPTH_BLOCK - 1) / DEPTH_BLOCK, width = plan->vectors * tile->width;
     plan->depth_block = (depth + stretches - 1) / stretches;
-    plan->row_block = least(ROW_BLOCK, round_up(rows, tile->rows[plan->vectors]));
-    plan->column_block = least(COLUMN_BLOCK / width * width, round_up(columns, width));
+    plan->row_block = smaller_integer(ROW_BLOCK, multiple_above(rows, tile->rows[plan->vectors]));
+    plan->column_block = smaller_integer(COLUMN_BLOCK / width * width, multiple_above(columns, width));
     plan->widen[0] = left.type == DTYPE_F32 ? NULL : element_convert_loop(left.type, DTYPE_F32);
     plan->widen[1] = right.type == DTYPE_F32 ? NULL : element_convert_loop(right.type, DTYPE_F32);
     int64_t line = plan->depth_block * tile->width;
     if (line < TOGETHER * plan->row_block) line = TOGETHER * plan->row_block;
-    plan->columns_at = round_up(plan->row_block * plan->depth_block * (int64_t)sizeof(float), 64);
-    plan->line_at =
-        plan->columns_at + round_up(plan->column_block * plan->depth_block * (int64_t)sizeof(float), 64);
-    plan->scratch_bytes = plan->line_at + round_up(line * (int64_t)sizeof(float), 64);
+    plan->columns_at = multiple_above(plan->row_block * plan->depth_block * (int64_t)sizeof(float), 64);
+    plan->line_at = plan->columns_at +
+                    multiple_above(plan->column_block * plan->depth_block * (int64_t)sizeof(float), 64);
+    plan->scratch_bytes = plan->line_at + multiple_above(line * (int64_t)sizeof(float), 64);
     return true;
 }
 
 void product_plan_addend(ProductPlan *plan, int64_t rows) {
     bool is_whole = plan->depth_block >= plan->depth;
     plan->partial_at = plan->scratch_bytes;
-    plan->partial_rows = is_whole ? rows : least(PARTIAL_ROWS, rows);
+    plan->partial_rows = is_whole ? rows : smaller_integer(PARTIAL_ROWS, rows);
     if (is_whole) return;
     int64_t elements = plan->partial_rows * plan->column_block;
-    plan->scratch_bytes += round_up(elements * (int64_t)sizeof(float), 64);
+    plan->scratch_bytes += multiple_above(elements * (int64_t)sizeof(float), 64);
 }

@@ -282,7 +282,7 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
         kernel->reduced_strides[0] = 1;
     }
     call->run = kernel->by_columns ? run_wide_columns : run_wide_rows;
-    bool is_half = kernel->type == DTYPE_BF16 || kernel->type == DTYPE_F16;
+    bool is_half = dtype_is_16bit_float(kernel->type);
     kernel->fold = vector_loops()->fold(kernel->reduction, is_half ? DTYPE_F32 : kernel->type);
     bool is_dense = kernel->by_columns || kernel->reduced_strides[kernel->reduced_rank - 1] == 1;
     if (!kernel->fold || !is_dense) return AM_OK;

@@ -74,13 +74,6 @@ static void run_with_last(const KernelCall *call) {
     (void)call;
 }
 
-static int32_t value_of(const KernelCall *call, int32_t k) {
-    if (k < call->operand_count)
-        return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
-    k -= call->operand_count;
-    return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
-}
-
 /* The scratch memory of a thread: a block of each inside value, then what each member works in. */
 static AmStatus prepare_member(RowsKernel *kernel, Member *member, Arena *arena, int64_t *near_at,
                                AmError *error) {
@@ -91,7 +84,7 @@ static AmStatus prepare_member(RowsKernel *kernel, Member *member, Arena *arena,
     member->row_bytes = ARENA_ARRAY(arena, int64_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count * 16);
     for (int32_t k = 0; k < count; k++) {
-        int32_t storage = program->values[value_of(call, k)].storage;
+        int32_t storage = program->values[kernel_call_value(call, k)].storage;
         const ProgramValue *value = &program->values[storage];
         member->near_at[k] = -1;
         if (value->kind != PROGRAM_VALUE_INTERNAL) continue;

@@ -91,7 +91,7 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op) {
 
 /* The type as which a value is held in registers. */
 static Dtype held(Dtype type) {
-    return type == DTYPE_BF16 || type == DTYPE_F16 ? DTYPE_F32 : type;
+    return dtype_is_16bit_float(type) ? DTYPE_F32 : type;
 }
 
 /* The size of a complex number; of one with a NaN it is a NaN. */

@@ -43,14 +43,6 @@ static int32_t arrays_of(const KernelCall *call) {
     return call->operand_count + call->result_count;
 }
 
-/* The value of operand or, behind the operands, result k. */
-static int32_t value_of(const KernelCall *call, int32_t k) {
-    if (k < call->operand_count)
-        return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
-    k -= call->operand_count;
-    return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
-}
-
 static const ProgramValue *storage_of(const KernelCall *call, int32_t value) {
     return &call->program->values[call->program->values[value].storage];
 }
@@ -60,7 +52,7 @@ static int64_t choose_block(const RowsWriter *self) {
     int64_t row = 1, rows = self->rows->rows;
     for (int32_t m = 0; m < self->rows->count; m++)
         for (int32_t k = 0; k < arrays_of(self->calls[m]); k++) {
-            const ProgramValue *value = storage_of(self->calls[m], value_of(self->calls[m], k));
+            const ProgramValue *value = storage_of(self->calls[m], kernel_call_value(self->calls[m], k));
             int64_t elements = ir_shape_elements(&value->shape);
             if (elements % rows == 0 && elements / rows > row) row = elements / rows;
         }
@@ -80,7 +72,7 @@ static AmStatus place_values(RowsWriter *self, AmError *error) {
     for (int32_t m = 0; m < self->rows->count; m++)
         for (int32_t k = 0; k < arrays_of(self->calls[m]); k++) {
             const KernelCall *call = self->calls[m];
-            int32_t number = value_of(call, k);
+            int32_t number = kernel_call_value(call, k);
             const ProgramValue *value = storage_of(call, number);
             bool is_inside = value->kind == PROGRAM_VALUE_INTERNAL, is_result = k >= call->operand_count;
             RowsValue *place = &self->values[is_inside ? program->values[number].storage : number];
@@ -105,7 +97,7 @@ static AmStatus place_values(RowsWriter *self, AmError *error) {
 static void append_arrays(Text *out, const RowsWriter *self, const KernelCall *call) {
     for (int32_t k = 0; k < arrays_of(call); k++) {
         bool is_result = k >= call->operand_count;
-        int32_t number = value_of(call, k), at = is_result ? k - call->operand_count : k;
+        int32_t number = kernel_call_value(call, k), at = is_result ? k - call->operand_count : k;
         const ProgramValue *storage = storage_of(call, number);
         bool is_inside = storage->kind == PROGRAM_VALUE_INTERNAL;
         const RowsValue *value = &self->values[is_inside ? call->program->values[number].storage : number];

@@ -80,17 +80,17 @@ static void fetch_gathered(const Members *members, int32_t k, int32_t m, CudaPar
     const ProgramMovement *movement = &own->collective->movements[k];
     *from = cuda_part_contiguous(other->operands[k], ir_shape_elements(other->operand_shapes[k]));
     *to = cuda_part(own->results[k], own->result_shapes[k], movement->dimension,
-                    cuda_comm_part_start(movement->parts, m), movement->parts[m]);
+                    comm_part_start(movement->parts, m), movement->parts[m]);
 }
 
 static void fetch_exchanged(const Members *members, int32_t k, int32_t m, CudaPart *from, CudaPart *to) {
     const CommCall *own = members->own, *other = member_call(members, m);
     const ProgramMovement *movement = &own->collective->movements[k];
     *from = cuda_part(other->operands[k], other->operand_shapes[k], movement->other,
-                      cuda_comm_part_start(movement->other_parts, own->position),
+                      comm_part_start(movement->other_parts, own->position),
                       movement->other_parts[own->position]);
     *to = cuda_part(own->results[k], own->result_shapes[k], movement->dimension,
-                    cuda_comm_part_start(movement->parts, m), movement->parts[m]);
+                    comm_part_start(movement->parts, m), movement->parts[m]);
 }
 
 static void fetch_halo(const Members *members, int32_t k, int32_t m, CudaPart *from, CudaPart *to) {
@@ -128,7 +128,7 @@ static CudaPart folded_part(const CommCall *own, int32_t k, int32_t count) {
         return slice(own->operands[k], shape, own->position, count);
     const ProgramMovement *movement = &own->collective->movements[k];
     return cuda_part(own->operands[k], shape, movement->dimension,
-                     cuda_comm_part_start(movement->parts, own->position), movement->parts[own->position]);
+                     comm_part_start(movement->parts, own->position), movement->parts[own->position]);
 }
 
 static AmStatus make_folds(CudaPhase *phase, CudaCommRank *rank, const Members *members, AmError *error) {

@@ -48,9 +48,3 @@ void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call) {
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call) {
     cuda_mark_wait(rank->device, &((CudaCommCall *)call->prepared)->done);
 }
-
-int64_t cuda_comm_part_start(const int64_t *parts, int32_t k) {
-    int64_t start = 0;
-    for (int32_t j = 0; j < k; j++) start += parts[j];
-    return start;
-}

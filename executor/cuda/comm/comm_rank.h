@@ -37,7 +37,4 @@ void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call);
 /* CommBackEnd.wait(). */
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call);
 
-/* The start of member k's part along the dimension that is cut into `parts`. */
-int64_t cuda_comm_part_start(const int64_t *parts, int32_t k);
-
 #endif

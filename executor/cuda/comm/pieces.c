@@ -46,7 +46,7 @@ bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k) {
 /* How much of the dimension a member's piece is; *start: where in the array it lies. */
 static int64_t piece_extent(const CudaPieces *pieces, int32_t member, int64_t *start) {
     if (!pieces->halo) {
-        *start = cuda_comm_part_start(pieces->parts, member);
+        *start = comm_part_start(pieces->parts, member);
         return pieces->parts[member];
     }
     int32_t from = pieces->is_sent ? pieces->position : member;

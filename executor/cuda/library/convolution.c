@@ -329,7 +329,7 @@ static AmStatus open_dnn(CudaKernelDevice *device, AmError *error) {
 
 static bool is_convolved(const KernelCall *call) {
     Dtype type = call->result_shapes[0]->type;
-    return (type == DTYPE_F32 || type == DTYPE_F64 || type == DTYPE_BF16 || type == DTYPE_F16) &&
+    return (type == DTYPE_F32 || type == DTYPE_F64 || dtype_is_16bit_float(type)) &&
            call->operand_shapes[0]->type == type && call->operand_shapes[1]->type == type &&
            ir_shape_elements(call->operand_shapes[0]) > 0 && ir_shape_elements(call->operand_shapes[1]) > 0 &&
            ir_shape_elements(call->result_shapes[0]) > 0;

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/cuda/blas.h"
+#include "base/int_list.h"
 #include "executor/array/strided.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/library/dot_order.h"
@@ -68,12 +69,6 @@ typedef struct DotKernel {
     CudaSpare *spare; /* NULL: the product has been tried */
 } DotKernel;
 
-static bool names(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return true;
-    return false;
-}
-
 /* A matrix [rows, columns] with these strides as the library describes it; false: it cannot. */
 static bool describe_matrix(CudaMatrix *matrix, int64_t rows, int64_t columns, int64_t row_stride,
                             int64_t column_stride) {
@@ -98,7 +93,9 @@ static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, in
     }
     int64_t given[IR_MAX_RANK];
     for (int32_t d = 0; d < shape->rank; d++)
-        if (!names(batch, batch_count, d) && !names(contracting, contracting_count, d)) given[ranks[0]++] = d;
+        if (!int_list_contains(batch, batch_count, d) &&
+            !int_list_contains(contracting, contracting_count, d))
+            given[ranks[0]++] = d;
     for (int32_t k = 0; k < ranks[0]; k++) {
         sizes[0][k] = shape->dimensions[given[free[k]]];
         steps[0][k] = strides[given[free[k]]];
@@ -193,7 +190,7 @@ static bool choose_among(LibraryDot *best, const IrDot *dot, const IrShape *left
 }
 
 static bool is_multiplied(Dtype left, Dtype right, Dtype result) {
-    bool half = left == DTYPE_BF16 || left == DTYPE_F16;
+    bool half = dtype_is_16bit_float(left);
     return left == right && (half || left == DTYPE_F32 || left == DTYPE_F64) &&
            (result == left || (half && result == DTYPE_F32));
 }
