@@ -38,7 +38,7 @@ typedef enum IrOpcodeFact {
     FACT_NO_FLOPS = 1 << 1, /* moves, makes or renames values and computes nothing */
     FACT_TRANSCENDENTAL = 1 << 2, /* counted apart from FLOPs */
     FACT_COSTLY = 1 << 3,         /* floating work that one would rather store than repeat */
-    FACT_CHEAP = 1 << 4,          /* a fusion may recompute it instead of reading its result */
+    FACT_RECOMPUTABLE = 1 << 4,   /* a fusion may recompute it instead of reading its result */
     FACT_EFFECT = 1 << 5,         /* stays, even if no output needs it */
     FACT_DIMENSIONS = 1 << 6,     /* has the attribute `dimensions` */
     FACT_PARTITIONED = 1 << 7,    /* only in modules that are divided among devices */

@@ -160,7 +160,7 @@ static void find_leaves(const Paths *self) {
     for (int32_t n = 0; n < context->split_options->decided_count; n++) {
         int32_t i = context->split_options->decided[n];
         if (fusion_groups_is_element_wise(context->canonical, i) &&
-            ir_opcode_has(context->canonical->instructions[i].opcode, FACT_CHEAP))
+            ir_opcode_has(context->canonical->instructions[i].opcode, FACT_RECOMPUTABLE))
             find_leaf(self, i);
     }
 }

@@ -5,15 +5,15 @@
 #include "cost/collective/exchange.h"
 
 /* A value that goes from stage to stage. */
-typedef struct ToldExchange {
+typedef struct ExchangeRow {
     const ProgramTransfer *transfer;
     int32_t sender, receiver;     /* stages */
     double count, bytes, seconds; /* of the step: how often, and in all */
-} ToldExchange;
+} ExchangeRow;
 
 /* Adds each distinct transfer, longest first; transfers between two stages with equal times share a
- * line. `told` [count] is reordered. `device_of`: rank -> cluster device. */
-AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, ToldExchange *told, int32_t count,
+ * line. `rows` [count] is reordered. `device_of`: rank -> cluster device. */
+AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, ExchangeRow *rows, int32_t count,
                          const int32_t *device_of, AmError *error);
 
 #endif

@@ -366,22 +366,22 @@ static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
 }
 
 /* How transfers come to their prices, once the simulation has counted them. */
-static AmStatus tell_transfers(Text *text, Arena *arena, const PlanCosts *costs, const Simulation *simulation,
-                               AmError *error) {
-    ToldExchange *told = ARENA_ARRAY(arena, ToldExchange, costs->channel_count + 1);
+static AmStatus report_transfers(Text *text, Arena *arena, const PlanCosts *costs,
+                                 const Simulation *simulation, AmError *error) {
+    ExchangeRow *rows = ARENA_ARRAY(arena, ExchangeRow, costs->channel_count + 1);
     int32_t count = 0;
-    if (!told) return am_fail_memory(error, costs->channel_count);
+    if (!rows) return am_fail_memory(error, costs->channel_count);
     for (int32_t k = 0; k < costs->channel_count; k++) {
         const TransferTotal *total = &simulation->values[k].total;
         if (total->count == 0) continue;
-        told[count++] = (ToldExchange){.transfer = costs->transfers[k].transfer,
-                                       .sender = costs->channels[k].sender,
-                                       .receiver = costs->channels[k].receiver,
-                                       .count = (double)total->count,
-                                       .bytes = total->bytes,
-                                       .seconds = total->seconds};
+        rows[count++] = (ExchangeRow){.transfer = costs->transfers[k].transfer,
+                                      .sender = costs->channels[k].sender,
+                                      .receiver = costs->channels[k].receiver,
+                                      .count = (double)total->count,
+                                      .bytes = total->bytes,
+                                      .seconds = total->seconds};
     }
-    return exchange_report(text, arena, costs->cluster, told, count, costs->device_of, error);
+    return exchange_report(text, arena, costs->cluster, rows, count, costs->device_of, error);
 }
 
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
@@ -404,7 +404,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
         TRY(memory_find_peak(&result->peak, plan_costs_program(costs, result->fullest), error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
-    if (options->collectives) TRY(tell_transfers(options->collectives, arena, costs, result, error));
+    if (options->collectives) TRY(report_transfers(options->collectives, arena, costs, result, error));
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

@@ -89,7 +89,7 @@ typedef struct SimulationOptions {
 
 /* AM_ERROR_INPUT if a stage names a device that the cluster does not have. */
 AmStatus plan_check_devices(const Plan *plan, const Cluster *cluster, AmError *error);
-/* The same for the cluster that the plan file describes. */
+/* AM_ERROR_INPUT if a stage names a device that the cluster in the plan file does not have. */
 AmStatus plan_check_own_devices(const Plan *plan, AmError *error);
 
 /* The lowered programs of a plan with their prices: the input of any number of simulations. */
@@ -106,7 +106,7 @@ const Program *plan_costs_program(const PlanCosts *costs, int32_t rank);
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
                         const SimulationOptions *options, AmError *error);
 
-/* All in one. All memory is the arena's. */
+/* Lowers, prices and simulates a plan. All memory is the arena's. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, double memory_fraction, AmError *error);
 AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
@@ -128,7 +128,7 @@ AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulati
 
 /* `simulate --json`: step_seconds, devices, collectives, memory; the caller's reference. */
 json_t *simulation_to_json(const Simulation *simulation);
-/* The same as text: a summary, the collectives, a line per device. */
+/* Appends a simulation as text: a summary, the collectives, a line per device. */
 void simulation_print(Text *text, const Simulation *simulation);
 
 #endif

@@ -93,7 +93,7 @@ static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSp
     return AM_OK;
 }
 
-/* The same where the stage is in chunks: as the schedule has it. */
+/* Orders the iterations of joined loops of a stage in chunks, by the schedule. */
 static AmStatus join_chunks(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
                             AmError *error) {
     const InterleavedLoops *chunks = joined->chunks;

@@ -143,10 +143,6 @@ static void add_parameters(MemoryUse *use, const Program *program) {
     }
 }
 
-int64_t memory_peak(const Program *program) {
-    return program->allocation_bytes;
-}
-
 static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     LiveStorage *live;
     int32_t count;
@@ -164,7 +160,7 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = memory_peak(program)};
+    *use = (MemoryUse){.peak_bytes = program->allocation_bytes};
     add_parameters(use, program);
     AmStatus status = add_live(use, program, gradients, error);
     use->activation_bytes =

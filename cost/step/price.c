@@ -11,7 +11,6 @@
 #include "cost/step/price.h"
 
 #include "cost/step/device_streams.h"
-#include "cost/step/memory.h"
 
 /* State derived from mesh, cluster and devices for one pricing. */
 typedef struct Pricer {
@@ -139,7 +138,7 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
         price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(streams->totals.computed));
         price->communication_seconds = seconds_of_ticks(streams->totals.communicated);
     }
-    price->peak_bytes = memory_peak(program);
+    price->peak_bytes = program->allocation_bytes;
     price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
     return AM_OK;
 }

@@ -50,7 +50,7 @@ typedef struct Meeting {
     int32_t series;         /* of this case, that are done */
     double begun, patience; /* of this case */
     double end, clock_seconds;
-    void (*told)(void *user, int32_t done);
+    void (*on_case)(void *user, int32_t done);
     void *user;
 } Meeting;
 
@@ -395,7 +395,7 @@ static void *attend(void *argument) {
             if (member->rank == 0) plan_next(meeting);
             pthread_barrier_wait(&meeting->together);
         }
-        if (member->rank == 0 && meeting->told) meeting->told(meeting->user, c + 1);
+        if (member->rank == 0 && meeting->on_case) meeting->on_case(meeting->user, c + 1);
     }
     return NULL;
 }
@@ -442,7 +442,7 @@ static AmStatus open_ranks(Meeting *meeting, AmError *error) {
 }
 
 AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count, double end,
-                    void (*told)(void *user, int32_t done), void *user, AmError *error) {
+                    void (*on_case)(void *user, int32_t done), void *user, AmError *error) {
     Meeting *meeting = calloc(1, sizeof *meeting);
     Member *members = calloc((size_t)ranks->count, sizeof *members);
     AmStatus status =
@@ -455,7 +455,7 @@ AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *case
                              .members = members,
                              .end = end,
                              .clock_seconds = clock_cost(),
-                             .told = told,
+                             .on_case = on_case,
                              .user = user};
         atomic_store(&meeting->failed, -1);
         for (int32_t r = 0; r < ranks->count; r++)

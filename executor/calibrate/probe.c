@@ -167,7 +167,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
     return AM_OK;
 }
 
-/* As ranks run them, as many at once as there are devices, or processors for them. */
+/* Measures operators on as many ranks at once as there are devices, or processors for them. */
 static AmStatus measure_operators(Probe *self, json_t *type) {
     int32_t processors = self->back_end->processors(), ranks = self->share;
     json_t *operators = NULL;
@@ -227,7 +227,7 @@ static AmStatus measure_copies(Probe *self, int32_t peer, json_t **link) {
     return AM_OK;
 }
 
-/* The same by what stages send one another; `*link` stays NULL where there is no time for it. */
+/* Measures a link by transfers between stages; `*link` stays NULL where there is no time for them. */
 static AmStatus measure_transfers(Probe *self, const ProbeRanks *ranks, json_t **link) {
     Series series;
     TRY(probe_transfers(series.sizes, series.seconds, &series.count, ranks, clock_seconds() + link_seconds,

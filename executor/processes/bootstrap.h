@@ -26,7 +26,7 @@ struct WorldPlace {
     int32_t process, count;             /* 0 <= process < count */
     int32_t local_process, local_count; /* among those of this machine; picks the device */
     char host[BOOTSTRAP_HOST];          /* where process 0 listens */
-    uint16_t port;                      /* 0: any, told by `share` */
+    uint16_t port;                      /* 0: any; `share` gives it to all */
     char secret[BOOTSTRAP_SECRET];      /* hexadecimal */
     /* Gives process 0's host, port and secret to all, or NULL where all know
      * them. Called once by every process; process 0 listens already, or has

@@ -58,7 +58,7 @@ AmStatus bootstrap_first_node(char host[BOOTSTRAP_HOST], const char *list, AmErr
     return length > 0 ? AM_OK : fail_list(list, error);
 }
 
-/* Tasks on a node, from "2(x3),1": two on each of the first three, one on the fourth. 0: not told. */
+/* Tasks on a node, from "2(x3),1": two on each of the first three, one on the fourth. 0: not known. */
 static int64_t tasks_of_node(const char *list, int64_t node) {
     while (isdigit((unsigned char)*list)) {
         char *end;

@@ -22,8 +22,8 @@ typedef struct HandshakeJoined {
     char host[HEARTBEAT_HOST];
 } HandshakeJoined;
 
-/* Another process: connects to place->host and place->port until the deadline (a time of
- * clock_seconds()). AM_ERROR_RUNTIME: no listener, no automap process, or another run; the text
+/* Joins as a process other than process 0: connects to place->host and place->port until the deadline (a
+ * time of clock_seconds()). AM_ERROR_RUNTIME: no listener, no automap process, or another run; the text
  * names both sides. The caller closes *connection. */
 AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
                         AmError *error);

@@ -150,14 +150,14 @@ static void wait_for_news(Heartbeat *self, struct pollfd *polled, double seconds
 
 /* Notifies the owner once, without the mutex, since the callback may query failures. */
 static void tell_owner(Heartbeat *self) {
-    if (!self->failed || self->told || !self->on_failure) return;
+    if (!self->failed || self->has_reported || !self->on_failure) return;
     void (*on_failure)(void *) = self->on_failure;
     void *user = self->user;
-    self->told = self->telling = true;
+    self->has_reported = self->is_reporting = true;
     pthread_mutex_unlock(&self->mutex);
     on_failure(user);
     pthread_mutex_lock(&self->mutex);
-    self->telling = false;
+    self->is_reporting = false;
     pthread_cond_broadcast(&self->changed);
 }
 
@@ -246,7 +246,7 @@ AmStatus heartbeat_check(Heartbeat *self, AmError *error) {
 
 void heartbeat_on_failure(Heartbeat *self, void (*on_failure)(void *user), void *user) {
     pthread_mutex_lock(&self->mutex);
-    while (self->telling) pthread_cond_wait(&self->changed, &self->mutex);
+    while (self->is_reporting) pthread_cond_wait(&self->changed, &self->mutex);
     self->on_failure = on_failure;
     self->user = user;
     pthread_mutex_unlock(&self->mutex);

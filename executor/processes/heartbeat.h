@@ -45,7 +45,7 @@ typedef struct Heartbeat {
     pthread_mutex_t mutex; /* guards all that follows, and the peers */
     pthread_cond_t changed;
     bool complete; /* all have joined: silence counts from now on */
-    bool failed, told, telling, closing;
+    bool failed, has_reported, is_reporting, closing;
     char failure[HEARTBEAT_TEXT + 128]; /* the line that names the process */
     int32_t ranks_each;                 /* of a process, to be named with it; 0: not known */
     void (*on_failure)(void *user);
@@ -67,8 +67,9 @@ void heartbeat_complete(Heartbeat *self);
 void heartbeat_abort(Heartbeat *self, const char *text);
 /* Returns whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
 AmStatus heartbeat_check(Heartbeat *self, AmError *error);
-/* The same, but waits for notices at most `seconds`, or until `peer` (NULL: any) has sent "bye":
- * for a caller that detects a failure without its reason. AM_OK: no process has failed. */
+/* Returns whether a process has failed, as heartbeat_check(), but waits for notices at most `seconds`, or
+ * until `peer` (NULL: any) has sent "bye": for a caller that detects a failure without its reason. AM_OK:
+ * no process has failed. */
 AmStatus heartbeat_explain(Heartbeat *self, const HeartbeatPeer *peer, double seconds, AmError *error);
 /* Has `on_failure` called once by the watching thread when a process has failed;
  * NULL: no longer, and not in work either when this returns. Not to be called by it. */

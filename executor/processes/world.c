@@ -27,7 +27,8 @@ enum { MOST_FACT_BYTES = 1 << 16, MOST_VERDICT = 512 };
 static const double default_join_seconds = 60, default_silence_seconds = 30;
 /* The time for which a broken data connection waits for a reason on the control connection. */
 static const double reason_seconds = 2;
-/* The same time after a failed collective: enough for messages of other processes, short for a user. */
+/* The time for which a failed collective waits for a reason: enough for messages of other processes, short
+ * for a user. */
 static const double explanation_seconds = 0.5;
 
 typedef struct Message {
@@ -168,8 +169,8 @@ static AmStatus connect_all(World *world, WorldPlace *place, const WorldOptions 
     if (world->process == 0) status = socket_listen(&listener, place->host, &place->port, error);
     if (status != AM_OK) place->port = 0;
     if (shared) {
-        AmStatus told = place->share(place, error);
-        if (status == AM_OK) status = told;
+        AmStatus shared_status = place->share(place, error);
+        if (status == AM_OK) status = shared_status;
     }
     if (status == AM_OK && place->port == 0)
         status = am_fail(error, AM_ERROR_RUNTIME, "", "process 0 could not begin to listen");

@@ -63,16 +63,16 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
 /* From now on failures name a process's ranks, too: process p has p * each .. p * each + each - 1. */
 void world_name_ranks(World *world, int32_t each);
 
-/* This process has failed: the others' operations end, naming it and `text`. Any
- * thread, any number of times. */
+/* Reports a failure of this process: the operations of the others end, and name it and `text`. Any thread,
+ * any number of times. */
 void world_abort(World *world, const char *text);
 void world_abort_for(World *world, const AmError *error); /* `text` with its file and line */
 
 /* AM_ERROR_RUNTIME once a process has failed, with the line that names it. Any thread. */
 AmStatus world_check(World *world, AmError *error);
 
-/* The same after a failure that may be another process's, such as a broken collective:
- * waits a moment for the news. */
+/* Returns the failure of a process, as world_check(), after a failure that may be a consequence of it,
+ * such as a broken collective: waits a moment for the news. */
 AmStatus world_explain(World *world, AmError *error);
 
 /* Has on_failure(user) called once, by a thread of the world's own, when a process

@@ -1,4 +1,5 @@
-/* Schedules: from ready programs to the actor graph. See actor_schedule.h. */
+/* Makes the actor graph of the executables of a process: cuts each program at its joined loops into actors,
+ * and connects them by edges whose quotas are those of the pipeline schedule. */
 #include "executor/run/actor_schedule.h"
 
 #include <stdio.h>
@@ -11,8 +12,8 @@
 /* Priorities; of chunks of one kind the later one goes first. */
 enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1, LOAD = -2 };
 
-/* One actor: steps first .. end - 1 of a program. */
-typedef struct ActorGroup {
+/* An actor, which runs steps first .. end - 1 of a program. */
+typedef struct ScheduledActor {
     Schedule *schedule;
     Rank *rank;
     const Executable *program; /* the rank's, or a body's */
@@ -21,53 +22,53 @@ typedef struct ActorGroup {
     int32_t iterations; /* in a step */
     int32_t kind, chunk;
     bool begins, ends; /* the step, or the body */
-    int32_t actor;
-} ActorGroup;
+    int32_t number;    /* in the actor graph */
+} ScheduledActor;
 
-/* The groups of one rank, in the order in which they would run one after the other. */
-typedef struct RankGroups {
-    ActorGroup *groups;
+/* The actors of one rank, in the order in which they would run one after the other. */
+typedef struct RankActors {
+    ScheduledActor *actors;
     int32_t count;
     IterationEdge *edges; /* between them, by number */
     int32_t edge_count, edge_capacity;
     IterationOrder order; /* where others of the stage are in other processes; count 0: they are not */
-} RankGroups;
+} RankActors;
 
 struct Schedule {
     ScheduleOptions options;
     ActorGraph *graph;
     Arena arena;
-    RankGroups *ranks; /* [rank_count] */
+    RankActors *ranks; /* [rank_count] */
     bool has_loader;   /* its thread has been started */
 };
 
-static RankGroups *groups_of(const ActorGroup *group) {
-    return &group->schedule->ranks[group->rank - group->schedule->options.ranks];
+static RankActors *actors_of(const ScheduledActor *actor) {
+    return &actor->schedule->ranks[actor->rank - actor->schedule->options.ranks];
 }
 
 /* ---- actions of actors ---- */
 
-static AmStatus run_iteration(const ActorGroup *group, int64_t iteration, AmError *error) {
-    if (group->begins && iteration % group->iterations == 0) control_enter(group->loop);
-    for (int32_t s = group->first; s < group->end; s++)
-        if (group->program->steps[s].stream) group->program->steps[s].stream->iteration = iteration;
-    control_body(group->loop)->iteration = iteration % group->iterations;
-    double start = timeline_start(group->program->timeline);
-    TRY(executable_run_steps(group->program, group->first, group->end, error));
-    executable_mark_iteration(group->program, start);
+static AmStatus run_iteration(const ScheduledActor *actor, int64_t iteration, AmError *error) {
+    if (actor->begins && iteration % actor->iterations == 0) control_enter(actor->loop);
+    for (int32_t s = actor->first; s < actor->end; s++)
+        if (actor->program->steps[s].stream) actor->program->steps[s].stream->iteration = iteration;
+    control_body(actor->loop)->iteration = iteration % actor->iterations;
+    double start = timeline_start(actor->program->timeline);
+    TRY(executable_run_steps(actor->program, actor->first, actor->end, error));
+    executable_mark_iteration(actor->program, start);
     return AM_OK;
 }
 
 static AmStatus act(void *user, int64_t iteration, AmError *error) {
-    const ActorGroup *group = user;
-    const ScheduleOptions *options = &group->schedule->options;
-    IterationOrder *order = &groups_of(group)->order;
+    const ScheduledActor *actor = user;
+    const ScheduleOptions *options = &actor->schedule->options;
+    IterationOrder *order = &actors_of(actor)->order;
     if (order->count > 0) order->next = (order->next + 1) % order->count;
-    if (group->loop) return run_iteration(group, iteration, error);
-    if (group->begins) TRY(options->begin(options->user, group->rank, iteration, error));
-    if (group->begins && group->ends) TRY(executable_run(group->rank->ready, error));
-    else TRY(executable_run_steps(group->program, group->first, group->end, error));
-    return group->ends ? options->end(options->user, group->rank, iteration, error) : AM_OK;
+    if (actor->loop) return run_iteration(actor, iteration, error);
+    if (actor->begins) TRY(options->begin(options->user, actor->rank, iteration, error));
+    if (actor->begins && actor->ends) TRY(executable_run(actor->rank->ready, error));
+    else TRY(executable_run_steps(actor->program, actor->first, actor->end, error));
+    return actor->ends ? options->end(options->user, actor->rank, iteration, error) : AM_OK;
 }
 
 static AmStatus report(void *user, int64_t iteration, AmError *error) {
@@ -82,8 +83,8 @@ static const InterleavedLoops *iterations_at(const Executable *program, int32_t 
     return instruction < 0 ? NULL : program->program->instructions[instruction].iterations;
 }
 
-/* The end of the group of a body that begins at step `first`: before it receives after it has sent. */
-static int32_t group_end(const Executable *body, int32_t first) {
+/* The end of the actor of a body that begins at step `first`: before it receives after it has sent. */
+static int32_t actor_end(const Executable *body, int32_t first) {
     int32_t count = body->program->step_count, s = first;
     for (bool has_sent = false; s < count; s++) {
         const Stream *stream = body->steps[s].stream;
@@ -93,100 +94,100 @@ static int32_t group_end(const Executable *body, int32_t first) {
     return s;
 }
 
-static int32_t count_groups(const Executable *body) {
+static int32_t count_actors(const Executable *body) {
     int32_t count = 0, s = 0;
     do {
-        s = group_end(body, s);
+        s = actor_end(body, s);
         count++;
     } while (s < body->program->step_count);
     return count;
 }
 
-static int32_t count_rank_groups(const Executable *program) {
+static int32_t count_rank_actors(const Executable *program) {
     int32_t count = 1;
     for (int32_t s = 0, together; s < program->program->step_count; s += together) {
         together = program_steps_together(program->program, s);
         if (!iterations_at(program, s)) continue;
         count++;
         for (int32_t k = 0; k < together; k++)
-            count += count_groups(control_body(program->steps[s + k].control));
+            count += count_actors(control_body(program->steps[s + k].control));
     }
     return count;
 }
 
 /* ---- building the graph ---- */
 
-static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const ActorGroup *group,
+static AmStatus add_actor(Schedule *self, RankActors *list, int32_t r, const ScheduledActor *actor,
                           AmError *error) {
     static const char *const kinds[] = {"backward pass", "forward pass", "gradients of weights", "step"};
-    ActorGroup *added = &list->groups[list->count++];
+    ScheduledActor *added = &list->actors[list->count++];
     char name[64];
-    *added = *group;
+    *added = *actor;
     added->schedule = self;
     added->rank = &self->options.ranks[r];
-    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[group->kind], added->rank->comm->rank,
+    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[actor->kind], added->rank->comm->rank,
              list->count - 1);
-    Actor actor = {.name = name,
-                   .worker = r,
-                   .priority = group->kind * CHUNKS + CHUNKS - 1 - group->chunk,
-                   .iterations_per_step = added->iterations,
-                   .act = act,
-                   .user = added};
-    return actors_add(self->graph, &actor, &added->actor, error);
+    Actor added_actor = {.name = name,
+                         .worker = r,
+                         .priority = actor->kind * CHUNKS + CHUNKS - 1 - actor->chunk,
+                         .iterations_per_step = added->iterations,
+                         .act = act,
+                         .user = added};
+    return actors_add(self->graph, &added_actor, &added->number, error);
 }
 
-static AmStatus connect(Schedule *self, const ActorGroup *from, const ActorGroup *to, int32_t quota,
+static AmStatus connect(Schedule *self, const ScheduledActor *from, const ScheduledActor *to, int32_t quota,
                         int32_t initial, AmError *error) {
-    RankGroups *list = groups_of(from);
+    RankActors *list = actors_of(from);
     ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
     if (self->arena.failed) return am_fail_memory(error, list->edge_count);
-    list->edges[list->edge_count++] = (IterationEdge){.producer = (int32_t)(from - list->groups),
-                                                      .consumer = (int32_t)(to - list->groups),
+    list->edges[list->edge_count++] = (IterationEdge){.producer = (int32_t)(from - list->actors),
+                                                      .consumer = (int32_t)(to - list->actors),
                                                       .quota = quota,
                                                       .initial = initial};
-    return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
+    return actors_connect(self->graph, from->number, to->number, quota, initial, NULL, error);
 }
 
-/* A loop's body, group after group; its next iteration begins when the last group has ended. */
-static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t iterations,
+/* A loop's body, actor after actor; its next iteration begins when the last actor has ended. */
+static AmStatus add_loop(Schedule *self, RankActors *list, int32_t r, const Control *loop, int32_t iterations,
                          int32_t kind, int32_t chunk, AmError *error) {
     const Executable *body = control_body(loop);
-    int32_t first = list->count, count = count_groups(body);
+    int32_t first = list->count, count = count_actors(body);
     for (int32_t k = 0, s = 0; k < count; k++) {
-        ActorGroup group = {.program = body,
-                            .loop = loop,
-                            .first = s,
-                            .end = group_end(body, s),
-                            .iterations = iterations,
-                            .kind = kind,
-                            .chunk = chunk,
-                            .begins = k == 0,
-                            .ends = k == count - 1};
-        s = group.end;
-        TRY(add_group(self, list, r, &group, error));
-        if (k > 0) TRY(connect(self, &list->groups[first + k - 1], &list->groups[first + k], 1, 0, error));
+        ScheduledActor actor = {.program = body,
+                                .loop = loop,
+                                .first = s,
+                                .end = actor_end(body, s),
+                                .iterations = iterations,
+                                .kind = kind,
+                                .chunk = chunk,
+                                .begins = k == 0,
+                                .ends = k == count - 1};
+        s = actor.end;
+        TRY(add_actor(self, list, r, &actor, error));
+        if (k > 0) TRY(connect(self, &list->actors[first + k - 1], &list->actors[first + k], 1, 0, error));
     }
-    return count > 1 ? connect(self, &list->groups[list->count - 1], &list->groups[first], 1, 1, error)
+    return count > 1 ? connect(self, &list->actors[list->count - 1], &list->actors[first], 1, 1, error)
                      : AM_OK;
 }
 
-/* The groups of one of joined loops. */
+/* The actors of one of joined loops. */
 typedef struct LoopGroups {
     int32_t first, last;
 } LoopGroups;
 
 /* Connects two loops: an iteration of `to` needs the same iteration of `from`, which is at most
  * `kept` iterations ahead of its end. */
-static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups from, LoopGroups to,
+static AmStatus connect_loops(Schedule *self, const RankActors *list, LoopGroups from, LoopGroups to,
                               int32_t kept, AmError *error) {
-    const ActorGroup *groups = list->groups;
-    TRY(connect(self, &groups[from.last], &groups[to.first], kept, 0, error));
+    const ScheduledActor *actors = list->actors;
+    TRY(connect(self, &actors[from.last], &actors[to.first], kept, 0, error));
     if (from.first == from.last && to.first == to.last) return AM_OK;
-    return connect(self, &groups[from.first], &groups[to.last], kept, 0, error);
+    return connect(self, &actors[from.first], &actors[to.last], kept, 0, error);
 }
 
-/* A loop with iterations, or joined ones, after the last group of the list. */
-static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Executable *program, int32_t s,
+/* A loop with iterations, or joined ones, after the last actor of the list. */
+static AmStatus add_loops(Schedule *self, RankActors *list, int32_t r, const Executable *program, int32_t s,
                           AmError *error) {
     const InterleavedLoops *iterations = iterations_at(program, s);
     int32_t before = list->count - 1, together = program_steps_together(program->program, s);
@@ -202,7 +203,7 @@ static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Exe
     }
     for (int32_t c = 0; c < chunks; c++) {
         int32_t kept = iterations->kept_of_chunk ? iterations->kept_of_chunk[c] : iterations->kept;
-        TRY(connect(self, &list->groups[before], &list->groups[loops[c].first], 1, 0, error));
+        TRY(connect(self, &list->actors[before], &list->actors[loops[c].first], 1, 0, error));
         if (together > chunks) TRY(connect_loops(self, list, loops[c], loops[chunks + c], kept, error));
     }
     if (iterations->third < 0) return AM_OK;
@@ -210,30 +211,30 @@ static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Exe
     return connect_loops(self, list, loops[1], loops[2], iterations->kept_from_second, error);
 }
 
-/* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
-static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t first, int32_t end,
+/* The rank's own steps first .. end - 1, after all actors of the loops since `after`. */
+static AmStatus add_plain(Schedule *self, RankActors *list, int32_t r, int32_t first, int32_t end,
                           AmError *error) {
     const Executable *program = self->options.ranks[r].ready;
-    ActorGroup group = {.program = program,
-                        .first = first,
-                        .end = end,
-                        .iterations = 1,
-                        .kind = PLAIN,
-                        .begins = list->count == 0,
-                        .ends = end == program->program->step_count};
-    TRY(add_group(self, list, r, &group, error));
-    const ActorGroup *own = &list->groups[list->count - 1];
-    for (const ActorGroup *before = own - 1; before >= list->groups && before->loop; before--)
+    ScheduledActor actor = {.program = program,
+                            .first = first,
+                            .end = end,
+                            .iterations = 1,
+                            .kind = PLAIN,
+                            .begins = list->count == 0,
+                            .ends = end == program->program->step_count};
+    TRY(add_actor(self, list, r, &actor, error));
+    const ScheduledActor *own = &list->actors[list->count - 1];
+    for (const ScheduledActor *before = own - 1; before >= list->actors && before->loop; before--)
         if (before->ends) TRY(connect(self, before, own, before->iterations, 0, error));
     return AM_OK;
 }
 
 static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     const Executable *program = self->options.ranks[r].ready;
-    RankGroups *list = &self->ranks[r];
+    RankActors *list = &self->ranks[r];
     int32_t first = 0, count = program->program->step_count;
-    list->groups = ARENA_ARRAY(&self->arena, ActorGroup, count_rank_groups(program));
-    if (!list->groups) return am_fail_memory(error, count);
+    list->actors = ARENA_ARRAY(&self->arena, ScheduledActor, count_rank_actors(program));
+    if (!list->actors) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
         if (!iterations_at(program, s)) continue;
         TRY(add_plain(self, list, r, first, s, error));
@@ -243,7 +244,7 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     }
     TRY(add_plain(self, list, r, first, count, error));
     if (list->count == 1) return AM_OK;
-    return connect(self, &list->groups[list->count - 1], &list->groups[0], 1, 1, error);
+    return connect(self, &list->actors[list->count - 1], &list->actors[0], 1, 1, error);
 }
 
 /* Adds the end of a step: all ranks end it, one reports, all begin the next. */
@@ -257,24 +258,24 @@ static AmStatus add_report(Schedule *self, AmError *error) {
                       .user = &self->options};
     TRY(actors_add(self->graph, &reporter, &actor, error));
     for (int32_t r = 0; r < self->options.rank_count; r++) {
-        const RankGroups *list = &self->ranks[r];
-        TRY(actors_connect(self->graph, list->groups[list->count - 1].actor, actor, 1, 0, NULL, error));
-        TRY(actors_connect(self->graph, actor, list->groups[0].actor, 1, 1, NULL, error));
+        const RankActors *list = &self->ranks[r];
+        TRY(actors_connect(self->graph, list->actors[list->count - 1].number, actor, 1, 0, NULL, error));
+        TRY(actors_connect(self->graph, actor, list->actors[0].number, 1, 1, NULL, error));
     }
     return AM_OK;
 }
 
-/* The group that runs a stream; NULL: none of this process's. */
-static const ActorGroup *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
+/* The actor that runs a stream; NULL: none of this process's. */
+static const ScheduledActor *actor_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
     int32_t r = rank - self->options.ranks[0].comm->rank;
     if (r < 0 || r >= self->options.rank_count) return NULL;
-    const RankGroups *list = &self->ranks[r];
+    const RankActors *list = &self->ranks[r];
     for (int32_t g = 0; g < list->count; g++)
-        for (int32_t s = list->groups[g].first; s < list->groups[g].end; s++) {
-            const Stream *stream = list->groups[g].program->steps[s].stream;
+        for (int32_t s = list->actors[g].first; s < list->actors[g].end; s++) {
+            const Stream *stream = list->actors[g].program->steps[s].stream;
             for (int32_t e = 0; stream && e < stream->end_count; e++)
                 if (stream->ends[e].channel == channel && stream->ends[e].puts == puts)
-                    return &list->groups[g];
+                    return &list->actors[g];
         }
     return NULL;
 }
@@ -283,9 +284,9 @@ static AmStatus connect_channels(Schedule *self, AmError *error) {
     const ChannelSet *channels = self->options.channels;
     for (int32_t k = 0; channels && k < channels->count; k++) {
         Channel *channel = channels->channels[k];
-        const ActorGroup *putter = group_of(self, channel->sender, channel, true);
-        const ActorGroup *getter = group_of(self, channel->receiver, channel, false);
-        TRY(channels_connect(channel, self->graph, putter ? putter->actor : -1, getter ? getter->actor : -1,
+        const ScheduledActor *putter = actor_of(self, channel->sender, channel, true);
+        const ScheduledActor *getter = actor_of(self, channel->receiver, channel, false);
+        TRY(channels_connect(channel, self->graph, putter ? putter->number : -1, getter ? getter->number : -1,
                              error));
     }
     return AM_OK;
@@ -305,35 +306,35 @@ static AmStatus add_loader(Schedule *self, AmError *error) {
     if (!options->load_is_short) TRY(actors_add_worker(self->graph, "data", &load.worker, error));
     TRY(actors_add(self->graph, &load, &actor, error));
     for (int32_t r = 0; r < options->rank_count; r++)
-        TRY(actors_connect(self->graph, actor, self->ranks[r].groups[0].actor, options->load_places, 0, NULL,
+        TRY(actors_connect(self->graph, actor, self->ranks[r].actors[0].number, options->load_places, 0, NULL,
                            error));
     return AM_OK;
 }
 
-/* Returns whether the group is next in its rank's order. */
+/* Returns whether the actor is next in its rank's order. */
 static AmStatus is_next(void *user, int64_t iteration, bool *is_ready, AmError *error) {
     (void)iteration, (void)error;
-    const ActorGroup *group = user;
-    const RankGroups *list = groups_of(group);
-    *is_ready = &list->groups[list->order.actors[list->order.next]] == group;
+    const ScheduledActor *actor = user;
+    const RankActors *list = actors_of(actor);
+    *is_ready = &list->actors[list->order.actors[list->order.next]] == actor;
     return AM_OK;
 }
 
-/* The groups of a loop's iteration take theirs, one after the other. */
-static void append_iteration(IterationOrder *order, const RankGroups *list, int32_t kind, int32_t chunk) {
+/* The actors of a loop's iteration take theirs, one after the other. */
+static void append_iteration(IterationOrder *order, const RankActors *list, int32_t kind, int32_t chunk) {
     for (int32_t g = 0; g < list->count; g++)
-        if (list->groups[g].kind == kind && list->groups[g].chunk == chunk) order->actors[order->count++] = g;
+        if (list->actors[g].kind == kind && list->actors[g].chunk == chunk) order->actors[order->count++] = g;
 }
 
 /* Orders the iterations of a stage in chunks by the schedule. */
-static AmStatus order_chunks(Schedule *self, RankGroups *list, const InterleavedLoops *iterations,
+static AmStatus order_chunks(Schedule *self, RankActors *list, const InterleavedLoops *iterations,
                              AmError *error) {
     static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
     ScheduleIteration *all;
     int32_t count, actors = 0;
     TRY(schedule_iterations(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, iterations->stage_count,
                             iterations->stage, iterations->count, iterations->chunks, error));
-    for (int32_t g = 0; g < list->count; g++) actors += list->groups[g].iterations;
+    for (int32_t g = 0; g < list->count; g++) actors += list->actors[g].iterations;
     list->order = (IterationOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
     if (!list->order.actors) return am_fail_memory(error, actors);
     list->order.actors[list->order.count++] = 0;
@@ -354,32 +355,32 @@ static const InterleavedLoops *find_chunks(const Executable *program) {
 }
 
 /* The rank takes the order that all devices of its stage work out, each in its process. */
-static AmStatus keep_order(Schedule *self, RankGroups *list, int32_t r, AmError *error) {
+static AmStatus keep_order(Schedule *self, RankActors *list, int32_t r, AmError *error) {
     static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
     const InterleavedLoops *chunks = find_chunks(self->options.ranks[r].ready);
     IterationActor *actors = ARENA_ARRAY(&self->arena, IterationActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
-        const ActorGroup *group = &list->groups[g];
-        actors[g] = (IterationActor){.iterations = group->iterations, .priority = on_paper[group->kind]};
-        TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
+        const ScheduledActor *actor = &list->actors[g];
+        actors[g] = (IterationActor){.iterations = actor->iterations, .priority = on_paper[actor->kind]};
+        TRY(actors_gate(self->graph, actor->number, is_next, &list->actors[g], error));
     }
     if (chunks) return order_chunks(self, list, chunks, error);
     return iteration_order_find(&list->order, &self->arena, actors, list->count, list->edges,
                                 list->edge_count, error);
 }
 
-/* Ranks with several groups take the order of their stage's first device, where all are in this process. */
+/* Ranks with several actors take the order of their stage's first device, where all are in this process. */
 static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
     const Program *program = self->options.ranks[r].program;
-    RankGroups *list = &self->ranks[r];
+    RankActors *list = &self->ranks[r];
     int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
     if (list->count == 1 || program->mesh->device_count == 1) return AM_OK;
     if (leader < 0 || leader + program->mesh->device_count > self->options.rank_count)
         return keep_order(self, list, r, error);
     if (leader == r) return AM_OK;
     for (int32_t g = 0; g < list->count; g++)
-        TRY(actors_follow(self->graph, list->groups[g].actor, self->ranks[leader].groups[g].actor, error));
+        TRY(actors_follow(self->graph, list->actors[g].number, self->ranks[leader].actors[g].number, error));
     return AM_OK;
 }
 
@@ -392,7 +393,7 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
                                   .user = options->user};
     if (!self) return am_fail_memory(error, sizeof *self);
     self->options = *options;
-    self->ranks = ARENA_ARRAY(&self->arena, RankGroups, options->rank_count);
+    self->ranks = ARENA_ARRAY(&self->arena, RankActors, options->rank_count);
     if (!self->ranks) return am_fail_memory(error, options->rank_count);
     TRY(actors_open(&self->graph, &of_graph, error));
     for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));

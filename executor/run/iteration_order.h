@@ -21,7 +21,7 @@ typedef struct IterationActor {
     int32_t priority;   /* the greatest goes first on paper */
 } IterationActor;
 
-/* As in actors_connect(). */
+/* An edge between actors, with the arguments of actors_connect(). */
 typedef struct IterationEdge {
     int32_t producer, consumer, quota, initial;
 } IterationEdge;

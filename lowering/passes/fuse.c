@@ -276,7 +276,7 @@ static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
 /* Follows the sources of instruction i to values that are in memory anyway. */
 static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (!ir_opcode_has(instruction->opcode, FACT_CHEAP) || redoing->instruction_count == MOST_REDONE)
+    if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) || redoing->instruction_count == MOST_REDONE)
         redoing->is_possible = false;
     else redoing->instructions[redoing->instruction_count++] = i;
     for (int32_t k = 0; k < instruction->operand_count && redoing->is_possible; k++) {
@@ -341,7 +341,7 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     for (int32_t i = 0; i < self->count && self->program->fuses_rows; i++) {
         bool is_near;
         if (self->form[i] == FORM_ELEMENT_WISE &&
-            !ir_opcode_has(self->program->instructions[i].opcode, FACT_CHEAP) &&
+            !ir_opcode_has(self->program->instructions[i].opcode, FACT_RECOMPUTABLE) &&
             count_readers(self, i, &is_near) > 0)
             self->wanted[self->program->instructions[i].first_result] = true;
     }
@@ -461,8 +461,8 @@ static int32_t add_input(Fuser *self, Building *building, const Outside *outside
     return building->fusion.input_count++;
 }
 
-/* Operator slots are counted from 0 while inputs are still being added, told
- * apart by a negative sign: slot ~k is operator k. */
+/* Appends an operator and returns its slot. While inputs are still being added, operators are counted from 0
+ * and have negative slots: slot ~k is operator k. */
 static int32_t add_op(Fuser *self, Building *building, const ProgramFusionOp *op) {
     ARENA_RESERVE(self->arena, building->ops, building->fusion.op_count, building->op_capacity);
     if (self->arena->failed) return ~0;

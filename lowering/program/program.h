@@ -282,6 +282,7 @@ typedef struct ProgramMemory {
 } ProgramMemory;
 
 typedef struct Program {
+    /* The part of the module and of the mesh. */
     Arena *arena;           /* of a region too it is the caller's */
     const IrModule *module; /* canonical */
     const IrRoles *roles;
@@ -289,37 +290,38 @@ typedef struct Program {
     ProgramCounter counter; /* of a loop's body */
     int32_t device;
     int32_t first_rank; /* the rank of mesh device 0: the devices of the stages before; 0 for one stage */
+    bool is_uneven;     /* Shards differ in size from device to device, which may then fuse differently:
+                           collectives keep their order. */
+    /* Instructions and values. */
     ProgramInstruction *instructions;
     int32_t instruction_count, instruction_capacity;
     ProgramValue *values;
     int32_t value_count, value_capacity;
-    int32_t *parameters; /* value of entry parameter k; -1: another stage's */
-    int32_t *outputs;    /* value of output k; -1: another stage's */
+    int32_t *parameters;  /* value of entry parameter k; -1: another stage's */
+    int32_t *outputs;     /* value of output k; -1: another stage's */
+    int64_t summed_bytes; /* that all sums over devices take; set by program_reduce_early() */
+    /* Steps, set by program_fuse(). */
     ProgramFusion *fusions;
     int32_t fusion_count;
     ProgramStep *steps;
     int32_t step_count;
-    bool fuses_rows;        /* program_fuse() finds row groups */
-    bool shares_workspaces; /* joined loops, of which one runs at a time, use the same memory: for prices */
     ProgramRowGroup *row_groups;
     int32_t row_group_count;
-    ProgramUpdate *updates;
-    int32_t update_count;
+    bool fuses_rows; /* program_fuse() finds row groups */
     const struct FusedStep
         *fused; /* [step] of kernels that are only priced (cost/operator/fused_kernels.h), or NULL */
-    /* A branch or called computation: its outputs are written directly to the caller's results and
-     * have no memory here (offset -1). */
-    bool outputs_outside;
-    /* Shards differ in size from device to device, which may then fuse differently: collectives keep their
-     * order. */
-    bool is_uneven;
-    int64_t summed_bytes;     /* that all sums over devices take; set by program_reduce_early */
+    /* Updates of parameters after the last step. */
+    ProgramUpdate *updates;
+    int32_t update_count;
+    /* Memory, set by program_plan_buffers(). */
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
-    ProgramMemory *memory;    /* [step_count + 1]: while each step runs, and the updates; set by
-                                 program_plan_buffers */
+    ProgramMemory *memory;    /* [step_count + 1]: while each step runs, and the updates */
     int64_t red_zone;         /* unused bytes behind every place, each of which is used once; 0: none */
+    bool shares_workspaces;   /* joined loops, of which one runs at a time, use the same memory: for prices */
+    bool outputs_outside;     /* A branch or called computation writes its outputs directly to the caller's
+                                 results: they have no memory here (offset -1). */
 } Program;
 
 static inline bool program_gathers(const ProgramInstruction *instruction) {

@@ -47,7 +47,7 @@ typedef struct PathSearch {
 } PathSearch;
 
 /* The axes (bits) that split dimension d. */
-static uint32_t axes_of(SbpState state, int32_t dimension) {
+static uint32_t axes_splitting(SbpState state, int32_t dimension) {
     uint32_t axes = 0;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (state.axis[axis] == sbp_split(dimension)) axes |= 1u << axis;
@@ -102,7 +102,8 @@ static double step_weight(const Mesh *mesh, SbpState from, const ReshardStep *st
     case PROGRAM_ALL_TO_ALL: return part * share(mesh, from);
     case PROGRAM_ALL_GATHER: return part * share(mesh, step->state);
     case PROGRAM_HALO_EXCHANGE: {
-        uint32_t before = axes_of(from, step->dimension), after = axes_of(step->state, step->dimension);
+        uint32_t before = axes_splitting(from, step->dimension),
+                 after = axes_splitting(step->state, step->dimension);
         double others = share(mesh, from) * group_size(mesh, before);
         return others * (1.0 / group_size(mesh, after) - common_share(mesh, before, after));
     }
@@ -157,11 +158,11 @@ static uint32_t moving_axes(SbpState from, SbpState to) {
         for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
             if (!(moving >> axis & 1)) continue;
             if (sbp_is_split(from.axis[axis]))
-                moving |= axes_of(from, sbp_dimension(from.axis[axis])) |
-                          axes_of(to, sbp_dimension(from.axis[axis]));
+                moving |= axes_splitting(from, sbp_dimension(from.axis[axis])) |
+                          axes_splitting(to, sbp_dimension(from.axis[axis]));
             if (sbp_is_split(to.axis[axis]))
-                moving |=
-                    axes_of(from, sbp_dimension(to.axis[axis])) | axes_of(to, sbp_dimension(to.axis[axis]));
+                moving |= axes_splitting(from, sbp_dimension(to.axis[axis])) |
+                          axes_splitting(to, sbp_dimension(to.axis[axis]));
         }
     } while (moving != before);
     return moving;
@@ -180,7 +181,7 @@ static void find_options(PathSearch *self, SbpState from, SbpState to) {
             add_option(self, axis, to.axis[axis], to.cut[axis]);
             add_option(self, axis, SBP_B, (SbpCut){0, 0});
             for (int32_t d = 0; several && d < self->global->rank && d < MOST_DIMENSIONS; d++)
-                if (self->global->dimensions[d] % ways == 0 && (axes_of(from, d) & ~moving) == 0)
+                if (self->global->dimensions[d] % ways == 0 && (axes_splitting(from, d) & ~moving) == 0)
                     add_option(self, axis, sbp_split(d), (SbpCut){0, 0});
         }
         self->stride[axis] = self->count;
@@ -199,7 +200,7 @@ static int32_t blocks_of(SbpState state, uint32_t axes) {
 /* Returns whether one halo_exchange, or a cut, on dimension d leads from one to the other, which differ
  * there. */
 static bool recut(SbpState from, SbpState to, int32_t dimension, ReshardStep *step) {
-    uint32_t before = axes_of(from, dimension), after = axes_of(to, dimension), kept = 0;
+    uint32_t before = axes_splitting(from, dimension), after = axes_splitting(to, dimension), kept = 0;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) { /* the major ones that cut alike */
         if (!((before | after) >> axis & 1)) continue;
         if (!sbp_equal_on(from, to, axis)) break;
@@ -249,8 +250,8 @@ static bool find_step(SbpState from, SbpState to, ReshardStep *step) {
     if (reduced) return true;
     step->dimension = scattered ? target : source;
     step->other = target;
-    return is_minor(step->axes, axes_of(from, target)) &&
-           (scattered || is_minor(step->axes, axes_of(from, source) & ~moved));
+    return is_minor(step->axes, axes_splitting(from, target)) &&
+           (scattered || is_minor(step->axes, axes_splitting(from, source) & ~moved));
 }
 
 /* ---- the way ---- */
