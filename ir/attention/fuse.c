@@ -67,6 +67,41 @@ static int32_t copy_constant(Fuser *self, int32_t made, int32_t *copies, int32_t
     return copies[i];
 }
 
+/* Adds the parameter `number` of a computation, with the shape and the name of instruction `of`. */
+static int32_t add_parameter(Fuser *self, int32_t computation, int32_t number, int32_t of) {
+    const IrInstruction *operand = &self->from->instructions[of];
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    if (!attributes) return 0;
+    attributes->parameter_number = number;
+    IrInstruction parameter = {.opcode = IR_PARAMETER,
+                               .opcode_name = ir_opcode_name(IR_PARAMETER),
+                               .name = operand->name,
+                               .shape = operand->shape,
+                               .attributes = attributes,
+                               .op_name = "",
+                               .source_file = ""};
+    return ir_compose(&self->composer, computation, &parameter, of);
+}
+
+/* Adds the tuple of an operator's results, whose values are `operands`, to its computation. */
+static int32_t add_results(Fuser *self, int32_t computation, const IrAttention *row,
+                           const int32_t *operands) {
+    static const IrAttributes none;
+    IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count);
+    for (int32_t k = 0; elements && k < row->result_count; k++)
+        elements[k] = result_shape(self, row, row->results[k]);
+    IrInstruction tuple = {.opcode = IR_TUPLE,
+                           .opcode_name = ir_opcode_name(IR_TUPLE),
+                           .name = "results",
+                           .shape = {.type = DTYPE_TUPLE, .rank = row->result_count, .elements = elements},
+                           .operand_count = row->result_count,
+                           .operands = operands,
+                           .attributes = &none,
+                           .op_name = "",
+                           .source_file = ""};
+    return ir_compose(&self->composer, computation, &tuple, row->results[0]);
+}
+
 /* The computation of an operator: parameters for operands and positions, members in order, and a tuple of
  * several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
@@ -82,19 +117,8 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
     for (int32_t k = 0; value && operands && copies && k < row->operand_count + row->position_count; k++) {
         bool is_position = k >= row->operand_count;
         int32_t number = is_position ? row->positions[k - row->operand_count] : row->operands[k];
-        const IrInstruction *operand = &from->instructions[number];
-        IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
-        if (!attributes) break;
-        attributes->parameter_number = k;
-        IrInstruction parameter = {.opcode = IR_PARAMETER,
-                                   .opcode_name = ir_opcode_name(IR_PARAMETER),
-                                   .name = operand->name,
-                                   .shape = operand->shape,
-                                   .attributes = attributes,
-                                   .op_name = "",
-                                   .source_file = ""};
         int32_t *place = is_position ? &copies[number] : &value[number - first];
-        *place = ir_compose(&self->composer, made, &parameter, number);
+        *place = add_parameter(self, made, k, number);
     }
     for (int32_t k = 0; value && operands && copies && k < row->member_count; k++) {
         int32_t same = self->found->same[row->members[k]];
@@ -114,23 +138,8 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
     if (self->scratch.failed || self->arena->failed) return made;
     int32_t root = value[row->results[0] - first];
     if (row->result_count > 1) {
-        static const IrAttributes none;
-        IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count);
-        for (int32_t k = 0; elements && k < row->result_count; k++) {
-            elements[k] = result_shape(self, row, row->results[k]);
-            operands[k] = value[row->results[k] - first];
-        }
-        IrInstruction tuple = {
-            .opcode = IR_TUPLE,
-            .opcode_name = ir_opcode_name(IR_TUPLE),
-            .name = "results",
-            .shape = {.type = DTYPE_TUPLE, .rank = row->result_count, .elements = elements},
-            .operand_count = row->result_count,
-            .operands = operands,
-            .attributes = &none,
-            .op_name = "",
-            .source_file = ""};
-        root = ir_compose(&self->composer, made, &tuple, row->results[0]);
+        for (int32_t k = 0; k < row->result_count; k++) operands[k] = value[row->results[k] - first];
+        root = add_results(self, made, row, operands);
     }
     if (!self->arena->failed) self->composer.computations[made].root = root;
     arena_release(&self->scratch, mark);

@@ -142,30 +142,43 @@ static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first
     return is_renumbered ? hasher->rank[instruction - first] : instruction - first;
 }
 
+static void add_dot(IrFeed *feed, const IrDot *dot) {
+    ir_feed_integers(feed, dot->lhs_batch, dot->batch_count);
+    ir_feed_integers(feed, dot->rhs_batch, dot->batch_count);
+    ir_feed_integers(feed, dot->lhs_contracting, dot->contracting_count);
+    ir_feed_integers(feed, dot->rhs_contracting, dot->contracting_count);
+}
+
+static void add_convolution(IrFeed *feed, const IrConvolution *convolution) {
+    const int64_t numbers[] = {convolution->input_batch,          convolution->input_feature,
+                               convolution->kernel_input_feature, convolution->kernel_output_feature,
+                               convolution->output_batch,         convolution->output_feature,
+                               convolution->feature_group_count,  convolution->batch_group_count};
+    ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
+    ir_feed_integers(feed, convolution->input_spatial, convolution->spatial_count);
+    ir_feed_integers(feed, convolution->kernel_spatial, convolution->spatial_count);
+    ir_feed_integers(feed, convolution->output_spatial, convolution->spatial_count);
+}
+
+/* Adds the attributes of a gather or scatter whose operand has `operand_rank` dimensions. */
+static void add_gather(IrFeed *feed, const IrGather *gather, int32_t operand_rank) {
+    ir_feed_integers(feed, gather->offset_dimensions, gather->offset_count);
+    ir_feed_integers(feed, gather->collapsed_dimensions, gather->collapsed_count);
+    ir_feed_integers(feed, gather->start_index_map, gather->index_map_count);
+    ir_feed_integers(feed, gather->operand_batching, gather->batching_count);
+    ir_feed_integers(feed, gather->indices_batching, gather->batching_count);
+    ir_feed_integer(feed, gather->index_vector_dimension);
+    ir_feed_integers(feed, gather->slice_sizes, operand_rank);
+}
+
 static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrShape *shape = &instruction->shape;
     const IrShape *operand =
         instruction->operand_count > 0 ? &hasher->module->instructions[instruction->operands[0]].shape : NULL;
     ir_feed_integers(feed, attributes->dimensions, attributes->dimension_count);
-    if (attributes->dot) {
-        const IrDot *dot = attributes->dot;
-        ir_feed_integers(feed, dot->lhs_batch, dot->batch_count);
-        ir_feed_integers(feed, dot->rhs_batch, dot->batch_count);
-        ir_feed_integers(feed, dot->lhs_contracting, dot->contracting_count);
-        ir_feed_integers(feed, dot->rhs_contracting, dot->contracting_count);
-    }
-    if (attributes->convolution) {
-        const IrConvolution *convolution = attributes->convolution;
-        const int64_t numbers[] = {convolution->input_batch,          convolution->input_feature,
-                                   convolution->kernel_input_feature, convolution->kernel_output_feature,
-                                   convolution->output_batch,         convolution->output_feature,
-                                   convolution->feature_group_count,  convolution->batch_group_count};
-        ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
-        ir_feed_integers(feed, convolution->input_spatial, convolution->spatial_count);
-        ir_feed_integers(feed, convolution->kernel_spatial, convolution->spatial_count);
-        ir_feed_integers(feed, convolution->output_spatial, convolution->spatial_count);
-    }
+    if (attributes->dot) add_dot(feed, attributes->dot);
+    if (attributes->convolution) add_convolution(feed, attributes->convolution);
     ir_feed_integer(feed, attributes->window_count);
     for (int32_t d = 0; d < attributes->window_count; d++) {
         const IrWindowDimension *window = &attributes->window[d];
@@ -174,16 +187,7 @@ static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstructi
                                    window->reversal};
         ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
     }
-    if (attributes->gather) {
-        const IrGather *gather = attributes->gather;
-        ir_feed_integers(feed, gather->offset_dimensions, gather->offset_count);
-        ir_feed_integers(feed, gather->collapsed_dimensions, gather->collapsed_count);
-        ir_feed_integers(feed, gather->start_index_map, gather->index_map_count);
-        ir_feed_integers(feed, gather->operand_batching, gather->batching_count);
-        ir_feed_integers(feed, gather->indices_batching, gather->batching_count);
-        ir_feed_integer(feed, gather->index_vector_dimension);
-        ir_feed_integers(feed, gather->slice_sizes, operand ? operand->rank : 0);
-    }
+    if (attributes->gather) add_gather(feed, attributes->gather, operand ? operand->rank : 0);
     if (attributes->padding) {
         for (int32_t d = 0; d < shape->rank; d++) {
             const int64_t numbers[] = {attributes->padding[d].low, attributes->padding[d].high,

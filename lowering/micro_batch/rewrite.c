@@ -37,6 +37,27 @@ AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanCon
     return AM_OK;
 }
 
+/* Finds the get-tuple-elements that read the leaves of loops and the results of conditionals. */
+static void find_readers(MicroBatchRewrite *self) {
+    const Rules *rules = self->rules;
+    memset(self->reader_loop, -1, sizeof(int32_t) * (size_t)self->count);
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            int32_t reader = rules->loops[k].leaves[l].afterwards;
+            if (reader < 0) continue;
+            self->reader_loop[reader] = k;
+            self->reader_leaf[reader] = l;
+        }
+    memset(self->reader_conditional, -1, sizeof(int32_t) * (size_t)self->count);
+    for (int32_t k = 0; k < rules->conditional_count; k++)
+        for (int32_t r = 0; r < rules->conditionals[k].result_count; r++) {
+            int32_t from = rules->conditionals[k].instruction, reader = rules->conditionals[k].afterwards[r];
+            if (reader < 0 || reader == from) continue;
+            self->reader_conditional[reader] = from;
+            self->reader_leaf[reader] = r;
+        }
+}
+
 static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanContext *whole,
                           const MicroBatching *settings, AmError *error) {
     const Rules *rules = whole->rules;
@@ -81,22 +102,7 @@ static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanCont
     if (arena->failed) return am_fail_memory(error, count);
     memset(self->factor, -1, (size_t)count);
     memset(self->first_copy, -1, sizeof(int32_t) * (size_t)count);
-    memset(self->reader_loop, -1, sizeof(int32_t) * (size_t)count);
-    for (int32_t k = 0; k < rules->loop_count; k++)
-        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
-            int32_t reader = rules->loops[k].leaves[l].afterwards;
-            if (reader < 0) continue;
-            self->reader_loop[reader] = k;
-            self->reader_leaf[reader] = l;
-        }
-    memset(self->reader_conditional, -1, sizeof(int32_t) * (size_t)count);
-    for (int32_t k = 0; k < rules->conditional_count; k++)
-        for (int32_t r = 0; r < rules->conditionals[k].result_count; r++) {
-            int32_t from = rules->conditionals[k].instruction, reader = rules->conditionals[k].afterwards[r];
-            if (reader < 0 || reader == from) continue;
-            self->reader_conditional[reader] = from;
-            self->reader_leaf[reader] = r;
-        }
+    find_readers(self);
     *axis = self;
     return AM_OK;
 }

@@ -345,6 +345,28 @@ static void prepare_outputs(ElementProgramBuilder *builder, const int32_t *slots
     }
 }
 
+/* Sets the program's outputs: where they are, and how tiles are converted to their types. */
+static AmStatus finish_outputs(ElementProgramBuilder *builder, Dtype *types, const int32_t *output_slots,
+                               AmError *error) {
+    ElementProgram *program = builder->program;
+    int32_t count = program->output_count;
+    int32_t *outputs = ARENA_ARRAY(builder->arena, int32_t, count + 1);
+    bool *direct = ARENA_ARRAY(builder->arena, bool, count + 1);
+    ElementLoop **narrow = ARENA_ARRAY(builder->arena, ElementLoop *, count + 1);
+    ElementParameter *parameters = ARENA_ARRAY(builder->arena, ElementParameter, count + 1);
+    if (builder->arena->failed || builder->failed) return am_fail_memory(error, 64);
+    for (int32_t k = 0; k < count; k++) {
+        types[k] = builder->types[output_slots[k]];
+        outputs[k] = builder->read_as[output_slots[k]];
+    }
+    prepare_outputs(builder, outputs, direct, narrow, parameters);
+    program->direct = direct;
+    program->narrow = narrow;
+    program->narrow_parameters = parameters;
+    program->output_slots = outputs;
+    return AM_OK;
+}
+
 AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtype *input_types,
                                int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
                                const int32_t *output_slots, int32_t output_count, int32_t *refused,
@@ -389,20 +411,7 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
         int64_t bytes = s < input_count + op_count ? dtype_bytes(held(builder.types[s])) : 4;
         if (bytes > widest) widest = bytes;
     }
-    int32_t *outputs = ARENA_ARRAY(arena, int32_t, output_count + 1);
-    bool *direct = ARENA_ARRAY(arena, bool, output_count + 1);
-    ElementLoop **narrow = ARENA_ARRAY(arena, ElementLoop *, output_count + 1);
-    ElementParameter *parameters = ARENA_ARRAY(arena, ElementParameter, output_count + 1);
-    if (arena->failed || builder.failed) return am_fail_memory(error, 64);
-    for (int32_t k = 0; k < output_count; k++) {
-        types[input_count + k] = builder.types[output_slots[k]];
-        outputs[k] = builder.read_as[output_slots[k]];
-    }
-    prepare_outputs(&builder, outputs, direct, narrow, parameters);
-    program->direct = direct;
-    program->narrow = narrow;
-    program->narrow_parameters = parameters;
-    program->output_slots = outputs;
+    TRY(finish_outputs(&builder, types + input_count, output_slots, error));
     program->constants = builder.constants;
     program->steps = builder.steps;
     program->buffer_bytes = widest * ELEMENT_TILE;
