@@ -71,7 +71,8 @@ static void *fail(Arena *arena) {
     return NULL;
 }
 
-/* As fail(), where the system has no memory, and not where the arena's own limit is reached. */
+/* Fails because the system has no memory, which the program notes; fail() alone is for the arena's own
+ * limit. */
 static void *fail_without_memory(Arena *arena, size_t bytes) {
     out_of_memory((int64_t)bytes);
     return fail(arena);

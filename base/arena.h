@@ -29,7 +29,7 @@ typedef struct ArenaMark {
 } ArenaMark;
 
 void *arena_alloc(Arena *arena, size_t bytes);
-/* The same with undefined contents, for memory that is written before it is read. */
+/* Returns memory with undefined contents, for what is written before it is read; NULL as arena_alloc(). */
 void *arena_alloc_raw(Arena *arena, size_t bytes);
 /* Grows memory that arena_alloc returned; old content is copied. */
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes);

@@ -12,7 +12,7 @@
 
 void digest_bytes(char hex[DIGEST_ROOM], const void *bytes, size_t count);
 
-/* The same for bytes that come in parts. */
+/* A digest of bytes that come in parts. */
 typedef struct Digest {
     void *state; /* XXH3_state_t; NULL: no memory */
 } Digest;

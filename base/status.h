@@ -32,8 +32,8 @@ AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *
  * threads. */
 AmStatus am_pass_error(AmStatus status, const AmError *from, AmError *error);
 
-/* The same for a place in a text: finds line and column of byte `at` of
- * text[0..length) and copies that line as the excerpt. */
+/* Fills `error` (may be NULL) unless it already holds one, for a place in a text: finds line and column of
+ * byte `at` of text[0..length), and copies that line as the excerpt. Returns `code`. */
 AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
                     int64_t at, const char *format, ...) __attribute__((format(printf, 7, 8)));
 

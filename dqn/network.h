@@ -153,7 +153,7 @@ typedef struct Adam {
 /* The usual beta1 0.9, beta2 0.999, epsilon 1e-8, without moments. */
 Adam adam_constants(double learning_rate);
 
-/* The same with moments, which the arena owns. */
+/* Makes an Adam with the usual constants and moments of 0, which the arena owns. */
 AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error);
 
 /* One update of parameters[count] by gradients[count]. */

@@ -100,7 +100,8 @@ void kernel_bind(KernelCall *call, void *const *addresses, void *scratch);
 /* "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
                        AmError *error);
-/* The same for a call; a fusion is named by its first operator. */
+/* Refuses a call with AM_ERROR_INPUT and the text of kernel_refuse(); a fusion is named by its first
+ * operator. */
 AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError *error);
 
 /* Returns the program's value of array k of a call: its operands, then its results. */

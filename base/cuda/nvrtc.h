@@ -30,7 +30,8 @@ typedef struct CudaImage {
  * neither the architecture nor an older one, or fails; AM_ERROR_INTERNAL: it refuses the text, with its log.
  */
 AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t architecture, AmError *error);
-/* The same without reading the cache, whose file it replaces. */
+/* Compiles a text and replaces its file in the cache, which is not read: for a cached image that the
+ * driver refuses. */
 AmStatus cuda_compile_anew(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
                            AmError *error);
 

@@ -59,7 +59,7 @@ AmStatus array_image_open(ArrayImage *image, const unsigned char *bytes, const c
 void array_image_close(ArrayImage *image);
 /* The data of an array, unaligned; *bytes is 0 without an array of this name. */
 const void *array_image_find(const ArrayImage *image, const char *name, int64_t *bytes);
-/* As array_file_metadata(); the image's. */
+/* Returns the value of a key of the metadata, which the image owns; NULL without the key. */
 const char *array_image_metadata(const ArrayImage *image, const char *key);
 
 /* An array to be written; `data` stays the caller's. */

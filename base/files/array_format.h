@@ -17,7 +17,7 @@ typedef struct ArrayFormat {
     /* The offset of the entry's bytes in the file, in row- or column-major order; false: they are
      * not stored as plain bytes. */
     bool (*find)(ArrayFile *file, const ArrayEntry *entry, int64_t *place);
-    /* The same bytes, one after the other; NULL where find() is always true. */
+    /* Appends the bytes of an entry, one after the other, to `to`; NULL where find() is always true. */
     AmStatus (*unpack)(ArrayFile *file, const ArrayEntry *entry, FileParts *to, AmError *error);
     AmStatus (*write)(const char *path, const ArrayToWrite *arrays, int32_t count,
                       const char *const *metadata, AmError *error);

@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 
-/* As POSIX has them: below 0 is a failure, errno its cause. */
+/* Calls of POSIX: a result below 0 is a failure, and errno has its cause. */
 typedef struct DiskCalls {
     int (*open)(const char *path, int flags, int mode);
     int64_t (*write)(int file, const void *bytes, size_t count);

@@ -30,10 +30,11 @@ typedef struct FileBytes {
 /* Reads a path or "-" (stdin), without the byte order mark of UTF-8 text. AM_ERROR_INPUT names the file and
  * the reason, such as text in UTF-16. */
 AmStatus file_read(FileBytes *bytes, const char *path, AmError *error);
-/* The same for a file that another user may have placed: AM_ERROR_INPUT if it is not a regular file; symbolic
+/* Reads a file that another user may have placed: AM_ERROR_INPUT if it is not a regular file. Symbolic
  * links are not followed, and a pipe is not waited for. */
 AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error);
-/* Opens such a file for reading; *file is its descriptor, or -1. */
+/* Opens a file for reading that another user may have placed; *file is its descriptor, or -1.
+ * AM_ERROR_INPUT if it is not a regular file. */
 AmStatus file_open_regular(int *file, const char *path, AmError *error);
 /* AM_ERROR_INPUT, as file_read() gives, if there is no file of this name; AM_OK for "-". */
 AmStatus file_check_exists(const char *path, AmError *error);
@@ -49,9 +50,9 @@ AmStatus file_write(const char *path, const void *data, size_t length, AmError *
  * whose result would be lost. Leaves no file. */
 AmStatus file_check_writable(const char *path, AmError *error);
 
-/* The same in parts, never compressed: begin, add any number of times, then commit (renames) or
- * abandon (removes the written part). Each call may follow a failed one; abandon after commit does
- * nothing. */
+/* A file that is written in parts, never compressed: begin, add any number of times, then commit (renames
+ * it to the target, as file_write()) or abandon (removes the written part). Each call may follow a failed
+ * one; abandon after commit does nothing. */
 typedef struct FileWriter {
     FILE *stream;
     char *path, *part; /* the target, and the file beside it; part NULL: written in place */

@@ -13,7 +13,8 @@
 const char *private_folder_open(int *folder, char *path, bool creates);
 extern const char PRIVATE_FOLDER_MISSING[]; /* the reason where the folder does not exist */
 
-/* The same without the descriptor: the folder is made. */
+/* Makes the folder, and those above it, with mode 0700 where they do not exist. Returns NULL if it is a
+ * directory of this user alone, else the reason, a static text. */
 const char *private_folder_make(char *path);
 
 /* Writes the folder that holds the caches of all programs, such as "/home/me/.cache", to path[bytes). Returns

@@ -225,7 +225,7 @@ static const LinkRow links[] = {
     {"nvlink-h800", 165e9, 4e-6, &fast_link}, /* 400 of 900 GB/s on the wire */
     {"nvlink-b200", 742e9, 4e-6, &fast_link},
     {"xgmi-mi300x", 64e9, 4e-6, &fast_link},   /* of seven, to each other device of a server */
-    {"xgmi-mi355x", 76.8e9, 4e-6, &fast_link}, /* as above */
+    {"xgmi-mi355x", 76.8e9, 4e-6, &fast_link}, /* of seven, to each other device */
     {"ici-v5e", 50e9, 2e-6, &fast_link},       /* of four */
     {"ici-v5p", 100e9, 2e-6, &fast_link},      /* of six */
     {"ici-v6e", 100e9, 2e-6, &fast_link},      /* of four */

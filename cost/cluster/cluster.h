@@ -93,8 +93,8 @@ void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
  * releases the description. AM_ERROR_INPUT names the file and the JSON path;
  * AM_ERROR_USAGE is a name that is neither (a missing path is AM_ERROR_INPUT). */
 AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path, AmError *error);
-/* The same from an object, which the cluster shares ("cluster.description" of a
- * plan). `source` names it in messages. */
+/* Reads a cluster from an object, which the cluster shares ("cluster.description" of a plan). `source`
+ * names it in messages. */
 AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description, const char *source,
                            AmError *error);
 void cluster_free(Cluster *cluster);

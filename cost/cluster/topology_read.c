@@ -48,7 +48,7 @@ static AmStatus fail_at(TopologyReader *self, const EdgeRow *row, const char *ke
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.%s: %s", row->path, key, fault);
 }
 
-/* The same for one choice of the variables, which the message contains. */
+/* Fails at a key of a row for one choice of the variables, which the message contains. */
 static AmStatus fail_for(TopologyReader *self, const EdgeRow *row, const char *key, const char *name,
                          const char *fault) {
     char choice[128] = "";

@@ -94,8 +94,8 @@ static bool event_of(StepEvent *event, const Sized *of, double bytes, bool with_
     return link >= 0 && measured_collective(event, &measured);
 }
 
-/* As a profile has it of that link, or of no link where all is one server; other sizes in proportion to the
- * price without it. Runs had a processor for each rank. */
+/* Finds the time that a profile has for that link, or for no link where all devices are in one server.
+ * Other sizes are scaled by the price without the profile. Runs had a processor for each rank. */
 static bool find_profiled(double *seconds, CollectiveEvidence *evidence, ProfileSource source,
                           const Sized *of, double bytes) {
     const ClusterDeviceType *type = &of->cluster->types[of->cluster->servers[0].type];

@@ -43,8 +43,8 @@ typedef struct CollectiveEvidence {
     double devices[2], bytes[2];
 } CollectiveEvidence;
 
-/* As measured among the devices of that link; COLLECTIVE_BY_MODEL: nowhere, and `*seconds` is not set.
- * `evidence`: NULL, or set where it was measured. */
+/* Finds the measured time of a collective among the devices of a topology. COLLECTIVE_BY_MODEL: it was not
+ * measured, and `*seconds` is not set. `evidence`: NULL, or set where it was measured. */
 CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidence, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
 /* Seconds of a collective: the measured time, else that of the fastest algorithm, or NCCL's model

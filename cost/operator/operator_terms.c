@@ -108,7 +108,7 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
     if (step < 0 || (is_dense && step == 0)) return OPERATOR_CLASS_REPEATED;
     if (is_dense && step == 1) return OPERATOR_CLASS_READ;
     if (step > 1) return OPERATOR_CLASS_READ_STRIDED;
-    /* The same again and again along the outer dimensions, and small: it is kept. */
+    /* An input that repeats along the outer dimensions and is small stays in the cache. */
     double period = 1;
     bool is_outer = true, repeats = false;
     for (int32_t d = 0; d < fusion->rank; d++) {
@@ -202,7 +202,7 @@ static double cells_read(const IrWindowDimension *window, int64_t operand, int64
     return (double)all / (double)places;
 }
 
-/* The same where padding is multiplied like all else. */
+/* Returns the cells of a window where padding is multiplied like other elements. */
 static double cells_multiplied(const IrWindowDimension *window) {
     return (double)window->size / (double)(window->base_dilation > 0 ? window->base_dilation : 1);
 }

@@ -9,8 +9,8 @@
  * none. */
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step);
-/* The same of a step in a kernel that runs `blocks` times, each with that part of the elements, and computes
- * the given share of them. Products have the rate of the whole. */
+/* Returns the seconds of a step in a kernel that runs `blocks` times, each with that part of the elements,
+ * and computes the given share of them. Products have the rate of the whole. */
 bool operator_terms_in_blocks(double *seconds, const OperatorCurves *curves, const Program *region,
                               const ProgramStep *step, double blocks, double share);
 /* Seconds of the copy of an array into its transpose, whose innermost dimension stays; 0: not measured. */

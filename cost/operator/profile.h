@@ -50,7 +50,7 @@ bool profile_seconds(const ProfileType *type, ProfileSource source, const StepEv
 /* The estimated time of an event of these sizes by other sources, of which only ratios count; above
  * 0. */
 typedef double ProfileScale(const void *user, const double *sizes);
-/* The same, scaled by that in the place of work. */
+/* Sets *seconds as profile_seconds() does, scaled by `scale` in the place of work. */
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
                         ProfileScale *scale, const void *user, double *seconds);
 /* For a known event of one size: the nearest measured sizes below and above; one of them twice if

@@ -56,9 +56,9 @@ typedef struct ShardingGraphChange {
 AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, Arena *arena,
                                 ShardingGraphFold *fold, const int32_t *labels,
                                 const ShardingGraphWeights *weights, AmError *error);
-/* The same of patches: several operators and tensors that share something and gain by changing together
- * (graph_patches.c): first those that share no node with one of more gain, then the others, each the most
- * gain first. */
+/* Proposes patches, each of several operators and tensors that share a class and gain by changing together
+ * (graph_patches.c), with the arguments of sharding_graph_changes(). First are those that share no node
+ * with one of more gain, then the others, each the most gain first. */
 AmStatus sharding_graph_patches(ShardingGraphChange **patches, int32_t *count, Arena *arena,
                                 ShardingGraphFold *fold, const int32_t *labels,
                                 const ShardingGraphWeights *weights, AmError *error);

@@ -14,8 +14,8 @@
 
 #include "cost/relaxation/graph_fold.h"
 
-/* As many classes start a patch, those with most slack near them, each with as many labels; as many classes
- * answer. */
+/* The most classes that start a patch, those with most slack near them; labels of each; the most classes
+ * that a start changes with it. */
 enum { MOST_SEEDS = 200, SEED_LABELS = 3, MOST_ANSWERS = 60 };
 /* Neighbours of a tensor that very many read are not all asked. */
 enum { MOST_READERS = 20 };

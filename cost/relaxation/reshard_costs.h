@@ -49,7 +49,7 @@ ReshardState reshard_state_part(int32_t k, Sbp sbp);
 static inline int32_t reshard_axis_state(ReshardState state, int32_t k) {
     return k == 0 ? state / RESHARD_AXIS_STATES : state % RESHARD_AXIS_STATES;
 }
-/* The same as an SBP, partial sums as P(add). */
+/* Returns the state on axis k as an SBP, partial sums as P(add). */
 Sbp reshard_axis_sbp(ReshardState state, int32_t k);
 
 #endif

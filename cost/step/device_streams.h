@@ -53,7 +53,7 @@ Moment streams_ready(const DeviceStreams *streams, int32_t wait);
 static inline Moment streams_ready_for_collective(const DeviceStreams *streams) {
     return moment_later(streams->compute, streams->network);
 }
-/* The same of a collective that represents those of several layers. */
+/* Returns when a collective could begin that represents those of several layers. */
 static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Ticks ticks,
                                               StreamLayers layers) {
     Moment ready = streams_ready_for_collective(streams);
@@ -64,7 +64,7 @@ static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Tick
 }
 /* Computes from `start`, which is streams_ready() or later. */
 void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t event);
-/* The same from streams->compute on where no collective is under way. */
+/* Computes for `ticks` from streams->compute on; no collective is under way. */
 static inline void streams_compute_alone(DeviceStreams *streams, Ticks ticks, int32_t event) {
     streams->totals.computed += ticks;
     streams->compute = moment_after(streams->compute, ticks, event);
@@ -73,7 +73,7 @@ static inline void streams_compute_alone(DeviceStreams *streams, Ticks ticks, in
 /* Takes part in the collective of a step from `start`, which is streams_ready_for_layers() or later. */
 void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, StreamLayers layers,
                          int32_t event);
-/* Both streams wait until then. */
+/* Lets both streams wait until a moment. */
 void streams_wait(DeviceStreams *streams, Moment until);
 
 #endif

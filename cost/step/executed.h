@@ -39,9 +39,9 @@ typedef struct ExecutedSpan {
     const int32_t *joined; /* [chunks->chunks * 2]: these spans */
 } ExecutedSpan;
 
-/* The same for one stage of several: a loop with transfers inside becomes a span, outer spans
- * before inner ones. At most EXECUTED_MOST_ITERATIONS iterations remain, those of nested loops
- * multiplied; then each represents several. The program's own updates are the last step. */
+/* Lists the steps of one stage of several: a loop with transfers inside becomes a span, outer spans before
+ * inner ones. At most EXECUTED_MOST_ITERATIONS iterations remain, those of nested loops multiplied; then
+ * each represents several. The program's own updates are the last step. */
 enum { EXECUTED_MOST_ITERATIONS = 4096 };
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
@@ -74,7 +74,7 @@ void executed_work(OperatorWork *work, const ExecutedStep *executed);
 /* Seconds of one run on a device, given its work; of updates those of their copies. */
 double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
                              const ClusterDeviceType *type);
-/* Both together. */
+/* Seconds of one run on a device, with its work computed here. */
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
 
 #endif

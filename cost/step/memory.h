@@ -7,19 +7,14 @@
 
 /* The first four kinds add up to peak_bytes; the last two are in the activations. */
 typedef struct MemoryUse {
-    int64_t peak_bytes;
-    int64_t weights_bytes;    /* parameters of role weight */
+    int64_t peak_bytes;    /* of the one allocation (lowering/passes/buffers.h), with temporaries of loops */
+    int64_t weights_bytes; /* parameters of role weight */
     int64_t optimizer_bytes;  /* parameters of role optimizer */
     int64_t gradients_bytes;  /* weights' gradients that are alive at the peak */
     int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
     int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
 } MemoryUse;
-
-/* Returns the bytes of a device at the peak: those of its allocation, as lowering/passes/buffers.c
- * plans it. The allocation holds the temporaries of loops and conditionals, too. A run needs no more
- * (tests/executor/run/test_memory_plan.c). */
-int64_t memory_peak(const Program *program);
 
 /* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the
  * arena; NULL: no memory. */
@@ -58,7 +53,8 @@ typedef struct MemoryPeak {
     int32_t tensor_count;
 } MemoryPeak;
 
-/* Finds the peak of the allocation and its largest values. Scratch memory as above. */
+/* Finds the peak of the allocation and its largest values. Scratch memory is taken
+ * from the program's arena and released. */
 AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error);
 
 /* The device that decides whether a program of `peak_bytes` fits. */

@@ -18,7 +18,7 @@ typedef struct CollectivePrice {
 typedef struct StepPrice {
     double step_seconds; /* at most the sum of the next two: they may overlap */
     double compute_seconds, communication_seconds;
-    int64_t peak_bytes;   /* of one device: memory_peak() */
+    int64_t peak_bytes;   /* of one device: its allocation */
     int64_t memory_bytes; /* of the smallest device that runs the program */
     double flops, bytes;  /* that one device computes and moves through its memory */
     CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* by ProgramCollectiveKind */

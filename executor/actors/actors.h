@@ -35,7 +35,7 @@ typedef struct ActorGraphOptions {
     /* The time without active workers and firings after which the run fails; the error names the
      * actors that wait and their inputs; 0: 10 s. */
     double stall_seconds;
-    /* The same if an actor waits for an event outside the graph (actors_gate()); 0: unlimited. */
+    /* That time while an actor waits for an event outside the graph (actors_gate()); 0: unlimited. */
     double outside_seconds;
     /* Called once, by the worker that failed (or by actors_abort()), before the others are
      * notified: it releases workers that wait inside act(), such as by CommBackEnd.abort. May be

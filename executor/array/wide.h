@@ -28,8 +28,8 @@ bool wide_supports(Dtype type);
 WideKind wide_kind(Dtype type);
 /* `stride` in elements between those that are read or written. */
 void wide_load(Wide *out, const void *data, Dtype type, int64_t count, int64_t stride);
-/* As HLO's convert: floating to integer saturates and takes NaN to 0, integers
- * wrap, pred is "not 0". */
+/* Stores with the conversions of HLO: floating to integer saturates and takes NaN to 0, integers wrap,
+ * pred is "not 0". */
 void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_t count, int64_t stride);
 /* accumulator[i] = accumulator[i] op values[i]; maxima and minima propagate NaN. */
 void wide_fold(Wide *accumulator, const Wide *values, WideKind kind, SbpReduction reduction, int64_t count);

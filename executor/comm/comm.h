@@ -100,8 +100,8 @@ char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *pi
 /* "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);
 
-/* The same for the processes of a run (NULL: a single one); `name` NULL: the default for them.
- * AM_ERROR_USAGE lists the suitable ones. */
+/* Chooses the back end of collectives for the processes of a run (NULL: a single one); `name` NULL: the
+ * default for them. AM_ERROR_USAGE lists the suitable ones. */
 AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                               const World *processes, AmError *error);
 
@@ -113,8 +113,8 @@ static inline int64_t comm_part_start(const int64_t *parts, int32_t k) {
 }
 
 extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
-/* Computes the results of one call from what all members of its group brought (CommCalls with operands in
- * this process); no result overlaps an operand. Tests run ranks with it one after the other. */
+/* Computes the results of one call from the CommCalls that all members of its group brought, with operands
+ * in this process; no result overlaps an operand. A reference for tests of other back ends. */
 AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error);
 extern const CommBackEnd comm_mpi;        /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */

@@ -50,7 +50,8 @@ bool comm_stream_is_run(const CommStream *stream, int64_t at, int64_t count);
  * NULL: padding. `*box`: a box that does not begin after `at`; advanced. */
 char *comm_stream_place(const CommStream *stream, const CommCall *call, int64_t at, int64_t *run,
                         int32_t *box);
-/* Bytes [at, at + count) to and from one piece of memory; `box` as above. */
+/* Copy bytes [at, at + count) of the stream to and from one piece of memory; `box` is one that does not
+ * begin after `at`. */
 void comm_stream_pack(const CommStream *stream, const CommCall *call, int64_t at, int64_t count, int32_t box,
                       char *to);
 void comm_stream_unpack(const CommStream *stream, const CommCall *call, int64_t at, int64_t count,

@@ -52,7 +52,7 @@ char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t po
 
 /* Waits until all members have come here. `rank` is the caller, for the message. */
 AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error);
-/* The same for all ranks. */
+/* Waits until all ranks have come here. `rank` is the caller, for the message. */
 AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error);
 /* Releases all, now and later. */
 void rendezvous_abort(Rendezvous *rendezvous);

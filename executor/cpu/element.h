@@ -53,7 +53,8 @@ ElementLoop element_convert, element_bitcast, element_iota, element_constant;
 ElementLoop element_stochastic_convert; /* a number and as many random bits as `random` has */
 ElementLoop element_reduce_precision_single, element_reduce_precision_double;
 ElementLoop element_round; /* to the narrower type `to` and back to `from` */
-/* As element_convert, and rounding f32 to `type`, by loops of their own where there are such. */
+/* Return the fastest loop of a conversion, and of rounding f32 to `type`; a loop of any types where there
+ * is no other. */
 ElementLoop *element_convert_loop(Dtype from, Dtype to);
 ElementLoop *element_round_loop(Dtype type);
 
@@ -75,7 +76,7 @@ typedef struct ElementComputation {
 } ElementComputation;
 AmStatus element_computation_read(ElementComputation *result, Arena *arena, const IrModule *module,
                                   int32_t computation, AmError *error);
-/* The same compiled, a program over lanes. */
+/* Compiles a scalar computation (to_apply) as a program over lanes. */
 AmStatus element_program_from_computation(ElementProgram **program, Arena *arena, const IrModule *module,
                                           int32_t computation, AmError *error);
 int32_t element_program_inputs(const ElementProgram *program);

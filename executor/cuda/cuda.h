@@ -17,7 +17,8 @@ CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
 CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
 
-/* The same for kernels that are written already, by whatever family (generated.c). The source is copied. */
+/* Prepares a call of kernels whose text is written already, of any family (generated.c). The source is
+ * copied. */
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
 /* KernelBackEnd.join_rows: one kernel for the steps of a row group (generated.c). */

@@ -79,7 +79,7 @@ AmStatus executable_run(Executable *ready, AmError *error);
 /* Steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
  * (actor_schedule.h): joined loops are run by their iterations, and so not by this. */
 AmStatus executable_run_steps(const Executable *ready, int32_t first, int32_t end, AmError *error);
-/* The same inside a recording: it does not wait on the host. */
+/* Issues all steps inside of a recording, without waiting on the host. */
 AmStatus executable_issue(const Executable *ready, AmError *error);
 
 #endif

@@ -37,11 +37,11 @@ AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *e
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);
 
-/* Whole array on the host -> this rank's shard of parameter k. */
+/* Copies this rank's shard of parameter k from the whole array on the host. */
 void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
 /* Sets this rank's shard of parameter k, row-major, unchanged. */
 void rank_set_shard(Rank *rank, int32_t k, const void *shard);
-/* This rank's shard -> its place in the whole array, unless another rank speaks for it. */
+/* Copies this rank's shard of parameter k to its place in the whole array, unless another rank copies it. */
 void rank_get_parameter(Rank *rank, int32_t k, void *whole);
 void rank_get_output(Rank *rank, int32_t k, void *whole);
 

@@ -56,7 +56,7 @@ static inline double timeline_start(const Timeline *timeline) {
     return timeline ? clock_seconds() : 0;
 }
 
-/* It ends now; `record` holds all but the end. */
+/* Adds a record that ends now; `record` holds all but the end. */
 void timeline_add(Timeline *timeline, TimelineRecord record);
 
 static inline void timeline_mark(Timeline *timeline, TimelineKind kind, int64_t number, double start) {

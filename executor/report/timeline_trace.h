@@ -24,7 +24,7 @@ typedef struct TimelineTrace {
     int32_t rank_count;
     const ChannelSet *channels; /* between stages, or NULL */
     World *world;               /* NULL: one process */
-    AmWarnings *warnings;       /* told if the rings were too small; or NULL */
+    AmWarnings *warnings;       /* warns if the rings were too small; or NULL */
 } TimelineTrace;
 
 /* When no rank runs any more; all processes together, each with as many ranks. */

@@ -35,8 +35,8 @@ IrWork ir_work(const IrComputationWork *computations, const IrInstruction *instr
 /* FLOPs and transcendentals as one number, for pricing; of a canonical module. */
 double ir_flops(const IrModule *canonical, const IrInstruction *instruction, const IrShape *operands,
                 const IrShape *result);
-/* The same of instruction i with the shapes that it has. The arena is used during the call alone; 0 where it
- * has no memory. */
+/* Returns FLOPs and transcendentals of instruction i with the shapes that it has. The arena is used during
+ * the call alone; 0 where it has no memory. */
 double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch);
 
 /* Computes the work of a whole module as read; the module must have a canonical form

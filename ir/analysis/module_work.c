@@ -16,8 +16,7 @@
 /* Bytes of one entry in the index table of a tuple. */
 #define POINTER_BYTES 8.0
 
-/* Computations that call one another over and over multiply beyond all numbers:
- * more than that is not told apart. */
+/* The most that is counted: nested calls multiply beyond all numbers. */
 #define MOST_WORK 1e30
 
 typedef struct Counter {

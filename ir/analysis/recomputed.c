@@ -239,7 +239,7 @@ static void classify_computation(Classes *work, int32_t computation);
 static void classify(Classes *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     const IrFlowGraph *graph = work->graph;
-    if (work->classes[value]) return; /* the parameter of a body, told by its loop */
+    if (work->classes[value]) return; /* the parameter of a body, which its loop has classified */
     if (classify_reshape(work, value) || classify_carried(work, value) || classify_slice(work, value)) return;
     uint64_t hash = operator_class(work, value);
     if (instruction->opcode == IR_RNG) hash = hash_combine(CLASS_SEPARATE, (uint64_t)value);

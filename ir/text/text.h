@@ -87,7 +87,7 @@ Hlo__ShapeProto *ir_new_array_shape(Arena *arena, Dtype type, size_t rank, const
 bool ir_shapes_match(const Hlo__ShapeProto *a, const Hlo__ShapeProto *b);
 bool ir_at_shape(IrScanner *scanner); /* a shape follows, rather than a name */
 void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
-/* The same shape with the order of dimensions alone of its layout. */
+/* Returns the shape with a layout that has the order of dimensions alone. */
 Hlo__ShapeProto *ir_plain_layout(Arena *arena, const Hlo__ShapeProto *shape);
 int64_t ir_text_elements(const Hlo__ShapeProto *shape); /* of an array; -1: more than fit */
 

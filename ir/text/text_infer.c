@@ -36,7 +36,7 @@ static Hlo__ShapeProto *operand(const Inference *self, size_t k) {
     return ir_reader_instruction(self->reader->computation, self->instruction->operand_ids[k])->shape;
 }
 
-/* The same if it is an array. */
+/* Returns the shape of operand k; NULL if it is missing or no array. */
 static Hlo__ShapeProto *array(const Inference *self, size_t k) {
     Hlo__ShapeProto *shape = operand(self, k);
     return shape && dtype_bits((Dtype)shape->element_type) > 0 ? shape : NULL;

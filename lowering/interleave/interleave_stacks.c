@@ -270,7 +270,8 @@ static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i
     return redirect(body, &body->instructions[i], leading, 2, dimension, place, error);
 }
 
-/* The same for the read: the former value becomes a view of the new one. */
+/* Redirects the read of instruction i to a place of an array whose first dimension is that of the
+ * iterations: the former value becomes a view of the new one. */
 static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
                                 int32_t array, int32_t place, AmError *error) {
     int32_t result = body->instructions[i].first_result;

@@ -57,16 +57,16 @@ AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
 /* Returns whether both recompute the same operators. */
 bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b);
 
-/* Both, made on first use and owned by `whole`, which may not be shared by
- * threads meanwhile; `whole` itself where there is neither. */
+/* Finds the context with the recomputation and the micro-batches of `settings`, made on first use and
+ * owned by `whole`, which threads may not share meanwhile; `whole` itself where there is neither. */
 AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
                           AmError *error);
 
-/* Gives `whole` a context that one of the two made of it, which it then owns and plan_context_for()
- * finds. */
+/* Gives `whole` a context with recomputation or micro-batches of it, which it then owns and
+ * plan_context_for() finds. */
 void plan_context_adopt(PlanContext *whole, PlanContext *split);
-/* Those that `whole` has adopted: with this recomputation; of `base`, which is `whole` or has a
- * recomputation, in micro-batches. NULL: there is none. */
+/* Returns the context that `whole` has adopted with this recomputation, or that of `base`, which is
+ * `whole` or has a recomputation, in micro-batches. NULL: there is none. */
 const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
                                                 const PlanRecomputation *recomputed);
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings);

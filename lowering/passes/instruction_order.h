@@ -25,7 +25,8 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
  * lives in the program's arena. */
 AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
                        const int32_t *leader, AmError *error);
-/* The same for steps that will run so: gathers of stored weights go ahead (gather_ahead.h). */
+/* Orders as program_order() does, for the steps in which the program will run: gathers of stored weights
+ * go ahead (gather_ahead.h). */
 AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
                              const int32_t *leader, AmError *error);
 /* Moves steps with large results that depend on parameters alone directly before the first step that reads

@@ -266,8 +266,8 @@ static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t 
     return AM_OK;
 }
 
-/* The same rows with the same values of `keys`; other keys are for readers. A plan written by hand may do
- * without. */
+/* Checks that the file's rows of a derived part have the derived values of `keys`; other keys are for
+ * readers. A plan written by hand may lack the part. */
 static AmStatus check_derived(const PlanReader *self, json_t *root, const char *name, const json_t *derived,
                               const char *const *keys) {
     json_t *given;

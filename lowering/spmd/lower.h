@@ -16,8 +16,7 @@ AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *co
                           Assignment *const *assignments, int32_t stage, int32_t device,
                           ScheduleKind schedule, AmError *error);
 
-/* The same for a stage in chunks (lower_chunks.h): `map` and `completions` are of the chunks of all
- * stages. */
+/* Lowers one stage in chunks (lower_chunks.h): `map` and `assignments` are of the chunks of all stages. */
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
                            Assignment *const *assignments, int32_t stage, int32_t device,
                            ScheduleKind schedule, AmError *error);
@@ -25,14 +24,13 @@ AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *c
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 
-/* A called computation of the canonical module as a program of its own on one
- * device, everything whole. Its parameters and outputs are the leaves of the
- * computation's, in order; `repeats`: output k is the next value of parameter k.
- * `roles` holds no more than their numbers and `mesh` is NULL. AM_ERROR_INPUT:
- * the computations inside one another multiply beyond all proportion. */
+/* Lowers a called computation of the canonical module as a program of its own on one device, with every
+ * value replicated. Its parameters and outputs are the leaves of the computation's, in order; `repeats`:
+ * output k is the next value of parameter k. `roles` holds no more than their numbers and `mesh` is NULL.
+ * AM_ERROR_INPUT: the computations inside one another multiply beyond all proportion. */
 AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
                                   int32_t computation, bool repeats, AmError *error);
-/* The same of a fusion's computation on a device that has a part of it: `shapes` [instruction of the
+/* Lowers a fusion's computation on a device that has a part of it: `shapes` [instruction of the
  * computation] are local (rules_shapes_inside()). */
 AmStatus program_from_local_computation(Program **program, Arena *arena, const IrModule *module,
                                         int32_t computation, const IrShape *shapes, AmError *error);

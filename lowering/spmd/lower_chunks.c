@@ -62,8 +62,8 @@ static AmStatus take(Merger *self, Source *source, AmError *error) {
     return AM_OK;
 }
 
-/* The same outside joined loops. Other loops with transfers follow one chunk after the other;
- * joined loops do not. */
+/* Takes the next instruction of a chunk, outside of joined loops. Other loops with transfers follow one
+ * chunk after the other; joined loops do not. */
 static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
     const ProgramInstruction *instruction = &source->program->instructions[source->at];
     if (instruction->opcode == IR_WHILE && program_instruction_meets(instruction, false))

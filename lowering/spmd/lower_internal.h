@@ -6,14 +6,12 @@
 #include "lowering/spmd/lower_memo.h"
 #include "propagation/assign/split.h"
 
-/* Stands for a leaf where a value is not yet what users ask for. */
-#define LOWERED_WIDE (-1)
-/* And for one where a value has other elements than its state says, for one user. */
-#define LOWERED_HALO (-2)
-/* And for one where a value is another view of it, in which it is moved. */
-#define LOWERED_IN_BLOCKS (-3)
-/* The same for values made on the way that stand for nothing. */
-#define LOWERED_HELPER (-4)
+/* Numbers in the place of a leaf (LoweredState.leaf), for values that are no leaf of a result of the module.
+ */
+#define LOWERED_WIDE      (-1) /* the f32 sum of a result of a 16-bit type, not yet rounded */
+#define LOWERED_HALO      (-2) /* a shard with elements of its neighbours, for one user */
+#define LOWERED_IN_BLOCKS (-3) /* a view of the value in which it is moved */
+#define LOWERED_HELPER    (-4) /* a value of a reshard or a conversion */
 
 /* A value that is resharded again for every pass is used again in the same pass until
  * so many others have been. */
@@ -160,7 +158,7 @@ AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instru
 AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
                              AmError *error);
 
-/* The same for a fusion of products: its region has the shapes that follow from its operands and results. */
+/* Gives a fusion of products its region, with the shapes that follow from its operands and results. */
 AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, AmError *error);
 
 /* Emits the collectives and slices from value `from` to `to`; every state on

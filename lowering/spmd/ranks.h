@@ -21,12 +21,12 @@ typedef struct PlanRanks {
     const StopSignal *stop; /* or NULL; where it is set, the rest need not be lowered */
 } PlanRanks;
 
-/* Completes all stages; everything lives in the arena. */
+/* Assigns all stages; everything lives in the arena. */
 AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                     AmError *error);
-/* The same for a plan beside another one. Stages that equal those of `known`, ranks of the same context or
- * NULL, borrow their assignments; `known` must outlive `ranks`. AM_INTERRUPTED where `stop` (or NULL) is set
- * before all stages are complete. */
+/* Assigns the stages of a plan beside another one. Stages that equal those of `known`, ranks of the same
+ * context or NULL, borrow their assignments; `known` must outlive `ranks`. AM_INTERRUPTED where `stop` (or
+ * NULL) is set before all stages are assigned. */
 AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                            const PlanRanks *known, const StopSignal *stop, AmError *error);
 /* The stage that has a rank. */

@@ -158,7 +158,7 @@ static AmStatus emit_step(Lowering *self, int32_t i, int32_t leaf, const IrShape
                           : emit_collective(self, instruction, global, from, step, error);
 }
 
-/* The same where the state before or after cuts in blocks: on a view of the value. */
+/* Emits one step on a value whose state before or after cuts in blocks: on a view of the value. */
 static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
                                     SbpState from, const ReshardStep *step, int32_t *value, AmError *error) {
     const Mesh *mesh = self->program->mesh;

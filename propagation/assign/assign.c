@@ -122,7 +122,8 @@ static bool take_factor(Assigner *self, int32_t i, int32_t axis, const SplitOpti
     return true;
 }
 
-/* As store_split(), but replaces the axis's current split. */
+/* Splits the stored value as store_split() does, in the place of the axis's current split. Without
+ * success, the state stays. */
 static bool replace_stored(Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
     SbpState *state = &self->result->stored[i], before = *state;
     sbp_set(state, axis, SBP_B);

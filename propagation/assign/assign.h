@@ -25,7 +25,7 @@ typedef struct Assignment {
 AmStatus plan_assign(Assignment **assignment, Arena *arena, const PlanContext *context,
                      const PlanStage *stage, AmError *error);
 
-/* The same for one stage of several: what of the module it has is in the map (stages.h). */
+/* Assigns one stage of several; the map has the part of the module that it computes (stages.h). */
 AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
                            const PlanStage *stage, const StageMap *map, AmError *error);
 

@@ -6,8 +6,9 @@
 
 #include "propagation/sharding/sbp.h"
 
-/* From state `have` to state `want` of an axis of `parts` devices; `bytes`: of the tensor before the axis
- * splits it. Making a value partial, and slicing a replicated one, send nothing. */
+/* Returns the bytes that a device sends to change state `have` to `want` on an axis of `parts` devices;
+ * `bytes`: of the tensor before the axis splits it. Making a value partial, and slicing a replicated one,
+ * send nothing. */
 static inline double reshard_bytes(Sbp have, Sbp want, double bytes, double parts) {
     double ring = (parts - 1) / parts * bytes;
     if (have == want || have == SBP_B || sbp_is_partial(want)) return 0;
@@ -15,8 +16,8 @@ static inline double reshard_bytes(Sbp have, Sbp want, double bytes, double part
     return want == SBP_B ? ring : ring / parts;
 }
 
-/* The same for a partial sum of a 16-bit value; `is_wide`: its addends are f32. They are added in parts, and
- * an all-reduce gathers the rounded sums. */
+/* Returns the bytes that a device sends to bring a partial sum of a 16-bit value to state `want`;
+ * `is_wide`: its addends are f32. They are added in parts, and an all-reduce gathers the rounded sums. */
 static inline double reshard_sum_bytes(Sbp want, double bytes, double parts, bool is_wide) {
     double ring = (parts - 1) / parts * bytes;
     if (is_wide && !sbp_is_partial(want)) return want == SBP_B ? 3 * ring : 2 * ring;

@@ -38,7 +38,7 @@ typedef struct ClassBlocks {
     int64_t size;
 } ClassBlocks;
 
-/* As many such classes are kept of each, those of the fewest blocks. */
+/* The most ClassBlocks of a class; those of the fewest blocks are kept. */
 #define CLASS_MAX_BLOCKS 8
 
 typedef struct Classes {

@@ -78,7 +78,7 @@ AmStatus groups_sort(int32_t *order, LinkageGroups *groups, const PlanContext *c
  * the caller's reference. */
 AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
                         const int32_t *order, AmError *error);
-/* The same for readers. */
+/* Appends the groups as text, in `order` (NULL: as numbered). */
 void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *context, const int32_t *order);
 
 #endif

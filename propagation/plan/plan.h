@@ -245,9 +245,11 @@ const char *plan_context_roles(Arena *arena, const char *path);
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
  * for the model.roles.json beside `path` where there is one. */
 AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);
-/* The same of a module in memory, which the context then owns, on failure too. `roles_path` may be NULL. */
+/* Derives the context of a module in memory, which the context then owns, on failure too. `roles_path` may
+ * be NULL. */
 AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error);
-/* The same of data[0..length), which a NUL follows, without a file of roles. `source` names it in errors. */
+/* Reads the module in data[0..length), which a NUL follows, without a file of roles, and derives its
+ * context. `source` names it in errors. */
 AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
                             AmError *error);
 void plan_context_free(PlanContext *context);
@@ -272,9 +274,10 @@ AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContex
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
-/* The same without the parts that follow from the stages ("parameters" and "decisions"). */
+/* Sets *root to the plan as JSON (the caller's reference) without the parts that follow from the stages
+ * ("parameters" and "decisions"). */
 AmStatus plan_stages_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
-/* Writes what that gave. */
+/* Writes the JSON of plan_to_json() to a file. */
 AmStatus plan_write_json(const json_t *root, const char *path, AmError *error);
 AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
 /* Reads a plan and checks it against the module, which is `context` as read: another module is
@@ -282,10 +285,11 @@ AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *pa
  * micro-batches, which `context` owns. cluster_description stays valid while *root is held. */
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error);
-/* The same of the text of a file in memory. */
+/* Reads a plan from the text of a file in memory and checks it against the module, as plan_read().
+ * `source` names it in errors. */
 AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *source,
                     const char *data, int64_t length, AmError *error);
-/* Reads what plan_stages_to_json() gave, without completing the stages. */
+/* Reads the JSON of plan_stages_to_json(), without assigning the stages. */
 AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
                                const char *source, AmError *error);
 

@@ -38,7 +38,8 @@ PinKind pin_kind(const PropagationPin *pin);
 enum { PIN_LABEL_BYTES = 320, PIN_ARGUMENT_BYTES = 128, PIN_MOST_NUMBER = 1 << 20 };
 /* Writes the pin's place into a buffer: "FILE: PLACE", or `pin "PATTERN=SHARDING"`. */
 const char *pin_label(char *buffer, const PropagationPin *pin);
-/* The same without the file, which is the source of the error: pin_file(). */
+/* Writes the pin's place without its file, which is the source of the error (pin_file()): "PLACE", or `pin
+ * "PATTERN=SHARDING"`. */
 const char *pin_place(char *buffer, const PropagationPin *pin);
 const char *pin_file(const PropagationPin *pin);
 /* The code of an error in a pin: AM_ERROR_INPUT for one of a file, AM_ERROR_USAGE for an option. */
@@ -67,8 +68,9 @@ typedef struct PinnedParameter {
     SbpState state;
     const char *refusal; /* why it cannot have the state; or NULL */
 } PinnedParameter;
-/* Finds these for all parameters [roles->parameter_count], in the arena. AM_ERROR_USAGE as above, and for two
- * pins that contradict each other, which are both named. */
+/* Finds the pins of all parameters [roles->parameter_count], in the arena. AM_ERROR_USAGE and
+ * AM_ERROR_INFEASIBLE as propagation_for_each_pinned(); AM_ERROR_USAGE also names two pins that contradict
+ * each other. */
 AmStatus propagation_resolve_pins(PinnedParameter **pinned, Arena *arena, const PlanContext *context,
                                   const Mesh *mesh, const PropagationPin *pins, int32_t count,
                                   AmError *error);

@@ -46,8 +46,8 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error);
 
-/* The same by strict rules on a mesh of one axis. AM_ERROR_INFEASIBLE names the
- * operator that allows no state beside the pins. */
+/* Finds the state of every canonical instruction [rules->count], of its first leaf, by strict rules on a
+ * mesh of one axis. AM_ERROR_INFEASIBLE names the operator that allows no state beside the pins. */
 AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *context, const Mesh *mesh,
                             const PropagationPin *pins, int32_t count, AmError *error);
 

@@ -35,7 +35,8 @@ bool scopes_match(const char *pattern, const char *path);
 /* Marks the instructions [rules->count] that a pattern names: by op_name or source line, in loops too. */
 void scopes_find_named(bool *is_in, const PlanContext *context, const char *pattern);
 
-/* The same, and those that use a weight whose path the pattern matches, directly or through views. */
+/* Marks the instructions that scopes_find_named() finds, and those that use a weight whose path the
+ * pattern matches, directly or through views. */
 AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *context, const char *pattern,
                              AmError *error);
 

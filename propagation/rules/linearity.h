@@ -27,8 +27,9 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
-/* The same for sums of a 16-bit type whose parts are in f32 (linearity_is_16bit_product()): exact
- * operators alone, computed in f32. A conversion to f32 returns them unchanged. */
+/* Returns whether an instruction may use partial sums of a 16-bit type, whose parts are in f32
+ * (linearity_is_16bit_product()), with the arguments of linearity_carries(). Only exact operators may,
+ * computed in f32. A conversion to f32 returns the sums unchanged. */
 bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                             uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 

@@ -163,8 +163,8 @@ static bool floating_is_identity(double value, SbpReduction reduction) {
     }
 }
 
-/* The same for a value of `bits` bits of an integer type, or of pred as one
- * unsigned bit. */
+/* Returns whether a value of `bits` bits is the identity, of an integer type or of pred as one unsigned
+ * bit. */
 static bool integer_is_identity(uint64_t value, int32_t bits, bool is_signed, SbpReduction reduction) {
     uint64_t all_ones = bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1;
     uint64_t sign = (uint64_t)1 << (bits - 1);

@@ -31,7 +31,7 @@ typedef struct RuleBuilder {
 /* Starts a factor; its size is that of the first dimension put into it, and
  * parallel and reduction factors take only dimensions of that size. */
 void rule_factor(RuleBuilder *builder, FactorKind kind);
-/* The same where only the major part of the dimensions is the factor: its size divides theirs. */
+/* Starts a parallel factor that is only the major part of its dimensions: its size divides theirs. */
 void rule_major_factor(RuleBuilder *builder, int64_t size);
 /* Starts a permutation of this size, or the reduction over a convolution's window; their dimensions may have
  * any size. */
@@ -40,7 +40,7 @@ void rule_halo(RuleBuilder *builder, FactorKind kind, FactorHalo halo, int64_t s
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
 /* The latest factor is dimension `dimension` of slot `slot`. */
 void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension);
-/* The same where the dimension is `blocks` blocks, and the latest factor the major part of each. */
+/* The latest factor is the major part of each of the `blocks` blocks of a dimension. */
 void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, int64_t blocks);
 /* Completes the rule: every dimension above 1 is then in some factor. */
 void rule_finish(RuleBuilder *builder, FactorRule *rule);

@@ -396,8 +396,8 @@ static void tie_given(Spread *self) {
     }
 }
 
-/* Gives conditionals and loops the result's sharding of their computation. One that shares the computation
- * with a later caller is not told of its changes. */
+/* Gives conditionals and loops the result's sharding of their computation. Changes by a later
+ * caller of the same computation have no effect on earlier ones. */
 static void follow_shared(Spread *self) {
     for (int32_t i = 0; i < self->module->instruction_count; i++) {
         const IrInstruction *instruction = spread_instruction(self, i);

@@ -180,7 +180,7 @@ static bool is_consecutive(int64_t *first, const KernelCall *call, int32_t param
     return true;
 }
 
-/* The same of several, which begin with one number. */
+/* Returns whether several vectors of a run have the same consecutive numbers; `*first` is the first. */
 static bool are_consecutive(int64_t *first, const KernelCall *call, const int32_t *parameters,
                             int32_t count) {
     int64_t other;

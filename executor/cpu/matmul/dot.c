@@ -29,7 +29,7 @@ enum { LEAST_EDGE = 192, MOST_BLOCKS = 16, BLOCKS_OF_MEMBER = 2 };
 static const int64_t edge_units[2] = {24, 64};
 /* Nanoseconds of a multiplication with its addition, and of starting a product. */
 static const double multiply_time = 0.02, product_time = 100;
-/* The same of adding a number to another in memory. */
+/* Nanoseconds of adding a number to another in memory. */
 static const double add_time = 0.7;
 enum { DOT_ADDEND = 2, ADD_GRAIN = 1024 }; /* the operand that is added; elements of a stretch */
 

@@ -44,8 +44,8 @@ void product_plan_addend(ProductPlan *plan, int64_t rows);
 /* One product; `scratch` has plan->scratch_bytes. */
 void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
                  int64_t columns, void *scratch);
-/* The same with out = addend + product, rounded as by two steps; the addend lies like the result, or is it.
- * After product_plan_addend(). */
+/* Computes out = addend + product, rounded as by two steps; the addend has the layout of the result, or is
+ * it. After product_plan_addend(). `scratch` has plan->scratch_bytes. */
 void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
                        const void *right, int64_t rows, int64_t columns, void *scratch);
 

@@ -62,7 +62,8 @@ typedef struct VectorPool {
 
 typedef struct VectorLoops {
     const char *name; /* "x86-64-v4", ... */
-    /* As the functions of element.h; NULL: none. */
+    /* The loops of this processor for an operator and a type, of which element.h has those for any
+     * processor; NULL: none. */
     ElementLoop *(*floating)(IrOpcode opcode, Dtype type);
     ElementLoop *(*integer)(IrOpcode opcode, Dtype type);
     ElementLoop *(*compare)(const char *direction, bool total_order, Dtype type);

@@ -38,9 +38,10 @@ void cuda_fold_plan(CudaFold *fold, CudaSource *source);
 AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
                           const char *kind, const char *finish, AmError *error);
 
-/* Appends the fold of rows "first" to "end" by the threads of a block, each result one row; `finish` as
- * above. The lanes meet in the shared array "lanes". A row has the same order of sums as in a launch of one
- * part. Returns false, and appends nothing, where neighbouring threads would have neighbouring results. */
+/* Appends the fold of rows "first" to "end" by the threads of a block, each result one row; `finish` as in
+ * cuda_fold_launch(). The lanes meet in the shared array "lanes". A row has the same order of sums as in a
+ * launch of one part. Returns false, and appends nothing, where neighbouring threads would have
+ * neighbouring results. */
 bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish);
 
 /* "a + b" for the fold's operator in its wide type. */

@@ -306,7 +306,8 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op, Dtype operan
     return false;
 }
 
-/* The same bits as another type of the same width; a 16-bit float is widened or narrowed on the way. */
+/* Appends the bits of a value as another type of the same width; a 16-bit float is widened or narrowed on
+ * the way. */
 static bool append_bitcast(Text *out, const ProgramFusionOp *op, Dtype operand) {
     char value[32];
     const char *from = half_name(operand), *to = half_name(op->type);

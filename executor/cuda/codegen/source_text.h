@@ -52,8 +52,8 @@ void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *
  * `kind`, and copies its definition to the arena. Takes over and frees `body`. No blocks: no launch. */
 AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
                             int32_t threads, AmError *error);
-/* The same for a long body: the compiler may use so many registers that a processor holds one block. Without
- * that it spills some of them to have more blocks. */
+/* Adds the launch of a kernel with a long body, as cuda_source_launch(): the compiler may use so many
+ * registers that a processor holds one block. Without that it spills some of them to have more blocks. */
 AmStatus cuda_source_launch_long(CudaSource *source, Arena *arena, const char *kind, Text *body,
                                  int64_t blocks, int32_t threads, AmError *error);
 /* Adds a launch of a kernel that is there already, with another number. */

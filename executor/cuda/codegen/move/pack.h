@@ -25,13 +25,13 @@ int64_t cuda_pack_elements(const CudaPack *pack);
 /* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
  * packed one, both aligned to 16 bytes and apart. */
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
-/* Adds the same kernel, with names that begin with `kind`, to the source of a call with one operand and one
- * result. */
+/* Adds the kernel of a pack, with names that begin with `kind`, to the source of a call with one operand
+ * and one result. */
 AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, const CudaPack *pack,
                           Dtype type, AmError *error);
 
-/* The same as a call of its own, which a call with a pack among its steps runs when it is run. Its
- * operands[0] and results[0] are addresses that the caller sets in bind(). `type`: as above. */
+/* Prepares a pack of elements of `type` as a call of its own, which a call with a pack among its steps
+ * runs when it is run. Its operands[0] and results[0] are addresses that the caller sets in bind(). */
 AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,
                            Dtype type, AmError *error);
 
