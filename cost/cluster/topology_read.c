@@ -135,7 +135,7 @@ static AmStatus read_row(TopologyReader *self, EdgeRow *row, json_t *object) {
                    link);
 }
 
-/* Reads a number without sign or leading zeros; -1 if there is none. */
+/* Reads a number without sign or leading zeros; -1 without one. */
 static int64_t take_number(const char **text) {
     int64_t value = 0;
     const char *start = *text;

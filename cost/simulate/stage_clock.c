@@ -146,7 +146,7 @@ void stage_clock_compute(StageClock *self, int32_t piece) {
     streams->totals.hidden += folded->totals.hidden;
 }
 
-/* Finds the next streams that take part in a transfer, from `*next` on; false if there is none. */
+/* Finds the next streams that take part in a transfer, from `*next` on; false without one. */
 static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, int32_t *next,
                        DeviceStreams **streams) {
     if (self->stream_count == 1) {

@@ -146,7 +146,7 @@ static void fire_all(ActorGraph *graph, Paper *paper) {
     }
 }
 
-/* Adds registers to the first actor that needs only these; false if there is none. */
+/* Adds registers to the first actor that needs only these; false without one. */
 static bool raise_quota(ActorGraph *graph, Paper *paper) {
     for (int32_t a = 0; a < graph->actor_count; a++) {
         const ActorState *state = &graph->actors[a];

@@ -72,13 +72,15 @@ static void tie(Inside *self, int32_t i) {
     }
 }
 
-/* The dimension of a value that is in a class, -1 for none; -2 for several. */
+enum { NO_DIMENSION = -1, SEVERAL_DIMENSIONS = -2 };
+
+/* Returns the dimension of a value that is in a class, NO_DIMENSION or SEVERAL_DIMENSIONS. */
 static int32_t dimension_in(Inside *self, int32_t value, int32_t class) {
-    int32_t found = -1;
+    int32_t found = NO_DIMENSION;
     const IrShape *shape = &self->module->instructions[self->body->first + value].shape;
     for (int32_t d = 0; d < shape->rank; d++)
         if (shape->dimensions[d] > 1 && union_find_root(self->class, value * IR_MAX_RANK + d) == class)
-            found = found == -1 ? d : -2;
+            found = found == NO_DIMENSION ? d : SEVERAL_DIMENSIONS;
     return found;
 }
 
@@ -87,7 +89,7 @@ static Spread spread_of(Inside *self, int32_t i, int32_t class) {
     const IrInstruction *instruction = &self->module->instructions[self->body->first + i];
     int32_t dimension = dimension_in(self, i, class);
     bool is_split = false;
-    if (dimension == -2) return SPREAD_BLOCKED;
+    if (dimension == SEVERAL_DIMENSIONS) return SPREAD_BLOCKED;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         Spread operand = self->spread[instruction->operands[k] - self->body->first];
         if (operand == SPREAD_PARTIAL || operand == SPREAD_BLOCKED) return SPREAD_BLOCKED;

@@ -18,7 +18,7 @@
 #include "executor/cpu/team.h"
 
 enum { BLOCK_BYTES = 512 << 10, LEAST_BLOCKS = 8, LEAST_ROWS = 32, MOST_ROWS = 128, MOST_PREFIXES = 16 };
-enum { WHOLE_BLOCK, LAST_BLOCK, SIZES }; /* of a block: row_block rows, or what is left */
+enum { WHOLE_BLOCK, LAST_BLOCK, SIZES }; /* sizes of a block: row_block rows, or the remaining ones */
 
 /* The elements of an array that one block reads or writes, and a packed copy of them in the scratch memory.
  */
@@ -48,18 +48,20 @@ typedef struct PartKernel {
 
 typedef struct RegionKernel {
     RegionBlocks blocks;
-    int64_t row_block, row_blocks, rows; /* rows of a block, blocks, and all rows */
+    int64_t row_block, row_blocks, rows; /* rows of a block, number of blocks of a unit, rows of a unit */
     int32_t unit_count, summed_count;
-    int32_t units[REGION_MOST_LABELS];  /* divided labels but the row whose indices are independent units */
-    int32_t summed[REGION_MOST_LABELS]; /* those that accumulators sum over, one index after the other */
-    int64_t work_items; /* that run in any order: units, or their blocks where the row is not summed */
+    int32_t units[REGION_MOST_LABELS];  /* labels whose indices are units, such as batch and head */
+    int32_t summed[REGION_MOST_LABELS]; /* labels that accumulators sum over, one index after the other */
+    int64_t work_items; /* that run in any order: units, or their blocks where no sum is over the rows */
     int32_t worker_count;
     CausalMask mask;
-    int32_t
-        prefix_count; /* under a causal mask a block takes the first keys: 1 to so many times prefix_keys */
+    /* Under a causal mask a block computes a prefix of the keys: k * prefix_keys of them, with k from 1 to
+     * prefix_count. Each k has its own program. Without a mask there is one prefix, of all keys. */
+    int32_t prefix_count;
     int64_t prefix_keys;
-    PartKernel before, after[SIZES];
-    PartKernel block[MOST_PREFIXES + 1]; /* whole blocks by their number of keys, then the last block */
+    PartKernel before, after[SIZES]; /* programs that run once for a unit, before and after its blocks */
+    PartKernel
+        block[MOST_PREFIXES + 1]; /* programs of whole blocks by their prefix, then of the last block */
     int64_t *array_at; /* [value of the region]: scratch offset of its accumulator, or of it if made before */
     int64_t *array_bytes;
     int64_t values_at, kernels_at, places_at, part_bytes;
