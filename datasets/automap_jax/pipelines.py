@@ -125,6 +125,36 @@ def numbers(node):
     return [value for value in node.inputs if not isinstance(value, Constant)]
 
 
+def depending(jaxpr, depends):
+    """Which results of a jaxpr depend on the inputs that `depends` tells."""
+    known = {variable for variable, is_so in zip(jaxpr.invars, depends, strict=True) if is_so}
+
+    def reads(atoms):
+        return [not hasattr(atom, "val") and atom in known for atom in atoms]
+
+    for equation in jaxpr.eqns:
+        found = depending_results(equation.primitive.name, equation.params, reads(equation.invars), len(equation.outvars))
+        known.update(variable for variable, is_so in zip(equation.outvars, found, strict=True) if is_so)
+    return reads(jaxpr.outvars)
+
+
+def depending_results(name, params, depends, count):
+    """The same for the results of an operator. A scan can return weights beside what it computes of the data."""
+    inner = params.get("call_jaxpr", params.get("jaxpr"))
+    if name == "scan":
+        consts, carries = params["num_consts"], params["num_carry"]
+        carried, depends = slice(consts, consts + carries), list(depends)
+        while True:
+            found = depending(inner.jaxpr, depends)
+            later = [a or b for a, b in zip(depends[carried], found[:carries], strict=True)]
+            if later == depends[carried]:
+                return found
+            depends[carried] = later
+    if name in CALLS and inner is not None:
+        return depending(getattr(inner, "jaxpr", inner), depends)
+    return [any(depends)] * count
+
+
 def smallest_factor(number):
     return next((k for k in range(2, number + 1) if number % k == 0), 1)
 
@@ -196,7 +226,7 @@ class Partition:
             else:
                 self.group.append("micro" if has_state[node.outputs[0]] else "free")
             maker.update((value, k) for value in node.outputs)
-        self.has_data, self.has_state = has_data, has_state
+        self.find_invariant()
         is_update = {row["output"] for row in rows if row["output"] is not None}
         losses = [value for at, value in enumerate(self.whole.outputs)
                   if at not in is_update and not isinstance(value, Constant)]
@@ -207,6 +237,18 @@ class Partition:
                 if self.count > 1:
                     self.check_sum(node)
         self.delay_updates()
+
+    def find_invariant(self):
+        """Values that an operator on the batch gives without using the data, such as the weights that a scan keeps for
+        its backward pass. Every micro-batch gives the same ones."""
+        uses_data, self.invariant = set(self.data_values()), set()
+        for k, node in enumerate(self.whole.nodes):
+            depends = [not isinstance(value, Constant) and value in uses_data for value in node.inputs]
+            found = depending_results(node.primitive.name, node.params, depends, len(node.outputs))
+            uses_data.update(value for value, is_so in zip(node.outputs, found, strict=True) if is_so)
+            if any(found):
+                self.invariant |= {value for value, is_so in zip(node.outputs, found, strict=True)
+                                   if not is_so and not self.is_split[value]}
 
     def delay_updates(self):
         """Moves what only updates use behind the passes, such as the decay of an optimizer's state."""
@@ -230,12 +272,22 @@ class Partition:
             is_micro = self.group[k] in ("forward", "backward")
             self.sweep[k] = max((known.get(value, 0) for value in numbers(node)), default=0)
             for value in node.outputs:
-                known[value] = self.sweep[k] + (is_micro and self.count > 1 and not self.is_split[value])
+                is_sum = is_micro and self.count > 1 and not self.is_split[value] and value not in self.invariant
+                known[value] = self.sweep[k] + is_sum
         users = self.find_users()
+        self.check_scans(users)
         for k in reversed(range(len(nodes))):  # what delay_updates() moved runs together with its users
             later = [self.sweep[user] for value in nodes[k].outputs for user in users.get(value, ())]
             if self.group[k] == "after" and self.sweep[k] == 0:
                 self.sweep[k] = min(later, default=0)
+
+    def check_scans(self, users):
+        """Refuses a scan whose sum over the batch another operator on the batch takes: a later trip may take it, too."""
+        for k, node in enumerate(self.whole.nodes):
+            if node.primitive.name == "scan" and any(
+                    self.sweep[user] > self.sweep[k] and self.group[user] in ("forward", "backward")
+                    for value in node.outputs for user in users.get(value, ())):
+                raise ValueError("scan needs the whole batch: the step cannot run in micro-batches here")
 
     def find_users(self):
         """{value: the nodes that use it}."""
@@ -310,7 +362,7 @@ class Function:
     """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
     outputs that it adds to those of earlier micro-batches."""
 
-    def __init__(self, graph, free, nodes, wanted, sums=()):
+    def __init__(self, graph, free, nodes, wanted, sums=(), invariant=()):
         own = {value for node in nodes for value in node.outputs}
         helpers, open_values = {}, [value for node in nodes for value in numbers(node)] + list(wanted)
         while open_values:
@@ -328,6 +380,7 @@ class Function:
         self.sums, self.donated, self.compiled = sorted(sums), set(), {}
         self.folds = {value: FOLDS[node.primitive.name] for node in nodes for value in node.outputs
                       if node.primitive.name in FOLDS}
+        self.folds |= {value: lambda _, latest: latest for value in invariant}
 
         def function(totals, *arrays):
             values = dict(zip(self.inputs, arrays))
@@ -413,7 +466,8 @@ class Run:
                     recomputes = self.stages[part % len(self.stages)].get("recomputes")
                     repeated = passes["forward"][part] if recomputes else set(again[part].values())
                     chosen = self.with_forward(repeated, chosen)
-                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted, self.sums[kind, part])
+                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted, self.sums[kind, part],
+                                                        plan.invariant)
         self.make_sweeps(users, final)
         self.donate_last_uses(final)
         used = {}
@@ -518,7 +572,8 @@ class Run:
                           if value in final or any(user not in set(own) for user in users.get(value, ()))}
                 sums = {value for value in wanted if not plan.is_split[value]} if graph is plan.micro else ()
                 if wanted:
-                    segments.append((part, Function(graph, self.free, [graph.nodes[k] for k in own], wanted, sums)))
+                    segments.append((part, Function(graph, self.free, [graph.nodes[k] for k in own], wanted, sums,
+                                                    plan.invariant)))
         return segments
 
     # ---- placement ----

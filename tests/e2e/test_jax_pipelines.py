@@ -222,6 +222,21 @@ def check_results():
         assert np.allclose(found, expected) and np.shape(found) == np.shape(expected), (found, expected)
 
 
+def check_scan():
+    """A scan over layers hands its weights to the backward pass, beside what it computes of the batch."""
+    def step(state, x):
+        def loss(state):
+            return (jax.lax.scan(lambda h, w: (jax.numpy.tanh(h * w), None), x, state)[0] ** 2).sum()
+
+        value, gradient = jax.value_and_grad(loss)(state)
+        return state - 0.1 * gradient, value
+
+    arguments = np.array([2, -1, 0.5], np.float32), np.arange(4, dtype=np.float32)
+    run = automap_jax.run(document_of_one_part(2, TWO_BATCHES), step, arguments)
+    for found, expected in zip(run(*arguments), step(*arguments), strict=True):
+        assert np.allclose(found, expected), (found, expected)
+
+
 def check_refusals():
     """A step that is no sum over its examples."""
     def step(state, x):
@@ -243,6 +258,7 @@ def main():
     check_refusals()
     check_whole_batch()
     check_results()
+    check_scan()
     with tempfile.TemporaryDirectory() as folder:
         for name, what, options in cases():
             if not wanted or name in wanted:
