@@ -49,13 +49,25 @@ static bool same_kind(const Cluster *cluster, const DeviceRange *a, const Device
     return true;
 }
 
+/* Returns whether a server has so many devices, where pins put scopes on devices: those may be a stage. */
+static bool is_pinned_server(const StageModel *self, int32_t width) {
+    const Cluster *cluster = self->cluster;
+    const RangePlacement *placed = self->costs->placed;
+    bool has_devices = false;
+    for (int32_t u = 0; placed && u < self->costs->unit_count; u++)
+        has_devices |= placed[u].on_devices != NULL;
+    for (int32_t s = 0; has_devices && s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count == width) return true;
+    return false;
+}
+
 /* Returns whether stages may be so wide, by the fixed degrees, too. The sequence is judged on places as wide
  * as the tensor degree (whole_iteration()). */
 static bool is_width(const StageModel *self, int32_t width) {
     const Degrees *degrees = &self->settings.degrees;
     if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
     return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
-           is_pinned_width(self, width);
+           is_pinned_width(self, width) || is_pinned_server(self, width);
 }
 
 /* The least width for which, with all larger ones, the number of places is within the limit: on a

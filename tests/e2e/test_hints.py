@@ -134,6 +134,20 @@ def line_of_dense():
     return 1 + next(k for k, line in enumerate(source) if line.startswith("    return x @ p["))
 
 
+def check_odd_servers(folder):
+    """A scope on the one device of a server leaves the three devices of the other to one stage."""
+    cluster, plan = folder / "odd.json", folder / "odd.plan.json"
+    types = {name: {"memory_bytes": 16 * 10**9, "memory_bytes_per_second": rate, "flops_per_second": {"f32": 10 * rate},
+                    "kernel_launch_seconds": 4e-6} for name, rate in (("V100", 900e9), ("T4", 320e9))}  # fmt: skip
+    cluster.write_text(json.dumps({
+        "format": "automap-cluster-1", "name": "odd", "device_types": types, "between_servers": "link",
+        "links": {"link": {"bytes_per_second": 6e9, "latency_seconds": 20e-6}},
+        "servers": [{"device_type": "V100", "devices": 3, "link": "link"}, {"device_type": "T4", "devices": 1}]}))  # fmt: skip
+    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--stages", "2", "--evaluations", "60")
+    assert done.returncode == 0, done.stderr
+    assert devices_of(json.loads(plan.read_text()), 0) == {3}, plan.read_text()
+
+
 def stage_of(plan, layer):
     return parameter(plan, layer)["stage"]
 
@@ -236,6 +250,7 @@ def main():
         hints.write_text(json.dumps({"hints": [{"scope": "layers/0", "devices": "V100"}]}))
         done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, "--evaluations", "20")
         assert done.returncode == 0, done.stderr
+        check_odd_servers(pathlib.Path(folder))
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
         implied = json.loads(hints.read_text())
         for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
