@@ -9,9 +9,11 @@ The planners are rebuilt by the options of `search`, so that cuts, memory and pr
               dynamic program, equal shares. The three best rows of `simulate --sweep` are refined so
     Metis     stages of different widths and degrees (Um et al. 2024), cuts by the dynamic program, servers in the order of
               the file, without overrides and without changes by simulation
+    Sailor    the best of all data degrees (Strati et al. 2025): every stage has the same one; its tensor degree and its
+              type of device are free, within a server. Cuts and the order of the servers by the dynamic program
     search    automap search
 
-    python3 bench/mixed_planners.py [--models gpt2,vgg19,t5_paper_6] [--write docs/papers.md]
+    python3 bench/mixed_planners.py [--models gpt2,vgg19,t5_paper_6] [--planners Sailor,search] [--write docs/papers.md]
 """
 
 import argparse
@@ -25,7 +27,7 @@ from device_orders import write_cluster
 from model_files import model_file
 
 CLUSTERS = ("V100:4,P100:4", "A100:4,V100:4,T4:4")
-PLANNERS = ("equal", "HetPipe", "AMP", "Metis", "search")
+PLANNERS = ("equal", "HetPipe", "AMP", "Metis", "Sailor", "search")
 REFINED = 3  # rows of the sweep
 
 
@@ -59,16 +61,28 @@ def find_amp(arguments, model, cluster):
     return best
 
 
+def find_sailor(arguments, model, cluster, servers):
+    degrees = [2**k for k in range(max(count for _, count in servers).bit_length())]
+    return min(search(arguments, model, cluster, "--space", "hybrid", "--data", data, "--even", "--no-overrides", "--no-polish",
+                      "--no-seeds") for data in degrees)
+
+
 def measure(arguments, name, servers):
     model = model_file(name)
     with tempfile.TemporaryDirectory() as folder:
         cluster = write_cluster(os.path.join(folder, "mixed.json"), servers)
-        yield search(arguments, model, cluster, "--baseline", "data_parallel", "--even")
-        yield search(arguments, model, cluster, "--space", "hybrid", "--stages", len(servers), "--data", servers[0][1], "--tensor", 1,
-                     "--even", "--no-overrides")
-        yield find_amp(arguments, model, cluster)
-        yield search(arguments, model, cluster, "--space", "hybrid", "--keep-order", "--no-overrides", "--no-polish", "--no-seeds")
-        yield search(arguments, model, cluster)
+        steps = {
+            "equal": lambda: search(arguments, model, cluster, "--baseline", "data_parallel", "--even"),
+            "HetPipe": lambda: search(arguments, model, cluster, "--space", "hybrid", "--stages", len(servers), "--data", servers[0][1],
+                                      "--tensor", 1, "--even", "--no-overrides"),
+            "AMP": lambda: find_amp(arguments, model, cluster),
+            "Metis": lambda: search(arguments, model, cluster, "--space", "hybrid", "--keep-order", "--no-overrides", "--no-polish",
+                                    "--no-seeds"),
+            "Sailor": lambda: find_sailor(arguments, model, cluster, servers),
+            "search": lambda: search(arguments, model, cluster),
+        }
+        for planner in arguments.planners.split(","):
+            yield steps[planner]()
 
 
 def main():
@@ -76,9 +90,11 @@ def main():
     parser.add_argument("--automap", default="build/automap")
     parser.add_argument("--models", default="gpt2,vgg19,t5_paper_6")
     parser.add_argument("--clusters", default=";".join(CLUSTERS), help="TYPE:DEVICES of each server; clusters separated by ';'")
+    parser.add_argument("--planners", default=",".join(PLANNERS))
     parser.add_argument("--write", help="document whose section gets the table")
     arguments = parser.parse_args()
-    lines = [f"| model | servers | {' | '.join(PLANNERS)} |", f"|---|---|{'---|' * len(PLANNERS)}"]
+    planners = arguments.planners.split(",")
+    lines = [f"| model | servers | {' | '.join(planners)} |", f"|---|---|{'---|' * len(planners)}"]
     for text in arguments.clusters.split(";"):
         servers = [(name, int(count)) for name, count in (one.split(":") for one in text.split(","))]
         for name in arguments.models.split(","):
