@@ -223,10 +223,10 @@ def check_results():
 
 
 def check_scan():
-    """A scan over layers hands its weights to the backward pass, beside what it computes of the batch."""
+    """A scan over layers hands functions of its weights to the backward pass, beside what it computes of the batch."""
     def step(state, x):
         def loss(state):
-            return (jax.lax.scan(lambda h, w: (jax.numpy.tanh(h * w), None), x, state)[0] ** 2).sum()
+            return (jax.lax.scan(lambda h, w: (jax.numpy.tanh(h * jax.numpy.sin(w)), None), x, state)[0] ** 2).sum()
 
         value, gradient = jax.value_and_grad(loss)(state)
         return state - 0.1 * gradient, value
