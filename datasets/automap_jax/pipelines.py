@@ -133,7 +133,8 @@ def depending(jaxpr, depends):
         return [not hasattr(atom, "val") and atom in known for atom in atoms]
 
     for equation in jaxpr.eqns:
-        found = depending_results(equation.primitive.name, equation.params, reads(equation.invars), len(equation.outvars))
+        inputs, count = reads(equation.invars), len(equation.outvars)
+        found = depending_results(equation.primitive.name, equation.params, inputs, count)
         known.update(variable for variable, is_so in zip(equation.outvars, found, strict=True) if is_so)
     return reads(jaxpr.outvars)
 

@@ -12,7 +12,8 @@ DECOMPOSED = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softma
               "gelu", "gelu_backward", "silu", "silu_backward", "native_layer_norm", "native_layer_norm_backward",
               "embedding_dense_backward", "native_batch_norm", "native_batch_norm_backward",
               "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "nll_loss_forward",
-              "nll_loss_backward", "baddbmm", "slice_backward", "select_backward", "var_mean", "elu", "elu_backward", "leaky_relu", "leaky_relu_backward", "hardtanh",
+              "nll_loss_backward", "baddbmm", "slice_backward", "select_backward", "var_mean", "elu",
+              "elu_backward", "leaky_relu", "leaky_relu_backward", "hardtanh",
               "hardtanh_backward", "isnan", "repeat", "prelu")
 
 

@@ -141,7 +141,8 @@ UNARY = {"neg": "negate", "exp": "exponential", "log": "log", "rsqrt": "rsqrt", 
          "erf": "erf", "sin": "sine", "cos": "cosine", "abs": "abs", "sigmoid": "logistic", "sign": "sign",
          "floor": "floor", "log1p": "log-plus-one", "expm1": "exponential-minus-one"}
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum",
-          "minimum": "minimum", "pow": "power", "atan2": "atan2", "bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"}
+          "minimum": "minimum", "pow": "power", "atan2": "atan2", "bitwise_and": "and",
+          "logical_and": "and", "bitwise_or": "or", "logical_or": "or"}
 COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
 
