@@ -6,6 +6,8 @@
  * and computation. The order here is
  *
  *   operands of a sum only           as early as possible; the sum then begins
+ *   recomputed values among these    when their first user can go on: a layer's values wait for its
+ *                                    gathered weights; those of all layers would fill the memory
  *   users of a sum that no other     after REDUCE_EARLY_UNDER_WAY more sums have begun, or
  *   sum, product or loop needs       when no other work is left
  *   (updates)
@@ -70,10 +72,12 @@ typedef struct Scheduler {
     Program *program;
     ProgramGraph graph;
     ProgramLatency latency;
-    bool *leads;      /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
-    bool *is_for_sum; /* [instruction]: a sum, or needed by nothing else; not of the chain */
-    bool *is_beside;  /* [instruction]: a sum that may be waited for late */
-    int32_t *waiting; /* [instruction]: producers still to come */
+    bool *leads;             /* [instruction]: it is a sum, a product or a loop, or one of these needs it */
+    bool *is_for_sum;        /* [instruction]: a sum, or needed by nothing else; not of the chain */
+    bool *is_beside;         /* [instruction]: a sum that may be waited for late */
+    int32_t *first_deferred; /* [instruction]: the first one that waits for it without reading it, or -1 */
+    int32_t *next_deferred;  /* [instruction]: another one that waits for the same, or -1 */
+    int32_t *waiting;        /* [instruction]: what it waits for and is still to come */
     ReadySet ready[URGENCIES];
     int32_t *held, held_first, held_count; /* a queue: users that wait, in the order of their sums */
     int32_t *held_until;                   /* [place in the queue]: sums that have begun by then */
@@ -139,18 +143,63 @@ static void find_roles(Scheduler *self) {
     }
 }
 
-/* The peak of the memory if only sums begin early: their operands are computed with the last
- * producer. */
-static AmStatus find_most(Scheduler *self, AmError *error) {
+/* When instructions run if only sums begin early: their operands are computed with the last producer.
+ * Constants count like other instructions, or as if they were there from the start. NULL without memory. */
+static int32_t *find_times(const Scheduler *self, bool are_constants_there) {
     const ProgramGraph *graph = &self->graph;
     int32_t *time = ARENA_ARRAY(self->program->arena, int32_t, graph->count + 1);
-    if (!time) return am_fail_memory(error, graph->count);
-    for (int32_t i = 0; i < graph->count; i++) {
+    for (int32_t i = 0; time && i < graph->count; i++) {
         for (int32_t e = graph->first[i]; self->is_for_sum[i] && e < graph->first[i + 1]; e++)
             if (time[graph->producers[e]] > time[i]) time[i] = time[graph->producers[e]];
-        if (!self->is_for_sum[i]) time[i] = i;
+        bool is_constant = are_constants_there && self->program->instructions[i].operand_count == 0;
+        if (!self->is_for_sum[i] && !is_constant) time[i] = i;
     }
+    return time;
+}
+
+/* The peak of the memory then. */
+static AmStatus find_most(Scheduler *self, AmError *error) {
+    const int32_t *time = find_times(self, false);
+    if (!time) return am_fail_memory(error, self->graph.count);
     return live_bytes_most(&self->most, &self->live, time, error);
+}
+
+/* Returns whether i recomputes values of the forward pass from others of it, and from no recomputed ones. */
+static bool begins_recomputing(const Scheduler *self, int32_t i) {
+    const Program *program = self->program;
+    const IrPhase *phases = program->roles->phases;
+    bool found = false;
+    if (!phases || phases[program->instructions[i].origin] != IR_PHASE_RECOMPUTED) return false;
+    for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
+        IrPhase phase = phases[program->instructions[self->graph.producers[e]].origin];
+        if (phase == IR_PHASE_RECOMPUTED) return false;
+        found |= phase == IR_PHASE_FORWARD;
+    }
+    return found;
+}
+
+/* Defers recomputations that only sums need: each begins after the last of the instructions that keep the
+ * program's order and that its first user needs, too. That one does not depend on the recomputation: a sum
+ * in between would be an earlier user. Constants do not count, since all layers may share them. */
+static AmStatus defer_recomputations(Scheduler *self, AmError *error) {
+    const ProgramGraph *graph = &self->graph;
+    int32_t *time = find_times(self, true);
+    int32_t *used_at = ARENA_ARRAY_RAW(self->program->arena, int32_t, graph->count + 1);
+    if (!time || !used_at) return am_fail_memory(error, graph->count);
+    for (int32_t i = graph->count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &self->program->instructions[i];
+        used_at[i] = time[i];
+        if (!self->is_for_sum[i] || program_reduces(instruction) || instruction->gathers_late) continue;
+        used_at[i] = INT32_MAX;
+        for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++) {
+            int32_t user = graph->users[u], at = time[user] > time[i] ? time[user] : used_at[user];
+            if (at < used_at[i]) used_at[i] = at;
+        }
+        if (used_at[i] <= time[i] || !begins_recomputing(self, i)) continue;
+        self->next_deferred[i] = self->first_deferred[used_at[i]];
+        self->first_deferred[used_at[i]] = i;
+    }
+    return AM_OK;
 }
 
 /* Returns whether all collectives that it uses may be waited for late, and there are some. */
@@ -416,6 +465,8 @@ static void place(Scheduler *self, int32_t i) {
     if (self->has_chain) run(self, i);
     for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++)
         if (--self->waiting[graph->users[u]] == 0) make_ready(self, graph->users[u]);
+    for (int32_t k = self->first_deferred[i]; k >= 0; k = self->next_deferred[k])
+        if (--self->waiting[k] == 0) make_ready(self, k);
 }
 
 static AmStatus order_all(Scheduler *self, AmError *error) {
@@ -424,7 +475,10 @@ static AmStatus order_all(Scheduler *self, AmError *error) {
     for (Urgency urgency = 0; urgency < URGENCIES; urgency++)
         executable_make(&self->ready[urgency], arena, count);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) self->waiting[i] = self->graph.first[i + 1] - self->graph.first[i];
+    for (int32_t i = 0; i < count; i++) {
+        self->waiting[i] += self->graph.first[i + 1] - self->graph.first[i];
+        for (int32_t k = self->first_deferred[i]; k >= 0; k = self->next_deferred[k]) self->waiting[k]++;
+    }
     for (int32_t i = 0; i < count; i++)
         if (self->waiting[i] == 0) make_ready(self, i);
     for (int32_t i; (i = take(self)) >= 0;) place(self, i);
@@ -452,6 +506,8 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     self.leads = ARENA_ARRAY(arena, bool, count + 1);
     self.is_for_sum = ARENA_ARRAY(arena, bool, count + 1);
     self.is_beside = ARENA_ARRAY(arena, bool, count + 1);
+    self.first_deferred = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
+    self.next_deferred = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
     self.waiting = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held = ARENA_ARRAY(arena, int32_t, count + 1);
     self.held_until = ARENA_ARRAY(arena, int32_t, count + 1);
@@ -460,7 +516,9 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     self.there_at = ARENA_ARRAY(arena, double, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     self.has_chain = self.latency.awaited_count > 0;
+    for (int32_t i = 0; i < count; i++) self.first_deferred[i] = self.next_deferred[i] = -1;
     find_roles(&self);
+    if (!self.has_chain) TRY(defer_recomputations(&self, error));
     if (self.has_chain) TRY(find_most(&self, error));
     if (self.has_chain) latency_front_pass(&self.front, &self.latency, -1);
     TRY(order_all(&self, error));

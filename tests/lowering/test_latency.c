@@ -53,6 +53,7 @@ static int32_t add(Made *self, Kind kind, int32_t a, int32_t b) {
                                                          : kind == SUM || kind == GATHER ? PROGRAM_COLLECTIVE
                                                                                          : PROGRAM_COMPUTE,
                                                  .opcode = kind == PRODUCT ? IR_DOT : IR_ADD,
+                                                 .origin = i,
                                                  .operand_count = (a >= 0) + (b >= 0),
                                                  .operands = self->operands[i],
                                                  .result_count = 1,
@@ -84,7 +85,7 @@ static void check_valid(const Made *self, const int32_t *order) {
         assert_false(is_placed[i]);
         is_placed[i] = true;
         for (int32_t k = 0; k < instruction->operand_count; k++)
-            assert_true(is_placed[instruction->operands[k]]);
+            assert_true(instruction->operands[k] >= self->count || is_placed[instruction->operands[k]]);
         if (instruction->kind != PROGRAM_TRANSFER) continue;
         assert_true(i > last);
         last = i;
@@ -131,6 +132,42 @@ static void test_gradients_hide_the_chain(void **state) {
         hidden += products > 0;
     }
     assert_true(hidden >= LAYERS - 2);
+    arena_free(&arena);
+}
+
+/* Layers are recomputed one after the other, each when its weight is gathered, although their inputs are
+ * there since the forward pass. */
+static void test_recomputation_waits_for_its_weight(void **state) {
+    (void)state;
+    enum { LAYERS = 6, WEIGHT = MOST - 1 /* a value that no instruction makes */ };
+    Arena arena = {0};
+    Made made;
+    IrPhase phases[MOST] = {IR_PHASE_FORWARD};
+    int32_t order[MOST], place_of[MOST], inputs[LAYERS + 1], weights[LAYERS], begins[LAYERS];
+    begin(&made, &arena);
+    made.roles.phases = phases;
+    inputs[0] = add(&made, ELEMENT_WISE, WEIGHT, -1);
+    for (int32_t l = 0; l < LAYERS; l++)
+        inputs[l + 1] = add(&made, PRODUCT, inputs[l], add(&made, GATHER, WEIGHT, -1));
+    int32_t gradient = add(&made, ELEMENT_WISE, inputs[LAYERS], -1), gradients[LAYERS];
+    for (int32_t l = LAYERS - 1; l >= 0; l--) {
+        gradients[l] = gradient;
+        weights[l] = add(&made, GATHER, WEIGHT, -1);
+        begins[l] = add(&made, ELEMENT_WISE, inputs[l], -1);
+        int32_t normal = add(&made, ELEMENT_WISE, begins[l], -1);
+        int32_t output = add(&made, PRODUCT, normal, weights[l]);
+        for (int32_t i = begins[l]; i <= output; i++) phases[i] = IR_PHASE_RECOMPUTED;
+        gradient = add(&made, PRODUCT, gradient, output);
+        add_weight(&made, gradient, normal);
+        for (int32_t i = output + 1; i < made.count; i++) phases[i] = IR_PHASE_BACKWARD;
+    }
+    made.program.value_count = MOST;
+    find_order(&made, order);
+    for (int32_t place = 0; place < made.count; place++) place_of[order[place]] = place;
+    for (int32_t l = 0; l < LAYERS; l++) {
+        assert_true(place_of[begins[l]] > place_of[weights[l]]);
+        assert_true(l == LAYERS - 1 || place_of[begins[l]] > place_of[gradients[l + 1]]);
+    }
     arena_free(&arena);
 }
 
@@ -204,6 +241,23 @@ static void make_program(Made *self, Arena *arena, Random *random) {
     }
 }
 
+/* Sums that only updates wait for, and gathers of stored weights. */
+static void make_stored(Made *self, Arena *arena, Random *random) {
+    enum { LONGEST = MOST - 4 };
+    int32_t values[MOST], count = 0;
+    begin(self, arena);
+    values[count++] = add(self, ELEMENT_WISE, MOST - 1, -1);
+    while (self->count < LONGEST) {
+        int32_t a = values[random_below(random, count)], b = values[random_below(random, count)];
+        int64_t kind = random_below(random, 4);
+        if (kind == 0) add_weight(self, a, b);
+        else if (kind == 1) values[count++] = add(self, GATHER, MOST - 1, -1);
+        else values[count++] = add(self, kind == 2 ? PRODUCT : ELEMENT_WISE, a, b);
+    }
+    for (int32_t k = 0; k < count && self->count < MOST - 1; k++) add(self, SUM, values[count - 1 - k], -1);
+    self->program.value_count = MOST;
+}
+
 static void test_programs_by_chance(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 400; seed++) {
@@ -212,7 +266,11 @@ static void test_programs_by_chance(void **state) {
         Made made;
         int32_t order[MOST], again[MOST];
         random_seed(&random, seed);
-        make_program(&made, &arena, &random);
+        IrPhase phases[MOST];
+        if (seed % 2) make_program(&made, &arena, &random);
+        else make_stored(&made, &arena, &random);
+        made.roles.phases = phases;
+        for (int32_t i = 0; i < made.count; i++) phases[i] = (IrPhase)random_below(&random, IR_PHASE_OTHER);
         find_order(&made, order);
         check_valid(&made, order);
         made.program.instructions = made.instructions;
@@ -225,6 +283,7 @@ static void test_programs_by_chance(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_hide_the_chain),
+        cmocka_unit_test(test_recomputation_waits_for_its_weight),
         cmocka_unit_test(test_data_parallel_order_follows_its_rule),
         cmocka_unit_test(test_programs_by_chance),
     };
