@@ -235,22 +235,25 @@ static AmStatus add_aceso_row(MeasurementReader *self, double mebi, double secon
 /* "12,2.237": MB and milliseconds. */
 static AmStatus read_aceso_collective(MeasurementReader *self, const FileBytes *file) {
     const char *kind = strstr(file->name, "all_reduce_");
-    int ranks = 0, end = 0;
-    if (!kind || sscanf(kind, "all_reduce_%dgpus%n", &ranks, &end) != 1 || end == 0 || ranks < 2 ||
+    int ranks = 0, matched = 0;
+    if (!kind || sscanf(kind, "all_reduce_%dgpus%n", &ranks, &matched) != 1 || matched == 0 || ranks < 2 ||
         ranks > MOST_RANKS)
         return am_fail(
             self->error, AM_ERROR_INPUT, file->name,
             "a table of Aceso (expected a file name such as prim_gpt_all_reduce_4gpus.csv, which has "
             "the collective and the ranks)");
     for (const char *line = file->data; *line;) {
-        double mebi, milliseconds;
-        size_t length = strcspn(line, "\n");
+        const char *end = line + strcspn(line, "\n"), *place = line + strspn(line, " \t\r");
+        char *behind_size = NULL, *behind_time = NULL;
+        double mebi = place < end ? strtod(place, &behind_size) : 0, milliseconds = 0;
+        if (behind_size && behind_size != place && *behind_size == ',')
+            milliseconds = strtod(behind_size + 1, &behind_time);
+        bool is_row = behind_time && behind_time != behind_size + 1 && behind_time <= end;
         self->place = line - file->data;
-        bool is_row = sscanf(line, "%lf,%lf", &mebi, &milliseconds) == 2;
-        if (!is_row && line != file->data && length > strspn(line, " \t\r"))
+        if (!is_row && line != file->data && place < end)
             return fail_at(self, NULL, "a size in MB and a time in ms");
         if (is_row) TRY(add_aceso_row(self, mebi, milliseconds * 1e-3, 2 * (ranks - 1.0) / ranks));
-        line += length + (line[length] == '\n');
+        line = end + (*end == '\n');
     }
     for (int k = 0; k < ranks; k++) TRY(add_rank(self, NULL, "server"));
     return AM_OK;
@@ -277,7 +280,7 @@ static AmStatus read_aceso_transfers(MeasurementReader *self, const FileBytes *f
 static AmStatus read_aceso(MeasurementReader *self, const FileBytes *file) {
     bool is_collective = strncmp(file->data, IMPORT_ACESO_HEAD, strlen(IMPORT_ACESO_HEAD)) == 0;
     TRY(is_collective ? read_aceso_collective(self, file) : read_aceso_transfers(self, file));
-    qsort(self->rows, (size_t)self->row_count, sizeof *self->rows, by_bytes);
+    if (self->row_count > 0) qsort(self->rows, (size_t)self->row_count, sizeof *self->rows, by_bytes);
     for (int32_t k = 1; k < self->row_count; k++) {
         self->place = self->rows[k].place;
         if (self->rows[k].bytes == self->rows[k - 1].bytes) return fail_at(self, NULL, "each size once");

@@ -438,6 +438,8 @@ static void wrong_tables_of_aceso_are_refused(void **state) {
          "expected a size in MB and a time in ms", 3},
         {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1,2\n2,-3\n", "expected a time or a rate above 0",
          3},
+        {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1,2\n\n2,-3\n",
+         "expected a time or a rate above 0", 4},
         {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n2,2\n1,2\n2,3\n", "expected each size once", 4},
         {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n1e99,2\n", "expected a size above 0, MB", 2},
         {"_all_reduce_4gpus.csv", "data_size(MB),time(ms)\n", "expected at least two sizes", 0},
