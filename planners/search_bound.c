@@ -11,12 +11,12 @@
 #include "planners/bounds/model_gap.h"
 #include "planners/pipeline/stage_dp.h"
 
-/* The schedule that says least of how stages fill, of those that the space has: every one of one chunk a
- * stage, all where the plan has chunks itself. */
+/* The schedule that says least of how stages fill, of those that the space has: ZB-H1 of those with one chunk
+ * a stage that a search chooses. A plan that the search began with may have another. */
 static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
     if (options->schedule) return schedule_kind_find(options->schedule);
-    return plan->stage_count > 1 && plan_schedule(plan) == SCHEDULE_INTERLEAVED ? SCHEDULE_INTERLEAVED
-                                                                                : SCHEDULE_ZB_H1;
+    ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;
+    return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
 }
 
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
