@@ -20,18 +20,22 @@ static bool begins_server(const Cluster *cluster, int32_t device) {
     return device == 0 || cluster->server_of[device] != cluster->server_of[device - 1];
 }
 
-/* Returns whether pins fix the devices of a scope to a number that divides the width. */
-static bool is_pinned_width(const StageModel *self, int32_t width) {
+/* Returns whether a stage may have this width by a pin on the devices of a scope: the number of one of
+ * `copies` equal parts of the cluster, times the copies. With pins of 1 and 2, 12 devices have stages of 4
+ * and 8. `first`: the place, which begins at a multiple of the copies; 0 for any. */
+static bool is_pinned_width(const StageModel *self, int32_t first, int32_t width) {
     const RangePlacement *placed = self->costs->placed;
-    for (int32_t u = 0; placed && u < self->costs->unit_count; u++)
-        if (placed[u].number > 0 && width % placed[u].number == 0) return true;
+    for (int32_t u = 0; placed && !self->ignores_pinned_widths && u < self->costs->unit_count; u++) {
+        int32_t copies = placed[u].number > 0 && width % placed[u].number == 0 ? width / placed[u].number : 0;
+        if (copies > 0 && self->cluster->device_count % copies == 0 && first % copies == 0) return true;
+    }
     return false;
 }
 
-/* Stages of pinned numbers of devices may begin anywhere: those of 1 and of 2 fill 3 devices. */
+/* Stages of pinned numbers of devices may begin at more places: those of 1 and of 2 fill 3 devices. */
 static bool may_be_place(const StageModel *self, int32_t first, int32_t width) {
     if (first + width > self->cluster->device_count) return false;
-    return first % width == 0 || begins_server(self->cluster, first) || is_pinned_width(self, width);
+    return first % width == 0 || begins_server(self->cluster, first) || is_pinned_width(self, first, width);
 }
 
 /* Returns whether both have as many devices of each type, and on as many servers. */
@@ -67,7 +71,14 @@ static bool is_width(const StageModel *self, int32_t width) {
     const Degrees *degrees = &self->settings.degrees;
     if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
     return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
-           is_pinned_width(self, width) || is_pinned_server(self, width);
+           is_pinned_width(self, 0, width) || is_pinned_server(self, width);
+}
+
+static int32_t count_places(const StageModel *self, int32_t width) {
+    int32_t count = 0;
+    for (int32_t first = 0; is_width(self, width) && first < self->cluster->device_count; first++)
+        count += may_be_place(self, first, width);
+    return count;
 }
 
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
@@ -75,18 +86,24 @@ static bool is_width(const StageModel *self, int32_t width) {
 static int32_t least_width(const StageModel *self) {
     int32_t least = self->cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
-        if (!is_width(self, width)) continue;
-        for (int32_t first = 0; first < self->cluster->device_count; first++)
-            places += may_be_place(self, first, width);
+        places += count_places(self, width);
         if (places > PIPELINE_MOST_PLACES) break;
-        least = width;
+        if (is_width(self, width)) least = width;
     }
     return least;
+}
+
+/* Pinned numbers of devices add widths and places only if no other width is omitted for them. */
+static void limit_pinned_widths(StageModel *self) {
+    int32_t with = least_width(self);
+    self->ignores_pinned_widths = true;
+    self->ignores_pinned_widths = least_width(self) < with;
 }
 
 static void list_places(StageModel *self) {
     const Cluster *cluster = self->cluster;
     int32_t devices = cluster->device_count;
+    limit_pinned_widths(self);
     for (int32_t width = least_width(self); width <= devices; width++) {
         if (!is_width(self, width)) continue;
         for (int32_t first = 0; first < devices; first++) {

@@ -33,6 +33,7 @@ struct StageModel {
     int32_t tensors[PIPELINE_MOST_TENSORS], tensor_count;
     DeviceRange places[PIPELINE_MOST_PLACES];
     int32_t place_count;
+    bool ignores_pinned_widths; /* widths and places of pins on numbers of devices */
     PlaceClass classes[PIPELINE_MOST_CLASSES];
     int32_t class_count;
     LayerTable *tables; /* of another model where `devices` is set */

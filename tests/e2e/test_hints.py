@@ -148,6 +148,16 @@ def check_odd_servers(folder):
     assert devices_of(json.loads(plan.read_text()), 0) == {3}, plan.read_text()
 
 
+def check_many_devices(folder):
+    """Pinned numbers of devices leave the wide stages that a large cluster needs."""
+    plan = folder / "many.plan.json"
+    hints = folder / "many.json"
+    hints.write_text(json.dumps({"hints": [{"scope": f"layers/{k}", "stage": k, "replicate": 1} for k in (0, 1)]}))
+    done = automap("search", MODEL, "--cluster", "nominal:128", "-o", plan, "--hints", hints, "--evaluations", "60")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(plan.read_text())["stages"]) == 2
+
+
 def stage_of(plan, layer):
     return parameter(plan, layer)["stage"]
 
@@ -251,6 +261,7 @@ def main():
         done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, "--evaluations", "20")
         assert done.returncode == 0, done.stderr
         check_odd_servers(pathlib.Path(folder))
+        check_many_devices(pathlib.Path(folder))
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
         implied = json.loads(hints.read_text())
         for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
