@@ -111,7 +111,7 @@ void am_error_prefix(AmError *error, const char *format, ...) {
 }
 
 AmStatus am_pass_error(AmStatus status, const AmError *from, AmError *error) {
-    if (status != AM_OK && error) *error = *from;
+    if (status != AM_OK && error && error->code == AM_OK) *error = *from;
     return status;
 }
 

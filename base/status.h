@@ -27,9 +27,9 @@
  * ("" for none). */
 AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Hands an error on: copies `from` to `error` (may be NULL) unless `status` is AM_OK. Returns `status`. For
- * calls whose failure is not that of the caller in all cases, such as AM_ERROR_INFEASIBLE, and for errors of
- * threads. */
+/* Hands an error on: copies `from` to `error` (may be NULL) unless it already holds one or `status` is AM_OK.
+ * Returns `status`. For calls whose failure is not that of the caller in all cases, such as
+ * AM_ERROR_INFEASIBLE, and for errors of threads. */
 AmStatus am_pass_error(AmStatus status, const AmError *from, AmError *error);
 
 /* Fills `error` (may be NULL) unless it already holds one, for a place in a text: finds line and column of

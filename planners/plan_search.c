@@ -63,7 +63,10 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
     AmStatus status = search_numbers(self, &failure);
     if (status == AM_ERROR_INFEASIBLE && may_add && !search_is_large(self) && self->result->nearest) {
         TRY(choose_number(self, error));
-        if (self->result->plan) status = search_numbers(self, &failure);
+        if (self->result->plan) {
+            failure = (AmError){0};
+            status = search_numbers(self, &failure);
+        }
     }
     return am_pass_error(status, &failure, error);
 }

@@ -39,11 +39,8 @@ static void lower_rank(void *user, int32_t k) {
 
 static AmStatus lower_ranks(Ranking *self, int32_t count, AmError *error) {
     parallel_for(count, 0, lower_rank, self);
-    for (int32_t k = 0; k < count; k++) {
-        if (self->tasks[k].status == AM_OK) continue;
-        if (error && error->code == AM_OK) *error = self->tasks[k].error;
-        return self->tasks[k].status;
-    }
+    for (int32_t k = 0; k < count; k++)
+        TRY(am_pass_error(self->tasks[k].status, &self->tasks[k].error, error));
     return AM_OK;
 }
 

@@ -317,10 +317,7 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
 
 /* Everything that works on the canonical module needs sizes, and types as kernels take them. */
 static AmStatus refuse_unplanned(const IrModule *module, AmError *error) {
-    if (module->unplanned) {
-        if (error && error->code == AM_OK) *error = *module->unplanned;
-        return AM_ERROR_INPUT;
-    }
+    if (module->unplanned) return am_pass_error(AM_ERROR_INPUT, module->unplanned, error);
     if (!module->unbounded) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, module->source,
                    "instruction %s: its shape has a dimension '?' without a size (expected a number)",

@@ -69,6 +69,21 @@ static void messages_are_one_line(void **state) {
     arena_free(&arena);
 }
 
+/* An error that is handed on does not replace an earlier one. */
+static void passed_errors_keep_the_first(void **state) {
+    (void)state;
+    AmError error = {0}, first = {0}, second = {0};
+    am_fail(&first, AM_ERROR_INPUT, "file", "first");
+    am_fail(&second, AM_ERROR_USAGE, "", "second");
+    assert_int_equal(am_pass_error(AM_OK, &first, &error), AM_OK);
+    assert_int_equal(error.code, AM_OK);
+    assert_int_equal(am_pass_error(AM_ERROR_INPUT, &first, &error), AM_ERROR_INPUT);
+    assert_int_equal(am_pass_error(AM_ERROR_USAGE, &second, &error), AM_ERROR_USAGE);
+    assert_int_equal(error.code, AM_ERROR_INPUT);
+    assert_string_equal(error.text, "first");
+    assert_int_equal(am_pass_error(AM_ERROR_USAGE, &second, NULL), AM_ERROR_USAGE);
+}
+
 static void warnings_are_kept_once(void **state) {
     (void)state;
     Arena arena = {0};
@@ -86,6 +101,7 @@ int main(void) {
         cmocka_unit_test(place_in_text),
         cmocka_unit_test(long_messages_are_cut_between_characters),
         cmocka_unit_test(messages_are_one_line),
+        cmocka_unit_test(passed_errors_keep_the_first),
         cmocka_unit_test(warnings_are_kept_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
