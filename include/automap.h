@@ -185,8 +185,8 @@ typedef struct AmCallbacks {
 /* Reads an HLO module (binary, JSON or text, by content; gzip and zstd are opened). `roles_path`: the
  * roles of the parameters, or NULL for model.roles.json beside a file model.*. */
 AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
-/* Reads an HLO module from bytes in memory, which are not compressed; the call copies what it needs. `name`
- * stands for the file in errors; NULL: "<memory>". */
+/* Reads an HLO module (binary, JSON or text) in memory, not compressed; the call copies what it needs.
+ * `name` stands for the file in errors; NULL: "<memory>". */
 AM_API AmStatus am_module_parse(AmModule **module, const void *data, size_t bytes, const char *name,
                                 AmError *error);
 AM_API void am_module_free(AmModule *module);
@@ -221,7 +221,7 @@ AM_API AmStatus am_module_check_target(const AmModule *module, const char *targe
 /* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it
  * has nominal figures. */
 AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
-/* Reads a cluster file from memory. */
+/* Reads a cluster file in memory, with `name` as that of am_module_parse(). */
 AM_API AmStatus am_cluster_parse(AmCluster **cluster, const void *data, size_t bytes, const char *name,
                                  AmError *error);
 /* Reads a cluster with options of AM_COMMAND_CLUSTER. "host:4" is this machine as four ranks: the first call
@@ -251,7 +251,7 @@ AM_API AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *clus
 
 /* Reads a plan file and checks it against the module, which must outlive the plan. Alone: module. */
 AM_API AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError *error);
-/* Reads a plan file from memory. Alone: module. */
+/* Reads a plan in memory and checks it against the module, which must outlive the plan. Alone: module. */
 AM_API AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t bytes,
                               const char *name, AmError *error);
 AM_API AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error); /* "-": stdout */
@@ -402,7 +402,7 @@ AM_API int32_t am_sweep_count(const AmSweep *sweep);
 AM_API AmStatus am_sweep_strategy(const AmSweep *sweep, int32_t k, AmStrategy *facts, AmError *error);
 /* The plan of strategy k. AM_ERROR_INFEASIBLE: it has none. Alone: the module of the sweep. */
 AM_API AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *sweep, int32_t k, AmError *error);
-/* Prints as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
+/* The sweep as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
 AM_API AmStatus am_sweep_print(const AmSweep *sweep, AmFormat format, char **text, size_t *bytes,
                                AmError *error);
 

@@ -33,7 +33,7 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error);
 /* Reads a file that another user may have placed: AM_ERROR_INPUT if it is not a regular file. Symbolic
  * links are not followed, and a pipe is not waited for. */
 AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error);
-/* Opens a file for reading that another user may have placed; *file is its descriptor, or -1.
+/* Opens a file for reading under the rules of file_read_regular(); *file is its descriptor, or -1.
  * AM_ERROR_INPUT if it is not a regular file. */
 AmStatus file_open_regular(int *file, const char *path, AmError *error);
 /* AM_ERROR_INPUT, as file_read() gives, if there is no file of this name; AM_OK for "-". */

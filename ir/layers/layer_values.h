@@ -61,8 +61,8 @@ const IrInstruction *split_instruction(const Splitter *self, int32_t made);
 /* Appends an instruction to the new entry, named after the one that is interpreted. */
 int32_t split_add(Splitter *self, IrOpcode opcode, const IrShape *shape, const int32_t *operands,
                   int32_t operand_count, const IrAttributes *attributes);
-/* Appends an instruction with the opcode and the computations of the one that is interpreted, and other
- * operands. */
+/* Appends an instruction with the opcode and the computations of the one that is interpreted, and with other
+ * operands and attributes. */
 int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *operands, int32_t operand_count,
                        const IrAttributes *attributes);
 /* The copy of a computation; a new one unless it is shared. */
