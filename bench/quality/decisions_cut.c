@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/compare.h"
 #include "base/random.h"
 #include "cost/collective/collective.h"
 #include "cost/operator/operator.h"
@@ -216,10 +217,6 @@ static int32_t links_between(const Cut *cut, int32_t x, int32_t y) {
     return count;
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    return *(const int32_t *)left - *(const int32_t *)right;
-}
-
 /* Operators from a drawn one on, MOST_NEAR at most, that have a choice; returns how many. */
 static int32_t list_near(const Cut *cut, Random *random, int32_t near[MOST_NEAR]) {
     int32_t entry = cut->context->rules->entry_count, count = 0;
@@ -246,7 +243,7 @@ static bool find_window(Cut *cut, Decisions *decisions, Random *random) {
         if (links[next] <= 0) break;
     }
     if (size < cut->count) return false;
-    qsort(cut->window, (size_t)cut->count, sizeof *cut->window, compare_numbers);
+    qsort(cut->window, (size_t)cut->count, sizeof *cut->window, compare_integers);
     for (int32_t i = 0; i < cut->count; i++)
         decisions->strategies[i] = list_strategies(cut, cut->window[i], cut->strategies[i]);
     return true;

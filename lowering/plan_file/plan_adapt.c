@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/plan_file/plan_parts.h"
 
@@ -35,16 +36,11 @@ typedef struct Adapter {
     json_int_t count_before, count_after; /* instructions */
 } Adapter;
 
-static int compare(const void *a, const void *b) {
-    const int32_t *left = a, *right = b;
-    return (*left > *right) - (*left < *right);
-}
-
 /* Sorted column `column` of the rows. */
 static int32_t *sorted(Arena *arena, int32_t (*rows)[2], int32_t count, int32_t column) {
     int32_t *values = ARENA_ARRAY(arena, int32_t, count + 1);
     for (int32_t k = 0; values && k < count; k++) values[k] = rows[k][column];
-    if (values) qsort(values, (size_t)count, sizeof *values, compare);
+    if (values) qsort(values, (size_t)count, sizeof *values, compare_integers);
     return values;
 }
 
