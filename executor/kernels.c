@@ -109,8 +109,5 @@ void kernel_bind(KernelCall *call, void *const *addresses, void *scratch) {
 }
 
 int32_t kernel_call_value(const KernelCall *call, int32_t k) {
-    if (k < call->operand_count)
-        return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
-    k -= call->operand_count;
-    return call->fusion ? call->fusion->output_values[k] : call->instruction->first_result + k;
+    return k < call->operand_count ? operand_value(call, k) : result_value(call, k - call->operand_count);
 }
