@@ -198,8 +198,8 @@ static void add_below(NcclReader *self, const XmlElement *element, const char *p
         if (strcmp(c->name, "pci") != 0) continue;
         /* "16.0 GT/s PCIe" and 16 lanes are 32 GB/s, and 24 with IMPORT_PCIE_SHARE. */
         bool has_both = is_told(c, "link_speed") && is_told(c, "link_width");
-        double lanes = number(c, "link_speed") * number(c, "link_width") / 8 * 1e9;
-        const char *pcie = import_pcie(self->import, has_both ? lanes * IMPORT_PCIE_SHARE : 0),
+        double rate = number(c, "link_speed") * number(c, "link_width") / 8 * 1e9; /* bytes/s */
+        const char *pcie = import_pcie(self->import, has_both ? rate * IMPORT_PCIE_SHARE : 0),
                    *bus = xml_attribute(c, "busid");
         const XmlElement *gpu = child(c, "gpu"), *nic = child(c, "nic");
         if (gpu) {

@@ -1,4 +1,8 @@
-/* Stages run in rounds, each until its next input is missing. */
+/* The clock of 1F1B by equations, without a queue of events.
+ *
+ * All stages are visited in rounds. A stage advances until the input of its next iteration has not been
+ * computed; every iteration is computed once. An iteration starts at max(end of the one before, arrival of
+ * its input). */
 #include "cost/simulate/clock_1f1b.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_TOLD = 24 };
+enum { MOST_ROWS = 24 };
 
 static int by_value(const void *a, const void *b) {
     const ExchangeRow *x = a, *y = b;
@@ -39,7 +39,7 @@ AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, Excha
     count = merge(rows, count);
     qsort(rows, (size_t)count, sizeof *rows, by_seconds);
     if (count > 0) text_append_string(text, "\ntransfers between stages\n");
-    for (int32_t k = 0; k < count && k < MOST_TOLD; k++) {
+    for (int32_t k = 0; k < count && k < MOST_ROWS; k++) {
         text_append(text, "from stage %d to %d, %.0f a step of ", rows[k].sender, rows[k].receiver,
                     rows[k].count);
         text_append_bytes_size(text, rows[k].count > 0 ? rows[k].bytes / rows[k].count : 0);
@@ -48,6 +48,6 @@ AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, Excha
         text_append_string(text, " in all:\n");
         TRY(exchange_describe(text, arena, cluster, rows[k].transfer, device_of, error));
     }
-    if (count > MOST_TOLD) text_append(text, "and %d kinds and sizes more\n", count - MOST_TOLD);
+    if (count > MOST_ROWS) text_append(text, "and %d kinds and sizes more\n", count - MOST_ROWS);
     return text->failed ? am_fail_memory(error, 0) : AM_OK;
 }

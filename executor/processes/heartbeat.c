@@ -149,7 +149,7 @@ static void wait_for_news(Heartbeat *self, struct pollfd *polled, double seconds
 }
 
 /* Notifies the owner once, without the mutex, since the callback may query failures. */
-static void tell_owner(Heartbeat *self) {
+static void report_failure(Heartbeat *self) {
     if (!self->failed || self->has_reported || !self->on_failure) return;
     void (*on_failure)(void *) = self->on_failure;
     void *user = self->user;
@@ -180,7 +180,7 @@ static void *watch(void *argument) {
             count_silence(self, peer, passed);
             if (speaks) send_notice(peer, NOTICE_HERE, self->process, "");
         }
-        tell_owner(self);
+        report_failure(self);
     }
     if (!polled) fail(self, self->process, "out of memory");
     pthread_mutex_unlock(&self->mutex);

@@ -72,7 +72,7 @@ AmStatus heartbeat_check(Heartbeat *self, AmError *error);
  * no process has failed. */
 AmStatus heartbeat_explain(Heartbeat *self, const HeartbeatPeer *peer, double seconds, AmError *error);
 /* Has `on_failure` called once by the watching thread when a process has failed;
- * NULL: no longer, and not in work either when this returns. Not to be called by it. */
+ * NULL: cancels that, and waits for a call in progress. `on_failure` must not call this. */
 void heartbeat_on_failure(Heartbeat *self, void (*on_failure)(void *user), void *user);
 /* Says goodbye, waits a little for the others' answer, closes all sockets. */
 void heartbeat_stop(Heartbeat *self);

@@ -172,13 +172,13 @@ static AmStatus add_loop(Schedule *self, RankActors *list, int32_t r, const Cont
 }
 
 /* The actors of one of joined loops. */
-typedef struct LoopGroups {
+typedef struct LoopActors {
     int32_t first, last;
-} LoopGroups;
+} LoopActors;
 
 /* Connects two loops: an iteration of `to` needs the same iteration of `from`, which is at most
  * `kept` iterations ahead of its end. */
-static AmStatus connect_loops(Schedule *self, const RankActors *list, LoopGroups from, LoopGroups to,
+static AmStatus connect_loops(Schedule *self, const RankActors *list, LoopActors from, LoopActors to,
                               int32_t kept, AmError *error) {
     const ScheduledActor *actors = list->actors;
     TRY(connect(self, &actors[from.last], &actors[to.first], kept, 0, error));
@@ -193,7 +193,7 @@ static AmStatus add_loops(Schedule *self, RankActors *list, int32_t r, const Exe
     int32_t before = list->count - 1, together = program_steps_together(program->program, s);
     int32_t chunks = iterations->chunks;
     const int32_t kinds[] = {iterations->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
-    LoopGroups *loops = ARENA_ARRAY(&self->arena, LoopGroups, together);
+    LoopActors *loops = ARENA_ARRAY(&self->arena, LoopActors, together);
     if (!loops) return am_fail_memory(error, together);
     for (int32_t k = 0; k < together; k++) {
         loops[k].first = list->count;

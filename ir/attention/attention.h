@@ -26,8 +26,8 @@ typedef struct IrAttention {
     int32_t member_count;
     int32_t *operands; /* [operand_count] values of others that they read */
     int32_t operand_count;
-    int32_t *positions; /* [position_count] vectors of indices outside of the loop, which loop constants that
-                           it computes are made of; operands too */
+    int32_t *positions; /* [position_count] vectors of indices outside of the loop: the operator computes loop
+                           constants from them, such as masks. The fusion has them as operands, too. */
     int32_t position_count;
     int32_t *results; /* [result_count] members that others read */
     int32_t result_count;
@@ -39,7 +39,7 @@ typedef struct IrAttentions {
     int32_t *owner; /* [instruction]: the row that replaces it, or -1; a member may have another owner, whose
                        value it computes again */
     int32_t *same;  /* [instruction]: of a loop's body, the value outside that it is in every iteration, if
-                       that  depends on no parameter; else -1 */
+                       that depends on no parameter; else -1 */
 } IrAttentions;
 
 /* Finds the operators of the entry and of all loops and branches. Linear in the size of the module for

@@ -300,20 +300,20 @@ typedef struct Program {
     int32_t *parameters;  /* value of entry parameter k; -1: another stage's */
     int32_t *outputs;     /* value of output k; -1: another stage's */
     int64_t summed_bytes; /* that all sums over devices take; set by program_reduce_early() */
-    /* Steps, set by program_fuse(). */
+    /* Steps, set by program_fuse(), except for its input `fuses_rows`. */
     ProgramFusion *fusions;
     int32_t fusion_count;
     ProgramStep *steps;
     int32_t step_count;
     ProgramRowGroup *row_groups;
     int32_t row_group_count;
-    bool fuses_rows; /* program_fuse() finds row groups */
+    bool fuses_rows; /* input, set by the lowering: program_fuse() finds row groups */
     const struct FusedStep
         *fused; /* [step] of kernels that are only priced (cost/operator/fused_kernels.h), or NULL */
     /* Updates of parameters after the last step. */
     ProgramUpdate *updates;
     int32_t update_count;
-    /* Memory, set by program_plan_buffers(). */
+    /* Memory, set by program_plan_buffers(), except for its inputs `shares_workspaces`, `outputs_outside`. */
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */

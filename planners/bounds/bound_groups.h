@@ -5,15 +5,15 @@
 
 #include "planners/bounds/bound_work.h"
 
-/* The work of one item or several. */
+/* Work that occurs in one item or several, which GroupPart.work refers to. */
 typedef struct DifferentWork {
     OperatorWork work;
-    double seconds; /* where that is not run */
+    double seconds; /* the least time of an item without `work`, which a device does not execute */
     double sum_bytes;
-    bool is_after; /* the iterations */
+    bool is_after; /* runs once, after the iterations */
 } DifferentWork;
 
-/* Groups that are alike. */
+/* A class of groups: `count` groups with equal work. An item of no group is a group by itself. */
 typedef struct GroupClass {
     uint64_t signature;
     int32_t count;
@@ -32,11 +32,11 @@ typedef struct BorderInterval {
     int32_t first, end;
 } BorderInterval;
 
-/* A group, or an item of none. */
+/* The place of a group, or of an item of no group, in the pipeline. */
 typedef struct Placed {
     int32_t class;
     BorderInterval borders; /* first < 0: unknown, and so is its place */
-    bool is_placed;         /* on the stage of borders.first, unless one of them is between stages */
+    bool is_placed;         /* on the stage of borders.first, unless a border of `borders` divides stages */
 } Placed;
 
 typedef struct BoundGroups {

@@ -1,5 +1,10 @@
 /* How good a plan of any number of stages can be at best: a lower bound of the step over every plan of a
  * space, visited or not (docs/method.md, section 7). The cases and their arguments are in docs/planning.md.
+ *
+ * Four terms: the spine of a pass is its longest path of products. Place k is product k of the forward spine;
+ * stages have consecutive places. A class is a set of groups of operators with equal work, which the bound
+ * counts instead of listing them. A path is a chain of iterations through the stages that a step cannot
+ * shorten. bound_work.h has items and places, bound_groups.h classes, pipeline_paths.h paths.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_PIPELINES_H
 #define PLANNERS_BOUNDS_BOUND_PIPELINES_H

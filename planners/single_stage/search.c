@@ -322,7 +322,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         status = single_stage_finish(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.is_cut;
-        result->interrupted = single_stage_is_interrupted(&self); /* during the bound, too */
+        result->interrupted = single_stage_is_interrupted(&self); /* also during the bound, the last part */
     }
     result->search_seconds = clock_seconds() - start;
 fail:

@@ -31,22 +31,25 @@
 
 typedef struct OpenValue {
     int32_t instruction;
-    bool is_operator; /* it may choose its factor; else only where its result is kept is open */
-    Sbp made;         /* the result state of the chosen factor */
-    Sbp chosen;
+    bool is_operator; /* its factor is open; else the factor is chosen, and only its stored state is open */
+    Sbp made;         /* the result state of the chosen factor, before it is resharded */
+    Sbp chosen;       /* the stored state, by choose() */
+    /* Costs of states, upwards (least[v][s] above). */
     uint8_t states;              /* those that it may have (bits) */
     int8_t factors[MOST_STATES]; /* of an operator: the one that gives the state */
-    double least[MOST_STATES];   /* of those states */
-    uint8_t carried;             /* states (bits) that are best computed from the pending value */
-    SbpReduction reduction;      /* of the pending value */
-    uint32_t partial;            /* operands (bits) that are pending, too, */
-    uint32_t beside;             /* and those that are made partial (linearity_beside()) */
-    double pending;              /* of having it partial; < 0: it is not */
-    double finished;    /* of finishing all partial sums in it if everything open is whole; < 0: none */
-    bool carries_whole; /* and it is best finished here then */
-    bool is_wide;       /* the pending or partial value has elements of twice the size */
-    bool left;          /* its user takes it partial */
-    double change;      /* for a part: the cost of the chosen states minus that of staying replicated */
+    double least[MOST_STATES];   /* the least cost of each of those states */
+    /* The value as a partial sum that is not reduced at its definition (pending[v] above). */
+    double pending;         /* the cost of having it so; < 0: impossible */
+    SbpReduction reduction; /* of that sum */
+    uint32_t partial;       /* operands (bits) that are then such sums, too */
+    uint32_t beside;        /* operands (bits) that are then resharded to partial (linearity_beside()) */
+    bool is_wide;           /* elements of the sum have twice the size */
+    uint8_t carried;        /* states (bits) that cost least by reducing that sum here */
+    double finished;        /* the least cost of reducing it here or at its sources, all else replicated */
+    bool carries_whole;     /* reducing it here costs less than at its sources, all else replicated */
+    /* Set downwards. */
+    bool left;     /* its only user takes it as a partial sum */
+    double change; /* for a part: the cost of the chosen states minus that of staying replicated */
 } OpenValue;
 
 typedef struct Opening {
@@ -59,9 +62,9 @@ typedef struct Opening {
     int32_t value_count;
     int32_t *part; /* [value]: another one of its connected part, and at last the one that stands for it */
     int32_t *value_of; /* [instruction]: its open value, or -1 */
-    uint8_t *fixed;    /* [operand]: its state by the user's chosen factor + 1; 0: not asked for yet */
+    uint8_t *fixed;    /* [operand]: its state by the user's chosen factor + 1; 0: not computed yet */
     uint8_t *needs;    /* [instruction]: states (bits) that users need, B where they are unknown */
-    int32_t *asked;    /* [instruction]: uses that have said so */
+    int32_t *asked;    /* [instruction]: the number of uses whose states are in `needs` */
 } Opening;
 
 /* The cost of resharding from state `made` to state `want`. */

@@ -157,8 +157,6 @@ typedef struct Rules {
 /* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
 AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error);
 
-/* Greatest common divisor; that of 0 and b is b. */
-
 /* Arrays in a shape: 1, or the leaves of a tuple. */
 int32_t rules_leaf_count(const IrShape *shape);
 /* Leaf `leaf` of a shape: itself for an array, leaf 0. */

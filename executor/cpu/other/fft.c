@@ -165,7 +165,7 @@ static void along(const FftKernel *kernel, int32_t axis, Number *item, Number *l
             Number value = first[(mirrored ? n - i : i) * inner];
             line[i] = inverse != mirrored ? conj(value) : value;
         }
-        if (from_half) { /* what belongs to itself is real */
+        if (from_half) { /* terms that are their own mirror images are real: X[k] = conj(X[n - k]) */
             line[0] = creal(line[0]);
             if (n % 2 == 0) line[n / 2] = creal(line[n / 2]);
         }

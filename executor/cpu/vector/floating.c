@@ -1,8 +1,7 @@
 /* Loops of the operators on f32 and f64, one row per operator.
  *
- * Maxima and minima propagate NaN; sign keeps NaN and signed zeros; remainder
- * takes the dividend's sign. <tgmath.h> picks the
- * function of the element's own width.
+ * Maxima and minima propagate NaN; sign keeps NaN and signed zeros; remainder takes the dividend's sign.
+ * <tgmath.h> picks the function of the element's own width.
  */
 #include <tgmath.h>
 

@@ -1,9 +1,8 @@
 /* Loops of the operators on integers and pred, one row per operator.
  *
- * Sums and products wrap; x/0 is all ones, x%0 is x, MIN/-1 is MIN, MIN%-1 is
- * 0; a shift by the width or more gives 0 (arithmetic: the sign); pred adds as
- * or and multiplies as and. Each operator is written
- * once for a signed or unsigned 64-bit x and y of `bits` significant bits.
+ * Sums and products wrap; x/0 is all ones, x%0 is x, MIN/-1 is MIN, MIN%-1 is 0; a shift by the width or more
+ * gives 0 (arithmetic: the sign); pred adds as or and multiplies as and. Each operator is written once for a
+ * signed or unsigned 64-bit x and y of `bits` significant bits.
  */
 #include <limits.h>
 
