@@ -95,9 +95,9 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     const MicroBatching settings = {0};
     AmError error = {0};
     SearchResult result;
-    Fixture self = {.whole = read_model("vgg_tiny"),
+    Fixture self = {.whole = read_model("vit_tiny"),
                     .options = {.searcher = SEARCHER_DQN, .memory_fraction = 0.9, .skip_bound = true}};
-    assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:4", &error), AM_OK);
+    assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:1", &error), AM_OK);
     assert_int_equal(
         plan_search(&result, &self.arena, self.whole, self.cluster, &self.options, &settings, &error), AM_OK);
     PlanClimb climb = climb_of(&self, SIZE);
