@@ -41,7 +41,7 @@ expect cpu 0 ''
 search unknown --device gpu
 expect unknown 2 'cpu, cuda'
 search random --device cuda --searcher random
-expect random 2 'where the DQN is trained'
+expect random 2 'searcher random: a device trains the network of --searcher dqn'
 
 if [ -e "$stand_ins/libcuda.so.1" ]; then
   export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$work/cache

@@ -37,7 +37,7 @@ PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule"
          "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"],
          **{f"for_{target}_{name}": ["--for", target, "--data", "4", "--stages", "1", "--micro-batches", "1",
                                      "--evaluations", "60", "--memory-fraction", fraction]
-            for target, name, fraction in (("megatron", "full", "1.5e-4"), ("megatron", "block", "1.7e-4"),
+            for target, name, fraction in (("megatron", "full", "1.4e-4"), ("megatron", "block", "1.7e-4"),
                                            ("torchtitan", "full", "1.3e-4"))}}  # fmt: skip
 REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"}, "torchtitan": {"zero1", "megatron_zero1"}}
 # What no plan decides: sizes of the model, its steps and kernels.
