@@ -74,37 +74,34 @@ static bool is_width(const StageModel *self, int32_t width) {
            is_pinned_width(self, 0, width) || is_pinned_server(self, width);
 }
 
-static int32_t count_places(const StageModel *self, int32_t width) {
-    int32_t count = 0;
-    for (int32_t first = 0; is_width(self, width) && first < self->cluster->device_count; first++)
-        count += may_be_place(self, first, width);
-    return count;
-}
-
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
  * large cluster narrow stages are omitted, which would leave many devices idle. */
 static int32_t least_width(const StageModel *self) {
     int32_t least = self->cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
-        places += count_places(self, width);
+        if (!is_width(self, width)) continue;
+        for (int32_t first = 0; first < self->cluster->device_count; first++)
+            places += may_be_place(self, first, width);
         if (places > PIPELINE_MOST_PLACES) break;
-        if (is_width(self, width)) least = width;
+        least = width;
     }
     return least;
 }
 
-/* Pinned numbers of devices add widths and places only if no other width is omitted for them. */
-static void limit_pinned_widths(StageModel *self) {
+/* Returns the least width. Pinned numbers of devices add widths and places only if no other width is omitted
+ * for them. */
+static int32_t limit_pinned_widths(StageModel *self) {
     int32_t with = least_width(self);
     self->ignores_pinned_widths = true;
-    self->ignores_pinned_widths = least_width(self) < with;
+    int32_t without = least_width(self);
+    self->ignores_pinned_widths = without < with;
+    return self->ignores_pinned_widths ? without : with;
 }
 
 static void list_places(StageModel *self) {
     const Cluster *cluster = self->cluster;
     int32_t devices = cluster->device_count;
-    limit_pinned_widths(self);
-    for (int32_t width = least_width(self); width <= devices; width++) {
+    for (int32_t width = limit_pinned_widths(self); width <= devices; width++) {
         if (!is_width(self, width)) continue;
         for (int32_t first = 0; first < devices; first++) {
             DeviceRange place = {.first = first, .width = width, .class = -1};
