@@ -94,7 +94,7 @@ def is_sum(loss, outputs, batches):
 
 
 def is_sum_of(model, loss, batch):
-    """The same before the model runs."""
+    """Whether the loss is a sum over the examples, found from shapes alone, before the model runs."""
     shapes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(value):
