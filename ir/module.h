@@ -205,6 +205,10 @@ typedef struct IrModule {
     const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/analysis/flops.h) */
 } IrModule;
 
+static inline const IrInstruction *ir_instruction(const IrModule *module, int32_t i) {
+    return &module->instructions[i];
+}
+
 /* For warnings and errors about a module that XLA has optimized. */
 #define IR_OPTIMIZED_TEXT                                                                  \
     "this module was optimized by XLA, expected the module before optimization: the file " \

@@ -56,11 +56,11 @@ static double elements_of(const IrShape *shape) {
     return (double)ir_shape_elements(shape);
 }
 
-static const IrShape *operand_of(const Terms *self, const ProgramInstruction *of, int32_t k) {
+static const IrShape *operand_shape(const Terms *self, const ProgramInstruction *of, int32_t k) {
     return &self->program->values[of->operands[k]].shape;
 }
 
-static const IrShape *result_of(const Terms *self, const ProgramInstruction *of) {
+static const IrShape *result_shape(const Terms *self, const ProgramInstruction *of) {
     return &self->program->values[of->first_result].shape;
 }
 
@@ -170,7 +170,7 @@ static OperatorClass narrow_dot(const OperatorCurves *curves, OperatorClass clas
 
 static void add_dot(Terms *self, const ProgramInstruction *of) {
     const IrDot *dot = of->attributes->dot;
-    const IrShape *left = operand_of(self, of, 0), *right = operand_of(self, of, 1);
+    const IrShape *left = operand_shape(self, of, 0), *right = operand_shape(self, of, 1);
     double products = 1, depth = 1;
     for (int32_t k = 0; k < dot->batch_count; k++) products *= (double)left->dimensions[dot->lhs_batch[k]];
     for (int32_t k = 0; k < dot->contracting_count; k++)
@@ -210,8 +210,8 @@ static double cells_multiplied(const IrWindowDimension *window) {
 /* A gradient of weights is one whose window is the output and whose batch is the features. */
 static void add_convolution(Terms *self, const ProgramInstruction *of) {
     const IrConvolution *convolution = of->attributes->convolution;
-    const IrShape *input = operand_of(self, of, 0), *kernel = operand_of(self, of, 1),
-                  *result = result_of(self, of);
+    const IrShape *input = operand_shape(self, of, 0), *kernel = operand_shape(self, of, 1),
+                  *result = result_shape(self, of);
     double out = (double)kernel->dimensions[convolution->kernel_output_feature];
     double in = (double)kernel->dimensions[convolution->kernel_input_feature];
     double cells = 1, positions = elements_of(result) / (out > 0 ? out : 1);
@@ -237,7 +237,7 @@ static bool adds(const IrModule *module, int32_t computation) {
 }
 
 static void add_reduce(Terms *self, const ProgramInstruction *of) {
-    const IrShape *operand = operand_of(self, of, 0);
+    const IrShape *operand = operand_shape(self, of, 0);
     double reduced = 1, side = 1, all = elements_of(operand);
     bool is_inner = true;
     for (int32_t d = operand->rank - 1; d >= 0; d--) {
@@ -277,7 +277,7 @@ static double words_together(double run, Dtype type) {
 }
 
 static void add_move(Terms *self, const ProgramInstruction *of) {
-    const IrShape *result = result_of(self, of);
+    const IrShape *result = result_shape(self, of);
     double n = elements_of(result) * words(result->type), run = 1;
     const int64_t *dimensions = of->attributes->dimensions;
     if (of->opcode == IR_TRANSPOSE) {
@@ -299,7 +299,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
             return;
         }
     } else if (of->opcode == IR_DYNAMIC_UPDATE_SLICE) {
-        const IrShape *update = operand_of(self, of, 1);
+        const IrShape *update = operand_shape(self, of, 1);
         int64_t operand_at = self->program->values[of->operands[0]].offset;
         run = kept_together(update, result);
         if (operand_at >= 0 && operand_at == self->program->values[of->first_result].offset)
@@ -312,7 +312,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
             if (dimensions[k] > first) first = (int32_t)dimensions[k];
         for (int32_t d = result->rank - 1; d > first; d--) run *= (double)result->dimensions[d];
     } else {
-        run = kept_together(operand_of(self, of, 0), result);
+        run = kept_together(operand_shape(self, of, 0), result);
     }
     add(self, 1, OPERATOR_CLASS_MOVE, n, words_together(run, result->type), 0, 0);
 }
@@ -320,22 +320,23 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
 static void add_gather(Terms *self, const ProgramInstruction *of) {
     bool scatters = of->opcode == IR_SCATTER;
     const IrGather *gather = of->attributes->gather;
-    const IrShape *windows = scatters ? operand_of(self, of, of->operand_count - 1) : result_of(self, of);
-    const IrShape *indices = operand_of(self, of, scatters ? of->operand_count / 2 : 1);
+    const IrShape *windows =
+        scatters ? operand_shape(self, of, of->operand_count - 1) : result_shape(self, of);
+    const IrShape *indices = operand_shape(self, of, scatters ? of->operand_count / 2 : 1);
     double count = elements_of(indices), vector = 1;
     if (gather->index_vector_dimension < indices->rank)
         vector = (double)indices->dimensions[gather->index_vector_dimension];
     count /= vector > 0 ? vector : 1;
     double each = count > 0 ? elements_of(windows) / count : 0;
     add(self, 1, scatters ? OPERATOR_CLASS_SCATTER : OPERATOR_CLASS_GATHER, count, each, 0, 0);
-    double operand = elements_of(operand_of(self, of, 0));
+    double operand = elements_of(operand_shape(self, of, 0));
     if (scatters) add(self, 1, OPERATOR_CLASS_MOVE, operand, operand, 0, 0);
 }
 
 static void add_window(Terms *self, const ProgramInstruction *of) {
     bool selects = of->opcode == IR_SELECT_AND_SCATTER;
-    const IrShape *operand = operand_of(self, of, 0);
-    const IrShape *placed = selects ? operand_of(self, of, 1) : result_of(self, of);
+    const IrShape *operand = operand_shape(self, of, 0);
+    const IrShape *placed = selects ? operand_shape(self, of, 1) : result_shape(self, of);
     double cells = 1, side = 1; /* adjacent elements share their cells */
     for (int32_t k = 0; k < of->attributes->window_count && k < operand->rank && k < placed->rank; k++) {
         cells *= cells_read(&of->attributes->window[k], operand->dimensions[k], placed->dimensions[k]);

@@ -7,10 +7,6 @@
 #include "cost/operator/operator.h"
 #include "ir/analysis/flops.h"
 
-static const IrInstruction *instruction_of(const ShardingGraphComputing *self, int32_t i) {
-    return &self->model->context->canonical->instructions[i];
-}
-
 static const FactorRule *rule_of(const ShardingGraphComputing *self, int32_t i) {
     return &self->model->context->rules->rules[i];
 }
@@ -48,8 +44,8 @@ static double moving_seconds(const ShardingGraphComputing *self, double bytes) {
 
 /* A product, by its local size. */
 static double product_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double flops) {
-    const IrInstruction *instruction = instruction_of(self, i);
-    Dtype type = instruction_of(self, instruction->operands[0])->shape.type;
+    const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
+    Dtype type = ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.type;
     bool is_dot = instruction->opcode == IR_DOT;
     double bytes = 0, ways = 1;
     for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
@@ -105,7 +101,7 @@ static double memory_rate(const ClusterDeviceType *type, double bytes) {
 /* Returns whether a label's operator may run nowhere, or as part of a product. */
 static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     const PlanContext *context = self->model->context;
-    Dtype type = instruction_of(self, i)->shape.type;
+    Dtype type = ir_instruction(self->model->context->canonical, i)->shape.type;
     if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
     return (sharding_graph_option(&self->parts[i], label, 0).partial ||
             sharding_graph_option(&self->parts[i], label, 1).partial) &&
@@ -117,7 +113,7 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
  * The sum pays its own share, at most half of that; the later reader pays the other half. */
 static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
     const PlanContext *context = self->model->context;
-    const IrShape *shape = &instruction_of(self, i)->shape;
+    const IrShape *shape = &ir_instruction(self->model->context->canonical, i)->shape;
     int32_t first = context->split_options->first_operand[i], paid = 0;
     double ways = 1;
     for (int32_t k = first; k < context->split_options->first_operand[i + 1]; k++)
@@ -136,7 +132,7 @@ static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32
     const SplitOptions *split_options = self->model->context->split_options;
     int32_t first = split_options->first_operand[i], result = rule_of(self, i)->operand_count;
     double bytes = 0;
-    if (instruction_of(self, i)->shape.rank == 0) return 0;
+    if (ir_instruction(self->model->context->canonical, i)->shape.rank == 0) return 0;
     bool is_there = !vanishes(self, i, label);
     if (!is_there) bytes = read_on_bytes(self, i);
     for (int32_t k = 0; is_there && first + k < split_options->first_operand[i + 1]; k++)
@@ -144,8 +140,8 @@ static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32
             bytes += (double)self->fusion_groups->share[first + k] * local_bytes(self, i, label, k);
     if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
     if (bytes == 0) return 0;
-    double elements =
-        (double)ir_shape_elements(&instruction_of(self, i)->shape) / ways_of(self, i, label, result);
+    double elements = (double)ir_shape_elements(&ir_instruction(self->model->context->canonical, i)->shape) /
+                      ways_of(self, i, label, result);
     return bytes / memory_rate(self->type, elements * width);
 }
 
@@ -153,10 +149,10 @@ static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32
 static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t k) {
     const PlanContext *context = self->model->context;
     int32_t source = context->split_options->operands[context->split_options->first_operand[i] + k];
-    const IrInstruction *instruction = instruction_of(self, source);
+    const IrInstruction *instruction = ir_instruction(self->model->context->canonical, source);
     return context->rules->on_demand[source] && instruction->opcode == IR_BROADCAST &&
            context->split_options->uses[source] == 1 && instruction->shape.rank > 0 &&
-           instruction_of(self, instruction->operands[0])->shape.rank == 0;
+           ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.rank == 0;
 }
 
 /* Seconds of an operator that moves all its operands and results in a step of its own, and that is
@@ -165,7 +161,7 @@ static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t
 static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
-    IrOpcode opcode = instruction_of(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->model->context->canonical, i)->opcode;
     bool reads_as_much = opcode == IR_GATHER || (opcode == IR_CONCATENATE && has_halo(self, i, label));
     if (reads_as_much) bytes *= 2;
     double filled = 0;
@@ -179,7 +175,7 @@ static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32
 /* ---- how much a fusion may move ---- */
 
 static double width_of(const ShardingGraphComputing *self, int32_t i) {
-    const IrShape *shape = split_options_array_shape(instruction_of(self, i));
+    const IrShape *shape = split_options_array_shape(ir_instruction(self->model->context->canonical, i));
     double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
 }

@@ -24,15 +24,11 @@ typedef struct GraphBuilder {
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } GraphBuilder;
 
-static const IrInstruction *instruction_of(const GraphBuilder *self, int32_t i) {
-    return &self->module->instructions[i];
-}
-
 /* ---- operators and sources ---- */
 
 /* Has no operands that are resharded for it: a parameter, or what reads an array of a loop or branch. */
 static bool is_source(const GraphBuilder *self, int32_t i) {
-    IrOpcode opcode = instruction_of(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
 }
 
@@ -60,7 +56,7 @@ static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t 
 /* The operands that may be partial together, as linearity_carries() allows it for sums or maxima. */
 static bool may_carry(const GraphBuilder *self, int32_t i, uint8_t partial) {
     static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
-    const IrInstruction *instruction = instruction_of(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     Linearity linearity = (Linearity)self->split_options->linearity[i];
     if (linearity == LINEARITY_NONE || partial >> instruction->operand_count) return false;
     for (size_t k = 0; k < sizeof tried / sizeof tried[0]; k++) {
@@ -172,7 +168,7 @@ static bool accumulates(const GraphBuilder *self, int32_t i) {
 /* A node for the states in which i's result may be kept; they are its labels. */
 static const ReshardState *add_tensor(GraphBuilder *self, int32_t i) {
     const ReshardCosts *reshards = self->model->reshards;
-    const IrShape *shape = split_options_array_shape(instruction_of(self, i));
+    const IrShape *shape = split_options_array_shape(ir_instruction(self->module, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
     bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, RESHARD_STATES + 1);
@@ -212,17 +208,17 @@ static void add_nodes(GraphBuilder *self) {
 
 /* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
 static void use_operand(GraphBuilder *self, int32_t i, int32_t k) {
-    const IrInstruction *instruction = instruction_of(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t place = self->split_options->first_operand[i] + k, source = self->split_options->operands[place];
     int32_t dimensions[IR_MAX_RANK];
     const int32_t *mapped = NULL;
     if (k >= self->rules->rules[i].operand_count) return;
-    if (instruction_of(self, instruction->operands[k])->shape.type == DTYPE_TUPLE ||
+    if (ir_instruction(self->module, instruction->operands[k])->shape.type == DTYPE_TUPLE ||
         self->rules->leaf[instruction->operands[k]] != 0)
         return;
     bool is_made = self->rules->on_demand[source];
     if (is_made) {
-        int32_t rank = split_options_array_shape(instruction_of(self, source))->rank,
+        int32_t rank = split_options_array_shape(ir_instruction(self->module, source))->rank,
                 kept = SHARDING_GRAPH_NOWHERE;
         for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
             int32_t value = source, leaf = 0, dimension = d;
@@ -310,7 +306,7 @@ static bool sums_by_itself(const GraphBuilder *self, int32_t i) {
 static void find_wide(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
-        const IrInstruction *instruction = instruction_of(self, i);
+        const IrInstruction *instruction = ir_instruction(self->module, i);
         bool is_half = dtype_is_16bit_float(instruction->shape.type);
         bool takes = false, narrow = sums_by_itself(self, i);
         if (self->parts[i].operator_node < 0 || !is_half) continue;
@@ -412,7 +408,7 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
     for (int32_t n = 0; n < self.split_options->decided_count && !arena->failed; n++) {
         int32_t i = self.split_options->decided[n];
         if (self.parts[i].operator_node < 0) continue;
-        for (int32_t k = 0; k < instruction_of(&self, i)->operand_count; k++) use_operand(&self, i, k);
+        for (int32_t k = 0; k < ir_instruction(self.module, i)->operand_count; k++) use_operand(&self, i, k);
     }
     use_outputs(&self);
     use_loops(&self);

@@ -33,6 +33,7 @@ enum { COUNTER_UPDATES, COUNTER_ADAM_STEPS, COUNTER_HELD, COUNTER_NEXT, COUNTER_
 enum { SUM_MAX_PRIORITY, SUM_LOSS, SUM_COUNT };
 enum { PASS_ONLINE, PASS_TARGET, PASS_COUNT };
 
+/* The kernels dqn_NAME of dqn.cu. */
 #define KERNELS(X) X(store) X(draw) X(gather) X(values) X(loss) X(adam) X(finish) X(build_tree) X(update)
 
 /* The argument of the kernels: struct Update of dqn.cu, field by field. */

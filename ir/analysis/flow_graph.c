@@ -28,10 +28,6 @@ static void add_edge(Edges *edges, int32_t operand) {
     edges->count++;
 }
 
-static const IrInstruction *instruction_at(const IrFlowGraph *graph, int32_t value) {
-    return &graph->module->instructions[value];
-}
-
 static int32_t source_of(const IrFlowGraph *graph, int32_t value) {
     return graph->flow->sources[value];
 }
@@ -48,10 +44,10 @@ static bool is_region(const IrInstruction *instruction) {
 }
 
 int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value) {
-    const IrInstruction *instruction = instruction_at(graph, value);
+    const IrInstruction *instruction = ir_instruction(graph->module, value);
     if (instruction->opcode != IR_GET_TUPLE_ELEMENT) return -1;
     int32_t maker = source_of(graph, instruction->operands[0]);
-    const IrInstruction *tuple = instruction_at(graph, maker);
+    const IrInstruction *tuple = ir_instruction(graph->module, maker);
     bool is_carried = tuple->opcode == IR_PARAMETER && graph->owners[maker] != graph->module->entry;
     return is_carried || is_region(tuple) ? maker : -1;
 }
@@ -59,23 +55,24 @@ int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value) {
 /* The one loop whose carried element `value` is, or -1. */
 static int32_t loop_around(const IrFlowGraph *graph, int32_t value) {
     int32_t maker = ir_flow_maker(graph, value);
-    if (maker < 0 || instruction_at(graph, maker)->opcode != IR_PARAMETER) return -1;
+    if (maker < 0 || ir_instruction(graph->module, maker)->opcode != IR_PARAMETER) return -1;
     int32_t body = graph->owners[maker];
     if (graph->first_caller[body + 1] - graph->first_caller[body] != 1) return -1;
     IrCaller caller = graph->callers[graph->first_caller[body]];
-    bool is_body = instruction_at(graph, caller.region)->opcode == IR_WHILE && caller.place == 0;
+    bool is_body = ir_instruction(graph->module, caller.region)->opcode == IR_WHILE && caller.place == 0;
     return is_body ? caller.region : -1;
 }
 
 /* The element of the result of the loop's body that corresponds to `value`. */
 static int32_t returned_element(const IrFlowGraph *graph, int32_t loop, int32_t value) {
-    int64_t k = instruction_at(graph, value)->attributes->tuple_index;
-    return ir_dataflow_element(graph->flow, root_of(graph, instruction_at(graph, loop)->called[0]), k);
+    int64_t k = ir_instruction(graph->module, value)->attributes->tuple_index;
+    return ir_dataflow_element(graph->flow, root_of(graph, ir_instruction(graph->module, loop)->called[0]),
+                               k);
 }
 
 int32_t ir_flow_value_in_body(const IrFlowGraph *graph, int32_t value) {
     int32_t maker = ir_flow_maker(graph, value);
-    if (maker < 0 || instruction_at(graph, maker)->opcode != IR_WHILE) return -1;
+    if (maker < 0 || ir_instruction(graph->module, maker)->opcode != IR_WHILE) return -1;
     return returned_element(graph, maker, value);
 }
 
@@ -87,8 +84,9 @@ int32_t ir_flow_next_value(const IrFlowGraph *graph, int32_t value) {
 int32_t ir_flow_start_value(const IrFlowGraph *graph, int32_t value) {
     int32_t loop = loop_around(graph, value);
     if (loop < 0) return -1;
-    int64_t k = instruction_at(graph, value)->attributes->tuple_index;
-    return ir_dataflow_element(graph->flow, source_of(graph, instruction_at(graph, loop)->operands[0]), k);
+    int64_t k = ir_instruction(graph->module, value)->attributes->tuple_index;
+    return ir_dataflow_element(graph->flow,
+                               source_of(graph, ir_instruction(graph->module, loop)->operands[0]), k);
 }
 
 /* Element k of `tuple`, or all of it where that is not known. */
@@ -99,7 +97,7 @@ static void add_element(const IrFlowGraph *graph, Edges *edges, int32_t tuple, i
 
 /* Adds the edges into a parameter from one caller of its computation; k < 0: the whole parameter. */
 static void add_argument(const IrFlowGraph *graph, Edges *edges, IrCaller caller, int64_t k) {
-    const IrInstruction *region = instruction_at(graph, caller.region);
+    const IrInstruction *region = ir_instruction(graph->module, caller.region);
     bool is_loop = region->opcode == IR_WHILE;
     int32_t operand = source_of(graph, region->operands[is_loop ? 0 : caller.place + 1]);
     add_element(graph, edges, operand, k);
@@ -112,7 +110,7 @@ static bool is_shared(const IrFlowGraph *graph, int32_t computation) {
 
 /* Element k of the region's result. */
 static void add_result(const IrFlowGraph *graph, Edges *edges, int32_t region, int64_t k) {
-    const IrInstruction *instruction = instruction_at(graph, region);
+    const IrInstruction *instruction = ir_instruction(graph->module, region);
     bool around = false;
     for (int32_t b = 0; b < instruction->called_count; b++)
         around |= is_shared(graph, instruction->called[b]);
@@ -130,12 +128,12 @@ static void add_result(const IrFlowGraph *graph, Edges *edges, int32_t region, i
 }
 
 static void add_edges(const IrFlowGraph *graph, Edges *edges, int32_t value) {
-    const IrInstruction *instruction = instruction_at(graph, value);
+    const IrInstruction *instruction = ir_instruction(graph->module, value);
     int32_t computation = graph->owners[value];
     int64_t first = graph->first_caller[computation], last = graph->first_caller[computation + 1];
     int32_t maker = ir_flow_maker(graph, value);
     if (maker >= 0) {
-        const IrInstruction *tuple = instruction_at(graph, maker);
+        const IrInstruction *tuple = ir_instruction(graph->module, maker);
         int64_t k = instruction->attributes->tuple_index;
         bool is_carried = tuple->opcode == IR_PARAMETER;
         if (is_carried && last - first <= MAX_FOLLOWED) {
@@ -170,13 +168,13 @@ static void sum_up(int64_t *counts, int32_t count) {
 static void list_callers(IrFlowGraph *graph) {
     int64_t *first = graph->first_caller;
     for (int32_t i = 0; i < graph->count; i++) {
-        const IrInstruction *region = instruction_at(graph, i);
+        const IrInstruction *region = ir_instruction(graph->module, i);
         for (int32_t b = 0; is_region(region) && b < region->called_count; b++)
             first[region->called[b] + 1]++;
     }
     sum_up(first, graph->module->computation_count);
     for (int32_t i = 0; i < graph->count; i++) {
-        const IrInstruction *region = instruction_at(graph, i);
+        const IrInstruction *region = ir_instruction(graph->module, i);
         for (int32_t b = 0; is_region(region) && b < region->called_count; b++)
             graph->callers[first[region->called[b] + 1]++] = (IrCaller){i, b};
     }
@@ -240,12 +238,12 @@ static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, b
     if (inner == outer) return graph->is_cut[user];
     /* An input of a computation is its parameter, or an element of it. */
     int32_t maker = ir_flow_maker(graph, user);
-    bool enters = instruction_at(graph, maker >= 0 ? maker : user)->opcode == IR_PARAMETER;
+    bool enters = ir_instruction(graph->module, maker >= 0 ? maker : user)->opcode == IR_PARAMETER;
     return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 
 static bool has_derivative(const IrFlowGraph *graph, int32_t value) {
-    Dtype type = instruction_at(graph, value)->shape.type;
+    Dtype type = ir_instruction(graph->module, value)->shape.type;
     return dtype_is_floating(type) || dtype_is_complex(type) || type == DTYPE_TUPLE;
 }
 

@@ -56,18 +56,14 @@ static const Linear unknown = {.element = NONE};
 
 static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value);
 
-static const IrInstruction *instruction_at(const LoopFinder *finder, int32_t index) {
-    return &finder->module->instructions[index];
-}
-
 /* Returns whether the operator returns a value, or a tuple, unchanged. */
 static bool hands_on(IrOpcode opcode) {
     return opcode == IR_COPY || opcode == IR_OPT_BARRIER;
 }
 
 static int32_t see_through(const LoopFinder *finder, int32_t value) {
-    for (int32_t k = 0; k < MAX_HANDED_ON && hands_on(instruction_at(finder, value)->opcode); k++)
-        value = instruction_at(finder, value)->operands[0];
+    for (int32_t k = 0; k < MAX_HANDED_ON && hands_on(ir_instruction(finder->module, value)->opcode); k++)
+        value = ir_instruction(finder->module, value)->operands[0];
     return value;
 }
 
@@ -76,9 +72,9 @@ static bool is_invariant(const LoopFinder *finder, const IrInstruction *loop, in
     const IrComputation *body = &finder->module->computations[loop->called[0]];
     int32_t value = see_through(finder, body->root), parameter = body->parameters[0];
     if (k == WHOLE || value == parameter) return value == parameter;
-    const IrInstruction *root = instruction_at(finder, value);
+    const IrInstruction *root = ir_instruction(finder->module, value);
     if (root->opcode != IR_TUPLE || k >= root->operand_count) return false;
-    const IrInstruction *element = instruction_at(finder, see_through(finder, root->operands[k]));
+    const IrInstruction *element = ir_instruction(finder->module, see_through(finder, root->operands[k]));
     return element->opcode == IR_GET_TUPLE_ELEMENT && element->attributes->tuple_index == k &&
            see_through(finder, element->operands[0]) == parameter;
 }
@@ -88,7 +84,7 @@ static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, 
 /* Element k (or WHOLE) of a parameter: of a fusion's or a loop's computation. */
 static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t parameter, int32_t k) {
     if (frame) {
-        int64_t number = instruction_at(finder, parameter)->attributes->parameter_number;
+        int64_t number = ir_instruction(finder->module, parameter)->attributes->parameter_number;
         if (number >= frame->fusion->operand_count) return unknown;
         return element_of(finder, frame->outer, frame->fusion->operands[number], k);
     }
@@ -96,7 +92,7 @@ static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t 
     int32_t owner = finder->owners[parameter];
     if (owner != loop->called[0] && owner != loop->called[1]) {
         if (finder->callers[owner] < 0) return unknown;
-        loop = instruction_at(finder, finder->callers[owner]);
+        loop = ir_instruction(finder->module, finder->callers[owner]);
         if (loop->opcode != IR_WHILE) return unknown;
     }
     if (is_invariant(finder, loop, k)) return element_of(finder, NULL, loop->operands[0], k);
@@ -108,7 +104,7 @@ static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, 
     if (k == WHOLE) return evaluate(finder, frame, value);
     if (--finder->looks_left < 0) return unknown;
     value = see_through(finder, value);
-    const IrInstruction *tuple = instruction_at(finder, value);
+    const IrInstruction *tuple = ir_instruction(finder->module, value);
     switch (tuple->opcode) {
     case IR_TUPLE: return k < tuple->operand_count ? evaluate(finder, frame, tuple->operands[k]) : unknown;
     case IR_PARAMETER: return parameter_element(finder, frame, value, k);
@@ -202,7 +198,7 @@ static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction 
 
 /* A value of one integer, wherever it comes from. */
 static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
-    const IrInstruction *instruction = instruction_at(finder, value);
+    const IrInstruction *instruction = ir_instruction(finder->module, value);
     const IrShape *shape = &instruction->shape;
     if (--finder->looks_left < 0 || !dtype_is_integer(shape->type) || ir_shape_elements(shape) != 1)
         return unknown;
@@ -214,7 +210,7 @@ static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
         return k <= INT32_MAX ? element_of(finder, frame, instruction->operands[0], (int32_t)k) : unknown;
     }
     case IR_CONVERT: {
-        const IrShape *from = &instruction_at(finder, instruction->operands[0])->shape;
+        const IrShape *from = &ir_instruction(finder->module, instruction->operands[0])->shape;
         if (dtype_bits(from->type) > dtype_bits(shape->type)) return unknown;
         return evaluate(finder, frame, instruction->operands[0]);
     }
@@ -271,7 +267,7 @@ static bool stays_in_type(Linear linear, Dtype type, int64_t first, int64_t last
 
 static int64_t count_comparison(LoopFinder *finder, const Frame *frame, const IrInstruction *comparison) {
     const IrComputation *body = &finder->module->computations[finder->loop->called[0]];
-    Dtype type = instruction_at(finder, comparison->operands[0])->shape.type;
+    Dtype type = ir_instruction(finder->module, comparison->operands[0])->shape.type;
     Linear left = evaluate(finder, frame, comparison->operands[0]);
     Linear right = evaluate(finder, frame, comparison->operands[1]);
     Linear difference = combine(right, -1, left);
@@ -306,7 +302,7 @@ static int64_t count_comparison(LoopFinder *finder, const Frame *frame, const Ir
 /* Trips by the condition's root, which may stand in a fusion. */
 static int64_t count_condition(LoopFinder *finder, const Frame *frame, int32_t root) {
     root = see_through(finder, root);
-    const IrInstruction *condition = instruction_at(finder, root);
+    const IrInstruction *condition = ir_instruction(finder->module, root);
     if (--finder->looks_left < 0) return IR_TRIPS_UNKNOWN;
     if (condition->opcode == IR_FUSION && condition->called_count == 1) {
         const Frame inner = {condition, frame};

@@ -28,6 +28,11 @@ typedef enum IrPhase {
 } IrPhase;
 const char *ir_phase_name(IrPhase phase);
 
+/* Returns whether instructions of the phase run with the forward pass: its own, and those of no phase. */
+static inline bool ir_phase_is_with_forward(IrPhase phase) {
+    return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
+}
+
 typedef struct IrParameter {
     int32_t number, instruction;
     const char *path; /* op_name, else the instruction's name, made unique as name#2 */

@@ -86,7 +86,7 @@ static bool makes_scores(const AttentionFinder *self, const IrInstruction *dot) 
            elements > ir_shape_elements(&self->at[dot->operands[1] - self->body->first].shape);
 }
 
-static int32_t operand_of(const AttentionFinder *self, int32_t i, int32_t k) {
+static int32_t body_operand(const AttentionFinder *self, int32_t i, int32_t k) {
     return self->at[i].operands[k] - self->body->first;
 }
 
@@ -102,7 +102,7 @@ static void classify(AttentionFinder *self, int32_t i) {
     bool is_sum = instruction->opcode == IR_REDUCE && instruction->operand_count == 2;
     if (!is_sum && !keeps_shape(instruction)) return;
     for (int32_t k = 0; k < (is_sum ? 1 : instruction->operand_count); k++) {
-        int32_t operand = operand_of(self, i, k);
+        int32_t operand = body_operand(self, i, k);
         if (self->kinds[operand] == KIND_NONE || self->kinds[i] == KIND_SCORES) continue;
         int32_t model = self->model[operand];
         bool is_small = ir_shape_elements(&instruction->shape) < ir_shape_elements(&self->at[model].shape);
@@ -129,11 +129,11 @@ static AmStatus list_users(AttentionFinder *self, AmError *error) {
     if (self->scratch.failed) return am_fail_memory(error, edges);
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; k < self->at[i].operand_count; k++)
-            self->first_user[operand_of(self, i, k) + 2]++;
+            self->first_user[body_operand(self, i, k) + 2]++;
     for (int32_t i = 0; i < count; i++) self->first_user[i + 2] += self->first_user[i + 1];
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; k < self->at[i].operand_count; k++)
-            self->users[self->first_user[operand_of(self, i, k) + 1]++] = i;
+            self->users[self->first_user[body_operand(self, i, k) + 1]++] = i;
     return AM_OK;
 }
 
@@ -155,14 +155,14 @@ static AmStatus find_groups(AttentionFinder *self, AmError *error) {
         if (!belongs(self, i)) continue;
         bool is_sum = self->at[i].opcode == IR_REDUCE;
         for (int32_t k = 0; k < (is_sum ? 1 : self->at[i].operand_count); k++) {
-            int32_t operand = operand_of(self, i, k);
+            int32_t operand = body_operand(self, i, k);
             if (self->kinds[operand] == KIND_CANDIDATE) self->kinds[operand] = KIND_ROW;
         }
     }
     union_find_begin(self->group, count);
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; belongs(self, i) && k < self->at[i].operand_count; k++) {
-            int32_t operand = operand_of(self, i, k);
+            int32_t operand = body_operand(self, i, k);
             if (belongs(self, operand))
                 self->group[union_find_root(self->group, i)] = union_find_root(self->group, operand);
         }
@@ -190,7 +190,7 @@ static bool mark_ancestors(AttentionFinder *self, const AttentionGroup *group, i
         has_row |= self->kinds[member] == KIND_ROW;
         has_dot |= self->at[member].opcode == IR_DOT;
         for (int32_t o = 0; o < self->at[member].operand_count; o++) {
-            int32_t operand = operand_of(self, member, o);
+            int32_t operand = body_operand(self, member, o);
             if (belongs(self, operand)) self->marked[operand] = true;
         }
     }
@@ -241,7 +241,7 @@ static bool is_cheap(AttentionFinder *self, int32_t i, int64_t elements, int32_t
     if (self->is_cheap[i] >= 0) return self->is_cheap[i];
     bool cheap = true;
     for (int32_t k = 0; cheap && k < instruction->operand_count; k++) {
-        int32_t operand = operand_of(self, i, k);
+        int32_t operand = body_operand(self, i, k);
         const IrShape *shape = &self->at[operand].shape;
         bool is_operand = is_array(shape) && (ir_shape_elements(shape) < own || (is_large && is_mask(shape)));
         cheap = is_operand || is_cheap(self, operand, elements, depth + 1);
@@ -257,7 +257,7 @@ static const char *include(AttentionFinder *self, int32_t i, int64_t elements, i
     if (depth > 4 * FREE_DEPTH) return "its values depend on one another through too many operators";
     self->inside[i] = true;
     for (int32_t k = 0; k < self->at[i].operand_count && !is_loop_constant(self, i); k++) {
-        int32_t operand = operand_of(self, i, k);
+        int32_t operand = body_operand(self, i, k);
         const IrInstruction *value = &self->at[operand];
         if (self->inside[operand]) continue;
         const char *reason = NULL;
@@ -316,7 +316,8 @@ static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward,
             continue;
         }
         for (int32_t o = 0; o < self->at[member].operand_count; o++)
-            if (!self->inside[operand_of(self, member, o)]) self->marked[operand_of(self, member, o)] = true;
+            if (!self->inside[body_operand(self, member, o)])
+                self->marked[body_operand(self, member, o)] = true;
     }
     row->operands = list_marked(self, self->marked, &row->operand_count);
     return self->arena->failed ? am_fail_memory(error, row->member_count) : AM_OK;
@@ -347,7 +348,7 @@ static bool depends_on_itself(AttentionFinder *self) {
     for (int32_t k = 0; k < count; k++) self->marked[k] = false;
     for (int32_t i = 0; i < count; i++) {
         for (int32_t k = 0; k < self->at[i].operand_count; k++) {
-            int32_t operand = operand_of(self, i, k);
+            int32_t operand = body_operand(self, i, k);
             if (self->inside[i] && self->marked[operand] && !self->inside[operand]) return true;
             self->marked[i] |= !self->is_own[i] && (self->marked[operand] || self->is_own[operand]);
         }
@@ -365,7 +366,7 @@ static void add_forward_rows(AttentionFinder *self, const AttentionGroup *group,
         bool is_row =
             self->kinds[member] == KIND_ROW && phase_of(self, member) == phase_of(self, group->consumer);
         for (int32_t o = 0; is_row && o < self->at[member].operand_count; o++) {
-            int32_t operand = operand_of(self, member, o);
+            int32_t operand = body_operand(self, member, o);
             is_row = belongs(self, operand) ? is_forward[operand] : is_cheap(self, operand, elements, 0);
         }
         is_forward[member] |= is_row;

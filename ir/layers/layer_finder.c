@@ -7,7 +7,7 @@
 static void find_first_users(LayerFinder *self) {
     memset(self->first_user, LAYER_NONE, sizeof *self->first_user * (size_t)self->run.count);
     for (int32_t i = self->run.count - 1; i >= 0; i--) {
-        const IrInstruction *user = layer_instruction(&self->run, i);
+        const IrInstruction *user = ir_instruction(self->run.from, i);
         if (self->run.roles->phases[i] != IR_PHASE_FORWARD) continue;
         for (int32_t k = 0; k < user->operand_count; k++) self->first_user[user->operands[k]] = i;
     }
@@ -22,7 +22,7 @@ void layer_finder_prepare(LayerFinder *self) {
         self->has_data[parameter->instruction] = !is_weight;
     }
     for (int32_t i = 0; i < self->run.count; i++) {
-        const IrInstruction *instruction = layer_instruction(&self->run, i);
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             self->has_weight[i] |= self->has_weight[instruction->operands[k]];
             self->has_data[i] |= self->has_data[instruction->operands[k]];
@@ -36,13 +36,13 @@ bool layer_is_activation(const LayerFinder *self, int32_t i) {
 
 /* The layer that follows from the operands; LAYER_NONE: none has one. */
 static int32_t layer_of_operands(const LayerFinder *self, int32_t i) {
-    const IrInstruction *instruction = layer_instruction(&self->run, i);
+    const IrInstruction *instruction = ir_instruction(self->run.from, i);
     IrPhase phase = self->run.roles->phases[i];
     bool is_array = instruction->shape.type == DTYPE_TUPLE || instruction->shape.rank > 0;
     int32_t found = LAYER_NONE;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t operand = instruction->operands[k], layer = self->run.layer[operand];
-        const IrShape *shape = &layer_instruction(&self->run, operand)->shape;
+        const IrShape *shape = &ir_instruction(self->run.from, operand)->shape;
         bool is_scalar = shape->type != DTYPE_TUPLE && shape->rank == 0;
         if (layer < 0 || (phase == IR_PHASE_OPTIMIZER && is_array && is_scalar)) continue;
         if (phase == IR_PHASE_BACKWARD) layer = self->last_layer[operand];
@@ -72,7 +72,7 @@ static void seed_layers(LayerFinder *self, const WeightGroup *group) {
 static void find_last_layers(LayerFinder *self) {
     memcpy(self->last_layer, self->run.layer, sizeof *self->run.layer * (size_t)self->run.count);
     for (int32_t i = 0; i < self->run.count; i++) {
-        const IrInstruction *instruction = layer_instruction(&self->run, i);
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
         if (self->run.roles->phases[i] != IR_PHASE_FORWARD) continue;
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t *last = &self->last_layer[instruction->operands[k]];
@@ -96,7 +96,7 @@ static void assign_layers(LayerFinder *self, const WeightGroup *group) {
     }
     for (int32_t i = 0; i < self->run.count; i++) users[i] = LAYER_NONE;
     for (int32_t i = self->run.count - 1; i >= 0; i--) {
-        const IrInstruction *instruction = layer_instruction(&self->run, i);
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
         if (self->run.layer[i] < 0 && i != root) self->run.layer[i] = users[i];
         if (self->run.layer[i] == SEVERAL) self->run.layer[i] = LAYER_NONE;
         if (i == root) continue;

@@ -11,7 +11,7 @@
 /* Numbers values that have no layer: equal ones are made alike of constants, or are one. */
 static void number_invariants(LayerFinder *self) {
     for (int32_t i = 0; i < self->run.count; i++) {
-        const IrInstruction *instruction = layer_instruction(&self->run, i);
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
         bool is_own = self->run.layer[i] >= 0 || instruction->opcode == IR_PARAMETER;
         uint64_t number = is_own ? hash_combine(1, (uint64_t)i) : self->operators[i];
         for (int32_t k = 0; k < instruction->operand_count && !is_own; k++)
@@ -27,7 +27,7 @@ static bool equals_next(const LayerFinder *self, int32_t layer) {
     if (count == 0 || first[layer + 2] - first[layer + 1] != count) return false;
     for (int32_t m = 0; m < count; m++) {
         int32_t i = self->run.members[first[layer] + m], j = self->run.members[first[layer + 1] + m];
-        const IrInstruction *a = layer_instruction(&self->run, i), *b = layer_instruction(&self->run, j);
+        const IrInstruction *a = ir_instruction(self->run.from, i), *b = ir_instruction(self->run.from, j);
         bool is_same = self->run.roles->phases[i] == self->run.roles->phases[j] &&
                        self->operators[i] == self->operators[j] && a->operand_count == b->operand_count;
         if (!is_same) return false;
@@ -68,7 +68,7 @@ static void count_crossing(const LayerFinder *self, int64_t *crossing) {
     int32_t *last_use = self->work;
     for (int32_t i = 0; i < self->run.count; i++) last_use[i] = LAYER_NONE;
     for (int32_t i = self->run.count - 1; i >= 0; i--) {
-        const IrInstruction *user = layer_instruction(&self->run, i);
+        const IrInstruction *user = ir_instruction(self->run.from, i);
         if (self->run.roles->phases[i] != IR_PHASE_FORWARD) continue;
         bool hands_on = user->opcode == IR_TUPLE || user->opcode == IR_BITCAST || user->opcode == IR_RESHAPE;
         for (int32_t k = 0; k < user->operand_count; k++) {
@@ -77,7 +77,7 @@ static void count_crossing(const LayerFinder *self, int64_t *crossing) {
         }
     }
     for (int32_t i = 0; i < self->run.count; i++) {
-        const IrInstruction *instruction = layer_instruction(&self->run, i);
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
         bool is_sent = layer_is_activation(self, i) && instruction->shape.type != DTYPE_TUPLE &&
                        instruction->opcode != IR_BITCAST && instruction->opcode != IR_RESHAPE;
         if (!is_sent || last_use[i] <= i) continue;

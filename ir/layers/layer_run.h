@@ -32,10 +32,6 @@ typedef struct LayerRun {
     int32_t low, high; /* the layers of the run, both included */
 } LayerRun;
 
-static inline const IrInstruction *layer_instruction(const LayerRun *run, int32_t i) {
-    return &run->from->instructions[i];
-}
-
 /* Finds the layers and the run. `*is_found` is false where no run is long enough. The arena owns the arrays.
  */
 AmStatus layer_run_find(LayerRun *run, bool *is_found, Arena *arena, const IrModule *module,

@@ -15,7 +15,7 @@
 /* Marks what the sample has: all but the layers that are left out, and of the rest what something reads. */
 static void mark_kept(bool *is_kept, const LayerRun *self) {
     int32_t root = self->from->computations[self->from->entry].root;
-    const IrInstruction *outputs = layer_instruction(self, root);
+    const IrInstruction *outputs = ir_instruction(self->from, root);
     is_kept[root] = true;
     for (int32_t k = 0; k < outputs->operand_count; k++) {
         int32_t operand = outputs->operands[k];
@@ -23,7 +23,7 @@ static void mark_kept(bool *is_kept, const LayerRun *self) {
             is_kept[operand] = true;
     }
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        const IrInstruction *instruction = layer_instruction(self, i);
+        const IrInstruction *instruction = ir_instruction(self->from, i);
         for (int32_t k = 0; is_kept[i] && i != root && k < instruction->operand_count; k++)
             is_kept[kept_layers_operand(self, instruction->operands[k], self->layer[i])] = true;
     }
@@ -66,7 +66,7 @@ static const IrAttributes *number_parameter(SampleMaker *self, const IrAttribute
 /* The root has the outputs that are kept. */
 static void copy_root(SampleMaker *self, IrInstruction *root, int32_t *operands) {
     const IrInstruction *from =
-        layer_instruction(self->run, self->run->from->computations[self->run->from->entry].root);
+        ir_instruction(self->run->from, self->run->from->computations[self->run->from->entry].root);
     Arena *arena = &self->composer.module->arena;
     IrShape *elements = ARENA_ARRAY(arena, IrShape, from->operand_count + 1);
     int32_t count = 0;
@@ -84,7 +84,7 @@ static void copy_root(SampleMaker *self, IrInstruction *root, int32_t *operands)
 
 static void copy_instruction(SampleMaker *self, int32_t made_in, int32_t i, int32_t layers) {
     const LayerRun *run = self->run;
-    const IrInstruction *from = layer_instruction(run, i);
+    const IrInstruction *from = ir_instruction(run->from, i);
     IrInstruction instruction = *from;
     Arena *arena = &self->composer.module->arena;
     int32_t *operands = ARENA_ARRAY(arena, int32_t, from->operand_count + 1);
@@ -108,7 +108,7 @@ static void copy_instruction(SampleMaker *self, int32_t made_in, int32_t i, int3
 static void copy_entry(SampleMaker *self, int32_t i, int32_t depth) {
     enum { MOST_DEPTH = 256 };
     const LayerRun *run = self->run;
-    const IrInstruction *from = layer_instruction(run, i);
+    const IrInstruction *from = ir_instruction(run->from, i);
     if (self->made[i] >= 0 || self->fails) return;
     self->fails |= depth == MOST_DEPTH;
     bool is_root = i == run->from->computations[run->from->entry].root;
@@ -155,7 +155,7 @@ static void find_standing(SampleMaker *self) {
  */
 static void find_updates(SampleMaker *self) {
     const LayerRun *run = self->run;
-    const IrInstruction *root = layer_instruction(run, run->from->computations[run->from->entry].root);
+    const IrInstruction *root = ir_instruction(run->from, run->from->computations[run->from->entry].root);
     IrLayerSample *record = self->record;
     for (int32_t p = 0; p < record->parameter_count; p++) {
         const IrParameter *parameter = &run->roles->parameters[record->parameters[p]];

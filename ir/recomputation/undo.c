@@ -32,16 +32,11 @@ static int32_t find_twins(Undoing *self, const IrDataflow *flow, const int32_t *
         self->value[i] = source == i ? i : self->value[source];
         int32_t twin = numbers[i];
         if (source != i || twin == i || phases[i] != IR_PHASE_RECOMPUTED) continue;
-        if (phases[twin] != IR_PHASE_FORWARD && phases[twin] != IR_PHASE_OTHER) continue;
+        if (!ir_phase_is_with_forward(phases[twin])) continue;
         self->value[i] = self->value[twin];
         count += phases[twin] == IR_PHASE_FORWARD;
     }
     return count;
-}
-
-/* The instruction whose value operand k of an instruction of the entry brings. */
-static int32_t operand_of(const Undoing *self, const IrInstruction *instruction, int32_t k) {
-    return self->value[instruction->operands[k]];
 }
 
 static void mark_needed(Undoing *self) {
@@ -50,7 +45,7 @@ static void mark_needed(Undoing *self) {
         const IrInstruction *instruction = &self->from->instructions[i];
         self->needed[i] |= i == entry->root || instruction->opcode == IR_PARAMETER;
         for (int32_t k = 0; self->needed[i] && k < instruction->operand_count; k++)
-            self->needed[operand_of(self, instruction, k)] = true;
+            self->needed[self->value[instruction->operands[k]]] = true;
     }
 }
 
@@ -76,7 +71,7 @@ static void copy_instruction(Undoing *self, int32_t made_in, int32_t i) {
     const int32_t *called = call(self, from);
     if (arena->failed) return;
     for (int32_t k = 0; k < from->operand_count; k++)
-        operands[k] = self->made[is_entry ? operand_of(self, from, k) : from->operands[k]];
+        operands[k] = self->made[is_entry ? self->value[from->operands[k]] : from->operands[k]];
     instruction.operands = operands;
     instruction.called = called;
     self->made[i] = ir_compose(&self->composer, made_in, &instruction, i);

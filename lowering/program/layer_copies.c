@@ -229,7 +229,7 @@ static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *ma
     if (made == IR_PHASE_RECOMPUTED)
         return meets_others && self->forward_steps[last] > self->forward_steps[s];
     if (made != IR_PHASE_FORWARD) return meets_others;
-    return used != IR_PHASE_FORWARD && used != IR_PHASE_OTHER;
+    return !ir_phase_is_with_forward(used);
 }
 
 /* Returns the step `end`, if it is later than step s, but at most `gap` steps later. */

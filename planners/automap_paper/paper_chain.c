@@ -20,10 +20,6 @@ typedef struct PaperChainBuilder {
     double *seconds[PAPER_PASSES], *crossing, *kept; /* [entry instruction + 1] */
 } PaperChainBuilder;
 
-static bool is_forward(const PaperChainBuilder *self, int32_t i) {
-    return self->context->split_options->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
-}
-
 /* ---- where everything belongs ---- */
 
 static void find_outer(PaperChainBuilder *self) {
@@ -43,7 +39,7 @@ static void find_weights(PaperChainBuilder *self) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t p = 0; p < roles->parameter_count; p++) self->weight_place[p] = -1;
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!is_forward(self, i)) continue;
+        if (!plan_context_in_forward(self->context, i)) continue;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             const IrInstruction *operand =
                 &self->context->canonical->instructions[split_options->operands[k]];
@@ -61,14 +57,14 @@ static void find_places(PaperChainBuilder *self) {
     const Rules *rules = self->context->rules;
     for (int32_t i = 0; i < self->count; i++) {
         const IrInstruction *instruction = &self->context->canonical->instructions[i];
-        self->place[i] = is_forward(self, i) ? i : -1;
+        self->place[i] = plan_context_in_forward(self->context, i) ? i : -1;
         if (instruction->opcode == IR_PARAMETER)
             self->place[i] = self->weight_place[instruction->attributes->parameter_number];
         if (self->place[i] >= 0 || instruction->opcode == IR_PARAMETER) continue;
         int32_t last = -1, first = -1;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             int32_t operand = split_options->operands[k], place = self->place[operand];
-            bool is_given = is_forward(self, operand) ||
+            bool is_given = plan_context_in_forward(self->context, operand) ||
                             self->context->canonical->instructions[operand].opcode == IR_PARAMETER;
             /* Constants shared by several layers have no place. */
             if (place < 0 || rules->is_free[operand] || rules->on_demand[operand]) continue;
@@ -148,16 +144,18 @@ static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         if (!split_options->live[i]) continue;
-        bool forward = is_forward(self, i), hands_on = stages_is_transparent(self->context, i);
+        bool forward = plan_context_in_forward(self->context, i),
+             hands_on = stages_is_transparent(self->context, i);
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             int32_t operand = split_options->operands[k], used = hands_on ? last_use[i] : i;
             if (forward && last_use[operand] < used) last_use[operand] = used;
-            if (!forward && is_forward(self, operand) && !stages_is_transparent(self->context, operand))
+            if (!forward && plan_context_in_forward(self->context, operand) &&
+                !stages_is_transparent(self->context, operand))
                 self->kept[operand] = split_options->bytes[operand];
         }
     }
     for (int32_t i = 0; i < self->count; i++) {
-        bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
+        bool is_sent = plan_context_in_forward(self->context, i) && !stages_is_transparent(self->context, i);
         if (!is_sent || last_use[i] <= i) continue;
         self->crossing[i + 1] += split_options->bytes[i];
         self->crossing[last_use[i] + 1] -= split_options->bytes[i];
@@ -169,7 +167,8 @@ static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
 
 static bool is_product(const PaperChainBuilder *self, int32_t i) {
     IrOpcode opcode = self->context->canonical->instructions[i].opcode;
-    return is_forward(self, i) && (opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_WHILE);
+    return plan_context_in_forward(self->context, i) &&
+           (opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_WHILE);
 }
 
 /* Adds the memory of weights and the optimizer at the first operators that use the weights. */
@@ -203,7 +202,8 @@ static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *er
         at.instruction = i;
         at.crossing = self->crossing[i];
         at.state_bytes = at.weight_bytes * state_per_byte;
-        bool is_end = i == self->count, is_cut = !is_end && is_forward(self, i) && products > 0;
+        bool is_end = i == self->count,
+             is_cut = !is_end && plan_context_in_forward(self->context, i) && products > 0;
         if (is_cut && (best.instruction < 0 || at.crossing < best.crossing)) best = at;
         if ((is_end || is_product(self, i)) && best.instruction >= 0) {
             chain->pivots[chain->count++] = best;

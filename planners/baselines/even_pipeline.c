@@ -28,10 +28,6 @@ typedef struct Cutter {
     int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
 } Cutter;
 
-static bool is_forward(const Cutter *self, int32_t i) {
-    return self->context->split_options->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
-}
-
 /* The entry's instruction that runs a planned computation, itself or by loops around it. */
 static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
     int32_t instruction = -1;
@@ -57,7 +53,8 @@ static void find_flops(Cutter *self, Arena *scratch) {
         int32_t outer = rules->is_planned[c] ? outermost(rules, computation_of_loop, c) : -1;
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
             int32_t counted = outer < 0 ? i : outer;
-            if (rules_loop(rules, i) || !self->context->split_options->live[i] || !is_forward(self, counted))
+            if (rules_loop(rules, i) || !self->context->split_options->live[i] ||
+                !plan_context_in_forward(self->context, counted))
                 continue;
             self->flops[counted] += rules->times[c] * ir_layers_of(self->module, i) *
                                     ir_instruction_flops(self->module, i, scratch);
@@ -69,14 +66,14 @@ static void find_crossing(Cutter *self) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = 0; i < self->count; i++) self->last_use[i] = -1;
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!is_forward(self, i)) continue;
+        if (!plan_context_in_forward(self->context, i)) continue;
         int32_t used = stages_is_transparent(self->context, i) ? self->last_use[i] : i;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             if (self->last_use[split_options->operands[k]] < used)
                 self->last_use[split_options->operands[k]] = used;
     }
     for (int32_t i = 0; i < self->count; i++) {
-        bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
+        bool is_sent = plan_context_in_forward(self->context, i) && !stages_is_transparent(self->context, i);
         if (!is_sent || self->last_use[i] <= i) continue;
         self->crossing[i + 1] += split_options->bytes[i];
         self->crossing[self->last_use[i] + 1] -= split_options->bytes[i];
@@ -93,7 +90,7 @@ static int32_t find_cut(const Cutter *self, int32_t least, double done, double t
     double best_crossing = 0, best_distance = 0;
     for (int32_t i = least; i < self->count && left - passed >= behind; i++) {
         double distance = fabs(done - target);
-        bool has_work = is_forward(self, i) && self->flops[i] > 0;
+        bool has_work = plan_context_in_forward(self->context, i) && self->flops[i] > 0;
         if (has_work && passed > 0 && ir_may_cut(self->module, i)) {
             bool near = distance <= tolerance, best_near = best >= 0 && best_distance <= tolerance;
             bool better = best < 0 || (near && !best_near) ||
@@ -116,7 +113,7 @@ static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t
     double total = 0, done = 0;
     for (int32_t i = 0; i < self->count; i++) {
         total += self->flops[i];
-        left += is_forward(self, i) && self->flops[i] > 0;
+        left += plan_context_in_forward(self->context, i) && self->flops[i] > 0;
     }
     cuts[0] = 0;
     cuts[parts] = self->count;
@@ -126,7 +123,7 @@ static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t
         if (cuts[s] < 0) return false;
         for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) {
             done += self->flops[i];
-            left -= is_forward(self, i) && self->flops[i] > 0;
+            left -= plan_context_in_forward(self->context, i) && self->flops[i] > 0;
         }
     }
     return true;
@@ -145,7 +142,8 @@ AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext 
     find_flops(&self, arena);
     find_crossing(&self);
     for (int32_t i = 0; i < count; i++)
-        work->is_cut[i] = is_forward(&self, i) && self.flops[i] > 0 && ir_may_cut(self.module, i);
+        work->is_cut[i] =
+            plan_context_in_forward(context, i) && self.flops[i] > 0 && ir_may_cut(self.module, i);
     return arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 

@@ -28,13 +28,9 @@ bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
            strncmp(a->path + a->behind, b->path + b->behind, (size_t)(a->end - a->behind)) == 0;
 }
 
-static bool is_forward(const PlanContext *whole, int32_t i) {
-    return whole->roles->phases[i] == IR_PHASE_FORWARD && whole->split_options->live[i];
-}
-
 int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {
     for (int32_t i = instruction; i < whole->rules->entry_count; i++)
-        if (is_forward(whole, i) && whole->canonical->instructions[i].op_name[0] &&
+        if (plan_context_in_forward(whole, i) && whole->canonical->instructions[i].op_name[0] &&
             !whole->rules->on_demand[i])
             return i;
     return -1;
@@ -56,7 +52,7 @@ static const char *operand_weight(const PlanContext *whole, int32_t operand) {
 const char *layer_weight_of(const PlanContext *whole, int32_t instruction) {
     const IrInstruction *at = &whole->canonical->instructions[instruction];
     const char *path = "";
-    if (!is_forward(whole, instruction) || at->operand_count < 2) return path;
+    if (!plan_context_in_forward(whole, instruction) || at->operand_count < 2) return path;
     for (int32_t o = 0; o < at->operand_count && !path[0]; o++) path = operand_weight(whole, at->operands[o]);
     return path;
 }

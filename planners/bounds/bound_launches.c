@@ -30,24 +30,21 @@ typedef struct Counter {
     double *shared, *alone; /* [instruction of the entry] */
 } Counter;
 
-static const IrInstruction *instruction_at(const Counter *self, int32_t i) {
-    return &self->module->instructions[i];
-}
-
 /* ---- steps ---- */
 
 /* Elements that a reduction adds up for one of its results. */
 static double reduced_elements(const Counter *self, int32_t i) {
-    const IrShape *operand = &instruction_at(self, instruction_at(self, i)->operands[0])->shape;
-    if (instruction_at(self, i)->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return 0;
-    double results = (double)ir_shape_elements(&instruction_at(self, i)->shape);
+    const IrShape *operand =
+        &ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape;
+    if (ir_instruction(self->module, i)->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return 0;
+    double results = (double)ir_shape_elements(&ir_instruction(self->module, i)->shape);
     return results > 0 ? (double)ir_shape_elements(operand) / results : 0;
 }
 
 /* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
     if (!self->split_options->live[i] || self->rules->on_demand[i]) return false;
-    switch (instruction_at(self, i)->opcode) {
+    switch (ir_instruction(self->module, i)->opcode) {
     case IR_DOT:
     case IR_CONVOLUTION:
     case IR_SORT:
@@ -60,7 +57,7 @@ static bool is_step(const Counter *self, int32_t i) {
 /* Returns whether an element-wise operator is in some fusion in every plan. */
 static bool is_fused(const Counter *self, int32_t i) {
     return self->split_options->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
-           instruction_at(self, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
+           ir_instruction(self->module, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
 }
 
 /* Launches of one run of the operator; of a group they are counted at one of its operators. */
@@ -118,7 +115,7 @@ static void count_unplanned(Counter *self, const Program *program) {
 
 static bool has_unplanned(const Counter *self) {
     for (int32_t i = 0; i < self->rules->count; i++)
-        if (instruction_at(self, i)->opcode == IR_WHILE && self->rules->is_planned[self->of[i]] &&
+        if (ir_instruction(self->module, i)->opcode == IR_WHILE && self->rules->is_planned[self->of[i]] &&
             !rules_loop(self->rules, i))
             return true;
     return false;
@@ -175,7 +172,7 @@ static double count_total(Counter *self) {
 
 static void find_readers(const Counter *self) {
     for (int32_t i = 0; i < self->split_options->count; i++) {
-        IrOpcode opcode = instruction_at(self, i)->opcode;
+        IrOpcode opcode = ir_instruction(self->module, i)->opcode;
         if (!self->split_options->live[i] || opcode == IR_TUPLE) continue;
         for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
              k++)

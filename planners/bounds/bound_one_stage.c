@@ -25,8 +25,8 @@ typedef struct MeshTask {
     AmError error;
 } MeshTask;
 
-static bool is_forward(const PlanContext *whole, const ShardingGraphNode *node) {
-    return whole->roles->phases[node->instruction] == IR_PHASE_FORWARD;
+static IrPhase phase_of(const PlanContext *whole, const ShardingGraphNode *node) {
+    return whole->roles->phases[node->instruction];
 }
 
 static bool is_fused(const PlanContext *whole, const ShardingGraphNode *node) {
@@ -39,12 +39,13 @@ static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *err
     const PlanContext *whole = model->context;
     for (int32_t e = 0; e < model->edge_count; e++) {
         ShardingGraphEdge *edge = &model->edges[e];
-        if (is_forward(whole, &model->nodes[edge->made]) && !is_forward(whole, &model->nodes[edge->taken]))
+        if (phase_of(whole, &model->nodes[edge->made]) == IR_PHASE_FORWARD &&
+            phase_of(whole, &model->nodes[edge->taken]) != IR_PHASE_FORWARD)
             edge->scale = 0;
     }
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];
-        if (!node->seconds || !is_forward(whole, node) || !is_fused(whole, node)) continue;
+        if (!node->seconds || phase_of(whole, node) != IR_PHASE_FORWARD || !is_fused(whole, node)) continue;
         float *seconds = ARENA_ARRAY(arena, float, node->label_count), least = INFINITY;
         if (!seconds) return am_fail_memory(error, node->label_count);
         for (int32_t label = 0; label < node->label_count; label++)

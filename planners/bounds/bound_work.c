@@ -38,23 +38,13 @@ typedef struct WorkFinder {
     int32_t *first_place; /* its stage is not before that of this place; -1: not known, NEVER: any stage */
 } WorkFinder;
 
-static const IrInstruction *instruction_at(const WorkFinder *self, int32_t i) {
-    return &self->module->instructions[i];
-}
-
 static bool is_product(const WorkFinder *self, int32_t i) {
-    IrOpcode opcode = instruction_at(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
 static bool is_backward(const WorkFinder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_BACKWARD;
-}
-
-/* Returns whether propagation/stages/stages.h places the instruction with the forward pass. */
-static bool is_forward(const WorkFinder *self, int32_t i) {
-    IrPhase phase = self->roles->phases[i];
-    return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
 }
 
 /* Returns whether the module itself recomputes the value: in iterations of the backward pass, without a
@@ -107,8 +97,8 @@ static void find_weights(WorkFinder *self) {
         join(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
     }
     for (int32_t i = count - 1; i >= 0; i--) {
-        if (!self->split_options->live[i] || is_forward(self, i) ||
-            ir_is_scalar(&instruction_at(self, i)->shape))
+        if (!self->split_options->live[i] || ir_phase_is_with_forward(self->roles->phases[i]) ||
+            ir_is_scalar(&ir_instruction(self->module, i)->shape))
             continue;
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
             join(&self->weight[split_options_operand(self->split_options, i, k)], self->weight[i]);
@@ -119,7 +109,7 @@ static void find_weights(WorkFinder *self) {
 static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
     int32_t value = split_options_operand(self->split_options, i, k);
     while (split_options_operand_count(self->split_options, value) == 1 &&
-           ir_opcode_has(instruction_at(self, value)->opcode, FACT_MOVES))
+           ir_opcode_has(ir_instruction(self->module, value)->opcode, FACT_MOVES))
         value = split_options_operand(self->split_options, value, 0);
     int32_t parameter = self->parameter_of[value];
     if (parameter >= 0 && self->roles->parameters[parameter].role == IR_ROLE_WEIGHT) return parameter;
@@ -154,17 +144,17 @@ static int32_t find_group(const WorkFinder *self, int32_t i, bool *is_sum) {
         if (weight >= 0 && self->group_of[weight] >= 0) return self->group_of[weight];
     }
     if (led < 0 || self->group_of[led] < 0) return -1;
-    const IrShape *shape = &instruction_at(self, self->roles->parameters[led].instruction)->shape;
-    *is_sum = ir_shape_elements(shape) == ir_shape_elements(&instruction_at(self, i)->shape);
+    const IrShape *shape = &ir_instruction(self->module, self->roles->parameters[led].instruction)->shape;
+    *is_sum = ir_shape_elements(shape) == ir_shape_elements(&ir_instruction(self->module, i)->shape);
     return self->group_of[led];
 }
 
 /* ---- items ---- */
 
 static double product_flops(const WorkFinder *self, int32_t i) {
-    const IrInstruction *product = instruction_at(self, i);
+    const IrInstruction *product = ir_instruction(self->module, i);
     IrShape operands[2];
-    for (int32_t k = 0; k < 2; k++) operands[k] = instruction_at(self, product->operands[k])->shape;
+    for (int32_t k = 0; k < 2; k++) operands[k] = ir_instruction(self->module, product->operands[k])->shape;
     return ir_flops(self->module, product, operands, &product->shape);
 }
 
@@ -217,7 +207,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     BoundWork *work = self->work;
     int32_t i = node->instruction;
     bool is_sum = false;
-    IrOpcode opcode = instruction_at(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     bool is_after = is_update(self, i);
     if (!node->seconds || !(is_after || (is_in_iterations(self, i) && has_batch(self, i)))) return;
     ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
@@ -244,10 +234,10 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     item->work = (OperatorWork){.bytes = slot_bytes(self, i), .unit = OPERATOR_VECTOR, .is_run = true};
     if (opcode == IR_REDUCE) return;
     item->work.flops = product_flops(self, i);
-    item->work.type = instruction_at(self, instruction_at(self, i)->operands[0])->shape.type;
+    item->work.type = ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape.type;
     item->work.unit = opcode == IR_DOT ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
     if (!is_recomputed(self, i)) item->group = find_group(self, i, &is_sum);
-    if (is_sum) item->sum_bytes = (double)ir_shape_bytes(&instruction_at(self, i)->shape);
+    if (is_sum) item->sum_bytes = (double)ir_shape_bytes(&ir_instruction(self->module, i)->shape);
 }
 
 /* ---- spines ---- */
@@ -321,7 +311,7 @@ static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, 
     int32_t parameter = self->parameter_of[i], least = NEVER;
     if (self->context->rules->is_free[i]) return NEVER;
     if (parameter >= 0) return first_use[parameter];
-    if (is_forward(self, i)) return self->last_place[i];
+    if (ir_phase_is_with_forward(self->roles->phases[i])) return self->last_place[i];
     if (is_recomputed(self, i)) return -1;
     if (self->weight[i] >= 0) least = first_use[self->weight[i]];
     for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
@@ -339,7 +329,7 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
     for (int32_t i = 0; i < count; i++)
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) &&
-                            self->split_options->live[i] && is_forward(self, i);
+                            self->split_options->live[i] && ir_phase_is_with_forward(self->roles->phases[i]);
              k++) {
             int32_t parameter = self->parameter_of[split_options_operand(self->split_options, i, k)];
             if (parameter >= 0 && self->last_place[i] < first_use[parameter])

@@ -58,7 +58,7 @@ static void name_operators(const Explainer *self, const PlanStage *of, Explained
     for (int32_t r = 0; r < of->range_count; r++)
         for (int32_t i = of->ranges[r][0]; i < of->ranges[r][1]; i++) {
             const IrInstruction *instruction = &whole->canonical->instructions[i];
-            if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i]) continue;
+            if (!plan_context_in_forward(whole, i)) continue;
             if (!instruction->op_name[0] || whole->rules->on_demand[i]) continue;
             if (!stage->first_op[0]) stage->first_op = instruction->op_name;
             stage->last_op = instruction->op_name;

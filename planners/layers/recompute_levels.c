@@ -54,7 +54,7 @@ static void find_last_uses(int32_t *last_use, const PlanContext *context) {
     int32_t entry = context->rules->entry_count;
     for (int32_t i = 0; i < entry; i++) last_use[i] = -1;
     for (int32_t i = entry - 1; i >= 0; i--) {
-        if (context->roles->phases[i] != IR_PHASE_FORWARD || !context->split_options->live[i]) continue;
+        if (!plan_context_in_forward(context, i)) continue;
         int32_t use = stages_is_transparent(context, i) ? last_use[i] : i;
         for (int32_t k = 0; k < instructions[i].operand_count; k++)
             if (last_use[instructions[i].operands[k]] < use) last_use[instructions[i].operands[k]] = use;

@@ -205,6 +205,11 @@ typedef struct PlanContext {
     struct PlanContext *next_split;
 } PlanContext;
 
+/* Returns whether an instruction computes a value of the forward pass that is needed. */
+static inline bool plan_context_in_forward(const PlanContext *context, int32_t i) {
+    return context->split_options->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD;
+}
+
 /* The context that was read, or that of its rewriting: plan numbers are by its instructions. */
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;

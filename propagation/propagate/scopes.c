@@ -458,8 +458,7 @@ AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, cons
     for (int32_t i = 0; i < rules->count; i++) {
         if (!is_member[i] || rules->on_demand[i]) continue;
         int32_t at = in_entry(context, i);
-        bool is_forward =
-            at >= 0 && context->split_options->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;
+        bool is_forward = at >= 0 && plan_context_in_forward(context, at);
         if (!is_forward || is_in[at]) continue;
         is_in[at] = true;
         ++*count;

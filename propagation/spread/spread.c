@@ -21,7 +21,7 @@ int32_t spread_shape_leaves(const IrShape *shape) {
 }
 
 int32_t spread_element_leaf(const Spread *self, int32_t tuple, int64_t element) {
-    const IrShape *shape = &spread_instruction(self, tuple)->shape;
+    const IrShape *shape = &ir_instruction(self->module, tuple)->shape;
     int32_t leaf = 0;
     bool is_array = element < spread_leaf_count(self, tuple) && element < shape->rank &&
                     self->shapes[self->first_leaf[tuple] + element] == &shape->elements[element];
@@ -88,7 +88,7 @@ static AmStatus order_computation(Spread *self, const IrComputation *computation
             stack[depth++] = (Frame){root, 0};
             while (depth > 0) {
                 Frame *top = &stack[depth - 1];
-                const IrInstruction *instruction = spread_instruction(self, top->instruction);
+                const IrInstruction *instruction = ir_instruction(self->module, top->instruction);
                 if (top->next == instruction->operand_count) {
                     self->order[(*at)++] = top->instruction;
                     depth--;
@@ -129,7 +129,7 @@ static AmStatus find_structure(Spread *self, AmError *error) {
 /* ---------------------------------------------------------------- Seeds */
 
 static AmStatus fail_at(const Spread *self, int32_t i, const char *what, AmError *error) {
-    const IrInstruction *value = spread_instruction(self, i);
+    const IrInstruction *value = ir_instruction(self->module, i);
     return am_fail(error, AM_ERROR_INPUT, self->module->source, "%s: %s",
                    value->op_name[0] ? value->op_name : value->name, what);
 }
@@ -157,7 +157,7 @@ static void list_shapes(Spread *self, int32_t *leaf, const IrShape *shape) {
 /* Reads one instruction's sharding; `is_known` false where the message leaves it open. */
 static AmStatus read_one(Spread *self, int32_t i, const Hlo__OpSharding *message, bool *is_known,
                          AmError *error) {
-    const IrShape *shape = &spread_instruction(self, i)->shape;
+    const IrShape *shape = &ir_instruction(self->module, i)->shape;
     int32_t leaves = spread_leaf_count(self, i);
     bool is_tuple = message->type == HLO__OP_SHARDING__TYPE__TUPLE;
     *is_known = !is_tuple && message->type != HLO__OP_SHARDING__TYPE__UNKNOWN;
@@ -192,8 +192,8 @@ AmStatus spread_give(Spread *self, int32_t instruction, const Hlo__OpSharding *m
  * loops are tied to the loop, and others that are split were meant so. */
 static bool is_default_of_branch(const Spread *self, int32_t i) {
     int32_t caller = self->caller[self->parent[i]];
-    bool is_loop = caller >= 0 && spread_instruction(self, caller)->opcode == IR_WHILE;
-    if (spread_instruction(self, i)->opcode != IR_PARAMETER || caller < 0 || is_loop) return false;
+    bool is_loop = caller >= 0 && ir_instruction(self->module, caller)->opcode == IR_WHILE;
+    if (ir_instruction(self->module, i)->opcode != IR_PARAMETER || caller < 0 || is_loop) return false;
     for (int32_t k = 0; k < spread_leaf_count(self, i); k++) {
         const Tiles *tiles = self->leaves[self->first_leaf[i] + k];
         if (tiles && tiles->kind != TILES_REPLICATED) return false;
@@ -284,7 +284,7 @@ AmStatus spread_create(Spread **spread, Arena *arena, const IrModule *module, bo
 
 /* Lists up to `room` instructions that share a sharding with `i` as the caller of computations. */
 static int32_t list_related(const Spread *self, int32_t i, int32_t *list, int32_t room) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const IrComputation *computations = self->module->computations;
     bool is_while = instruction->opcode == IR_WHILE;
     int32_t count = 0;
@@ -305,11 +305,11 @@ static bool same_leaves(const Spread *self, int32_t a, int32_t b) {
 }
 
 static void forget_done(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     for (int32_t k = 0; k < instruction->operand_count; k++)
         self->users_done[instruction->operands[k]] = false;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
-        const IrInstruction *user = spread_instruction(self, self->users[u]);
+        const IrInstruction *user = ir_instruction(self->module, self->users[u]);
         self->operands_done[self->users[u]] = false;
         for (int32_t c = 0; c < user->called_count; c++) {
             const IrComputation *called = &self->module->computations[user->called[c]];
@@ -332,7 +332,7 @@ static void copy_related(Spread *self, int32_t from, int32_t to) {
 }
 
 static void tell_all_related(Spread *self, int32_t caller, int32_t i) {
-    int32_t room = 2 + 2 * spread_instruction(self, caller)->called_count;
+    int32_t room = 2 + 2 * ir_instruction(self->module, caller)->called_count;
     ArenaMark mark = arena_mark(self->arena);
     int32_t *list = ARENA_ARRAY(self->arena, int32_t, room);
     bool is_member = false;
@@ -347,8 +347,8 @@ static void tell_all_related(Spread *self, int32_t caller, int32_t i) {
 static int32_t argument_of(const Spread *self, int32_t parameter) {
     int32_t c = self->parent[parameter], caller = self->caller[c];
     if (caller < 0) return -1;
-    const IrInstruction *instruction = spread_instruction(self, caller);
-    int64_t number = spread_instruction(self, parameter)->attributes->parameter_number;
+    const IrInstruction *instruction = ir_instruction(self->module, caller);
+    int64_t number = ir_instruction(self->module, parameter)->attributes->parameter_number;
     if (instruction->opcode == IR_CALL)
         return number < instruction->operand_count ? instruction->operands[number] : -1;
     for (int32_t k = 0; instruction->opcode == IR_CONDITIONAL && k < instruction->called_count; k++)
@@ -359,7 +359,7 @@ static int32_t argument_of(const Spread *self, int32_t parameter) {
 
 /* Hands a changed sharding on to the instructions that are tied to it. */
 static void tell_related(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t c = self->parent[i];
     if (instruction->opcode == IR_WHILE || instruction->opcode == IR_CONDITIONAL ||
         instruction->opcode == IR_CALL)
@@ -375,7 +375,7 @@ static void tell_related(Spread *self, int32_t i) {
 /* Ties given shardings at the start: all members get the first sharding of the group. */
 static void tie_given(Spread *self) {
     for (int32_t i = 0; i < self->module->instruction_count; i++) {
-        const IrInstruction *instruction = spread_instruction(self, i);
+        const IrInstruction *instruction = ir_instruction(self->module, i);
         if (instruction->opcode != IR_WHILE && instruction->opcode != IR_CONDITIONAL &&
             instruction->opcode != IR_CALL)
             continue;
@@ -391,7 +391,7 @@ static void tie_given(Spread *self) {
             memcpy(&self->leaves[self->first_leaf[to]], &self->leaves[self->first_leaf[source]],
                    sizeof *self->leaves * (size_t)leaves);
             bool is_given = self->is_given[source] || self->spelling[source];
-            self->is_given[to] = is_given && spread_instruction(self, to)->opcode != IR_PARAMETER;
+            self->is_given[to] = is_given && ir_instruction(self->module, to)->opcode != IR_PARAMETER;
         }
     }
 }
@@ -400,7 +400,7 @@ static void tie_given(Spread *self) {
  * caller of the same computation have no effect on earlier ones. */
 static void follow_shared(Spread *self) {
     for (int32_t i = 0; i < self->module->instruction_count; i++) {
-        const IrInstruction *instruction = spread_instruction(self, i);
+        const IrInstruction *instruction = ir_instruction(self->module, i);
         if ((instruction->opcode != IR_WHILE && instruction->opcode != IR_CONDITIONAL) ||
             instruction->called_count == 0)
             continue;
@@ -422,7 +422,7 @@ static bool is_open(const Spread *self, int32_t i) {
 
 /* The sharding of the value that an annotation is about. */
 static const Tiles *annotated(const Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     return instruction->operand_count > 0 ? spread_array(self, instruction->operands[0]) : NULL;
 }
 
@@ -501,7 +501,7 @@ static Hlo__OpSharding *leaf_message(Spread *self, const Tiles *tiles) {
 
 /* The sharding to print: as the module has it where it is given. */
 static const Hlo__OpSharding *message_of(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Hlo__OpSharding *spelling = self->spelling[i];
     if (spelling && spelling->type != HLO__OP_SHARDING__TYPE__UNKNOWN &&
         (self->is_given[i] || spread_leaf_count(self, i) == 0 || instruction->opcode == IR_OUTFEED))
@@ -530,7 +530,7 @@ static Hlo__HloComputationProto *copy_computation(Spread *self, const Hlo__HloCo
     message->instructions = ARENA_ARRAY(self->arena, Hlo__HloInstructionProto *, computation->count + 1);
     if (!message->instructions) return NULL;
     for (int32_t k = 0; k < computation->count; k++) {
-        copies[k] = *spread_instruction(self, computation->first + k)->message;
+        copies[k] = *ir_instruction(self->module, computation->first + k)->message;
         copies[k].sharding = (Hlo__OpSharding *)message_of(self, computation->first + k);
         message->instructions[k] = &copies[k];
     }

@@ -36,7 +36,7 @@ static const Tiles *reverse_operand(Spread *self, const IrInstruction *user, con
 
 /* The inputs of a reduce agree, so that shardings of the others are merged. */
 static const Tiles *reduce_operand(Spread *self, const IrInstruction *user, int32_t i, const Tiles *tiles) {
-    const IrShape *shape = &spread_instruction(self, i)->shape;
+    const IrShape *shape = &ir_instruction(self->module, i)->shape;
     DimensionMap map = spread_no_map(shape->rank);
     int32_t out = 0;
     if (shape->rank == 0) return NULL;
@@ -63,7 +63,7 @@ static const Tiles *slice_operand(Spread *self, const IrInstruction *user, int32
     if (level == 0) return NULL;
     if (tiles->kind == TILES_REPLICATED || (is_update && i == user->operands[0])) return tiles;
     if (i != operand || tiles->kind != TILES_TILED) return NULL;
-    const IrShape *shape = &spread_instruction(self, operand)->shape;
+    const IrShape *shape = &ir_instruction(self->module, operand)->shape;
     for (int32_t d = 0; d < shape->rank; d++)
         is_dropped[d] = shape->dimensions[d] != user->shape.dimensions[d];
     return tiles_replicate(&self->pool, tiles, is_dropped);
@@ -72,7 +72,7 @@ static const Tiles *slice_operand(Spread *self, const IrInstruction *user, int32
 /* The operand of a tuple: the most specific of the elements that it is. */
 static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tiles **out) {
     int32_t user = self->users[use], count = spread_leaf_count(self, i), used_as = self->used_as[use];
-    const IrInstruction *tuple = spread_instruction(self, user);
+    const IrInstruction *tuple = ir_instruction(self->module, user);
     for (int32_t k = 0; k < count; k++) out[k] = NULL;
     int32_t first = used_as < 0 ? -1 - used_as : used_as;
     int32_t leaf = self->first_leaf[user] + spread_element_leaf(self, user, first);
@@ -87,7 +87,7 @@ static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tile
 }
 
 static bool element_operand(const Spread *self, int32_t i, int32_t user, const Tiles **out) {
-    int32_t first = spread_element_leaf(self, i, spread_instruction(self, user)->attributes->tuple_index);
+    int32_t first = spread_element_leaf(self, i, ir_instruction(self->module, user)->attributes->tuple_index);
     for (int32_t k = 0; k < spread_leaf_count(self, i); k++) out[k] = NULL;
     for (int32_t k = 0; k < spread_leaf_count(self, user); k++)
         out[first + k] = self->leaves[self->first_leaf[user] + k];
@@ -111,8 +111,8 @@ static const Tiles *outfeed_operand(Spread *self, const IrInstruction *user, int
  */
 static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, int32_t operand, int32_t level,
                                   const Tiles *tiles) {
-    const IrInstruction *user = spread_instruction(self, user_index);
-    const IrShape *shape = &spread_instruction(self, i)->shape;
+    const IrInstruction *user = ir_instruction(self->module, user_index);
+    const IrShape *shape = &ir_instruction(self->module, i)->shape;
     switch (user->opcode) {
     case IR_BROADCAST: return broadcast_operand(self, user, tiles);
     case IR_CONCATENATE: return level == 0 ? NULL : tiles;
@@ -141,7 +141,7 @@ static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, i
 bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const Tiles **out) {
     int32_t user_index = self->users[use];
     int32_t operand = self->used_as[use] < 0 ? -1 - self->used_as[use] : self->used_as[use];
-    const IrInstruction *user = spread_instruction(self, user_index);
+    const IrInstruction *user = ir_instruction(self->module, user_index);
     out[0] = NULL;
     if (!spread_passes(user, level) || spread_leaf_count(self, i) == 0) return false;
     if (user->opcode == IR_OUTFEED) {
@@ -152,7 +152,7 @@ bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const
     if (!spread_is_spatial(self, user_index)) return false;
     if (user->opcode == IR_TUPLE) return tuple_operand(self, i, use, out);
     if (user->opcode == IR_GET_TUPLE_ELEMENT) return element_operand(self, i, user_index, out);
-    const IrInstruction *value = spread_instruction(self, i);
+    const IrInstruction *value = ir_instruction(self->module, i);
     if (value->shape.type == DTYPE_TUPLE) {
         if (!same_dimensions(&value->shape, &user->shape)) return false;
         memcpy(out, &self->leaves[self->first_leaf[user_index]],

@@ -62,7 +62,7 @@ static bool improve_range(Spread *self, int32_t i, int32_t first, int32_t count,
                           bool may_reshard) {
     int32_t start = self->first_leaf[i] + first;
     bool has_old = spread_has(self, i), is_changed = false;
-    bool is_element = spread_instruction(self, i)->shape.type == DTYPE_TUPLE;
+    bool is_element = ir_instruction(self->module, i)->shape.type == DTYPE_TUPLE;
     for (int32_t k = 0; k < count; k++) {
         const Tiles *old = has_old ? self->leaves[start + k] : NULL, *found = NULL;
         if (!from[k] || from[k] == old || self->is_settled[start + k]) continue;
@@ -85,7 +85,7 @@ static bool improve_range(Spread *self, int32_t i, int32_t first, int32_t count,
 
 static bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
     return improve_range(self, i, 0, spread_leaf_count(self, i), from,
-                         may_reshard || spread_instruction(self, i)->shape.type == DTYPE_TUPLE);
+                         may_reshard || ir_instruction(self->module, i)->shape.type == DTYPE_TUPLE);
 }
 
 bool spread_improve_leaf(Spread *self, int32_t i, int32_t leaf, const Tiles *from, bool may_reshard) {
@@ -112,7 +112,7 @@ static bool is_view_call(const Spread *self, const IrInstruction *instruction) {
     if (instruction->operand_count == 0) return false;
     for (int32_t k = 0; any_shape[k]; k++)
         if (spread_is_target(instruction, any_shape[k])) return true;
-    const IrShape *operand = &spread_instruction(self, instruction->operands[0])->shape;
+    const IrShape *operand = &ir_instruction(self->module, instruction->operands[0])->shape;
     if (instruction->operand_count != 1 || instruction->shape.type == DTYPE_TUPLE ||
         operand->type == DTYPE_TUPLE || operand->rank != instruction->shape.rank)
         return false;
@@ -123,7 +123,7 @@ static bool is_view_call(const Spread *self, const IrInstruction *instruction) {
 
 /* Returns whether shardings reach the instruction at all: its operator may be split, and a root's is free. */
 static bool is_splittable(const Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t c = self->parent[i];
     if (self->module->computations[c].root == i && c != self->module->entry && self->caller[c] < 0)
         return false;
@@ -185,7 +185,7 @@ static bool from_operand(Spread *self, int32_t i, int32_t operand, const Dimensi
 }
 
 static bool tuple_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool has_old = spread_has(self, i), is_spatial = false, is_changed = false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         is_spatial |= spread_is_spatial(self, instruction->operands[k]);
@@ -206,11 +206,11 @@ static bool tuple_result(Spread *self, int32_t i) {
 }
 
 static bool reduce_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_changed = false;
     for (int32_t k = 0; k < instruction->operand_count / 2; k++) {
         int32_t operand = instruction->operands[k], out = 0;
-        const IrShape *shape = &spread_instruction(self, operand)->shape;
+        const IrShape *shape = &ir_instruction(self->module, operand)->shape;
         DimensionMap map = spread_no_map(0);
         for (int32_t d = 0; d < shape->rank; d++) {
             bool is_reduced = false;
@@ -225,7 +225,7 @@ static bool reduce_result(Spread *self, int32_t i) {
 }
 
 static bool window_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_changed = false, is_scatter = instruction->opcode == IR_SELECT_AND_SCATTER;
     for (int32_t d = 0; d < instruction->attributes->window_count; d++) {
         const IrWindowDimension *window = &instruction->attributes->window[d];
@@ -238,7 +238,7 @@ static bool window_result(Spread *self, int32_t i) {
 }
 
 static bool broadcast_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *tiles = spread_array(self, instruction->operands[0]);
     DimensionMap map = spread_no_map(instruction->shape.rank);
     if (self->level < 3 || !tiles || tiles->kind == TILES_REPLICATED) return false;
@@ -248,14 +248,14 @@ static bool broadcast_result(Spread *self, int32_t i) {
 }
 
 static bool concatenate_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t best = best_operand(self, instruction);
     if (best < 0 || !spread_is_spatial(self, best)) return false;
     for (int32_t k = 0; self->level == 0 && k < instruction->operand_count; k++) {
-        const IrInstruction *operand = spread_instruction(self, instruction->operands[k]);
+        const IrInstruction *operand = ir_instruction(self->module, instruction->operands[k]);
         const Tiles *tiles = spread_array(self, instruction->operands[k]);
         if (operand->opcode != IR_RESHAPE || !tiles || tiles_count(tiles) == 1) return false;
-        IrOpcode source = spread_instruction(self, operand->operands[0])->opcode;
+        IrOpcode source = ir_instruction(self->module, operand->operands[0])->opcode;
         if (source != IR_PARAMETER && source != IR_GET_TUPLE_ELEMENT) return false;
         if (tiles->tiles[instruction->attributes->dimensions[0]] > 1) return false;
     }
@@ -263,7 +263,7 @@ static bool concatenate_result(Spread *self, int32_t i) {
 }
 
 static bool reverse_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_reversed[IR_MAX_RANK] = {false};
     const Tiles *tiles = spread_array(self, instruction->operands[0]);
     if (!tiles) return false;
@@ -275,11 +275,11 @@ static bool reverse_result(Spread *self, int32_t i) {
 
 /* A sort along a split dimension needs another one that could be split in its place. */
 static bool sort_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t best = best_operand(self, instruction);
     if (best < 0 || instruction->attributes->dimension_count < 1) return false;
     const Tiles *tiles = spread_array(self, best);
-    const IrShape *shape = &spread_instruction(self, best)->shape;
+    const IrShape *shape = &ir_instruction(self->module, best)->shape;
     int64_t sorted = instruction->attributes->dimensions[0];
     if (tiles->kind == TILES_TILED && tiles->tiles[sorted] != 1) {
         bool is_movable = false;
@@ -293,11 +293,11 @@ static bool sort_result(Spread *self, int32_t i) {
 
 /* The first `self->operand` of a slice-update is the whole, the second the update; of a slice the whole. */
 static bool slice_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_update = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE, is_changed = false;
     bool is_dropped[IR_MAX_RANK] = {false};
     int32_t operand = instruction->operands[is_update ? 1 : 0];
-    const IrShape *shape = &spread_instruction(self, operand)->shape;
+    const IrShape *shape = &ir_instruction(self->module, operand)->shape;
     const Tiles *tiles = spread_array(self, operand);
     for (int32_t d = 0; d < shape->rank; d++)
         is_dropped[d] = shape->dimensions[d] != instruction->shape.dimensions[d];
@@ -312,7 +312,7 @@ static bool slice_result(Spread *self, int32_t i) {
 }
 
 static bool elementwise_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_changed = false;
     if (self->level == 0) {
         bool is_first = instruction->opcode == IR_MAP || instruction->opcode == IR_POWER ||
@@ -336,7 +336,7 @@ static bool elementwise_result(Spread *self, int32_t i) {
 
 /* A manual operand makes the result manual. */
 static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     IrOpcode opcode = instruction->opcode;
     bool is_joint = opcode == IR_REDUCE || opcode == IR_SORT || opcode == IR_REDUCE_WINDOW ||
                     opcode == IR_CUSTOM_CALL || opcode == IR_ASYNC_START || opcode == IR_ASYNC_UPDATE ||
@@ -364,7 +364,7 @@ static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
 
 /* A result that cannot be split is replicated if an operand is replicated. */
 static bool unsplit_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     bool has_effect =
         instruction->opcode == IR_OUTFEED || instruction->opcode == IR_SEND ||
         instruction->opcode == IR_RECV || instruction->opcode == IR_RNG_GET_AND_UPDATE_STATE ||
@@ -382,9 +382,9 @@ static bool unsplit_result(Spread *self, int32_t i) {
 static bool parameter_result(Spread *self, int32_t i) {
     int32_t c = self->parent[i], caller = self->caller[c];
     if (caller < 0) return false;
-    const IrInstruction *instruction = spread_instruction(self, caller);
+    const IrInstruction *instruction = ir_instruction(self->module, caller);
     int32_t argument = -1;
-    int64_t number = spread_instruction(self, i)->attributes->parameter_number;
+    int64_t number = ir_instruction(self->module, i)->attributes->parameter_number;
     if (instruction->opcode == IR_CALL && number < instruction->operand_count)
         argument = instruction->operands[number];
     for (int32_t k = 0; instruction->opcode == IR_CONDITIONAL && k < instruction->called_count; k++)
@@ -397,7 +397,7 @@ static bool parameter_result(Spread *self, int32_t i) {
 }
 
 static bool view_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t operand = instruction->operands[0];
     if (!spread_is_spatial(self, operand)) return false;
     int32_t first = self->first_leaf[operand], count = spread_leaf_count(self, i);
@@ -413,23 +413,24 @@ static bool view_result(Spread *self, int32_t i) {
 }
 
 static bool transpose_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     DimensionMap map = spread_no_map(instruction->shape.rank);
     for (int32_t d = 0; d < instruction->shape.rank; d++) map.to[instruction->attributes->dimensions[d]] = d;
     return from_operand(self, i, instruction->operands[0], &map);
 }
 
 static bool reshape_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t operand = instruction->operands[0];
     const Tiles *tiles = spread_array(self, operand);
     if (!tiles || !spread_is_spatial(self, operand)) return false;
-    tiles = tiles_reshape(&self->pool, tiles, &spread_instruction(self, operand)->shape, &instruction->shape);
+    tiles =
+        tiles_reshape(&self->pool, tiles, &ir_instruction(self->module, operand)->shape, &instruction->shape);
     return spread_improve_all(self, i, tiles, spread_has_one_user(self, i));
 }
 
 bool spread_from_operands(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *own = spread_array(self, i);
     bool is_changed;
     if (!spread_passes(instruction, self->level) || (own && own->kind == TILES_MANUAL)) return false;
@@ -477,14 +478,14 @@ bool spread_from_operands(Spread *self, int32_t i) {
 
 /* A manual user makes the value manual. */
 static bool takes_manual_user(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *own = spread_array(self, i);
     if (instruction->shape.type == DTYPE_TUPLE || (own && !tiles_is_maximal(own))) return false;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
         int32_t user = self->users[u];
         const Tiles *tiles = spread_array(self, user), *found = NULL;
         if (!spread_has(self, user) ||
-            spread_is_target(spread_instruction(self, user), "SPMDFullToShardShape"))
+            spread_is_target(ir_instruction(self->module, user), "SPMDFullToShardShape"))
             continue;
         bool is_manual = tiles && tiles->kind == TILES_MANUAL;
         if (!is_manual)
@@ -498,7 +499,7 @@ static bool takes_manual_user(Spread *self, int32_t i) {
 }
 
 bool spread_from_users(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *own = spread_array(self, i);
     bool is_changed = false;
     if (self->level < 2 && instruction->opcode == IR_BROADCAST) return false;
@@ -510,13 +511,14 @@ bool spread_from_users(Spread *self, int32_t i) {
         return false;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
         int32_t user = self->users[u];
-        if (spread_instruction(self, user)->opcode == IR_RNG_BIT_GENERATOR) {
+        if (ir_instruction(self->module, user)->opcode == IR_RNG_BIT_GENERATOR) {
             if (instruction->shape.type == DTYPE_TUPLE || own == self->pool.replicated) return false;
             self->leaves[self->first_leaf[i]] = self->pool.replicated;
             return true;
         }
-        if (spread_instruction(self, user)->opcode == IR_GET_TUPLE_ELEMENT && spread_is_spatial(self, user)) {
-            int64_t element = spread_instruction(self, user)->attributes->tuple_index;
+        if (ir_instruction(self->module, user)->opcode == IR_GET_TUPLE_ELEMENT &&
+            spread_is_spatial(self, user)) {
+            int64_t element = ir_instruction(self->module, user)->attributes->tuple_index;
             is_changed |=
                 improve_range(self, i, spread_element_leaf(self, i, element), spread_leaf_count(self, user),
                               &self->leaves[self->first_leaf[user]], true);

@@ -54,7 +54,7 @@ AmStatus spread_read_groups(Spread *self, AmError *error) {
         /* An annotation without other information represents its operand. */
         if (spread_is_target(instruction, "Sharding") && instruction->operand_count == 1 &&
             message->type == HLO__OP_SHARDING__TYPE__UNKNOWN &&
-            spread_instruction(self, instruction->operands[0])->opcode != IR_PARAMETER)
+            ir_instruction(self->module, instruction->operands[0])->opcode != IR_PARAMETER)
             member = instruction->operands[0];
         ARENA_RESERVE(self->arena, self->members, self->member_count, capacity);
         if (!self->members) return am_fail_memory(error, self->member_count);
@@ -100,7 +100,7 @@ bool spread_refine_from_users(Spread *self, int32_t i) {
 }
 
 bool spread_from_group(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t first = self->group_of[i];
     bool is_changed = false;
     if (first < 0 || !spread_passes(instruction, self->level) || spread_leaf_count(self, i) != 1 ||
@@ -109,7 +109,8 @@ bool spread_from_group(Spread *self, int32_t i) {
     for (int32_t k = first; k == first || !is_last(self, k); k++) {
         int32_t member = self->members[k].instruction;
         const Tiles *tiles = spread_array(self, member);
-        if (member == i || !tiles || spread_is_target(spread_instruction(self, member), "ShardBarrierFrom"))
+        if (member == i || !tiles ||
+            spread_is_target(ir_instruction(self->module, member), "ShardBarrierFrom"))
             continue;
         if (self->is_given[i]) is_changed |= self->open[i] && spread_refine(self, i, tiles);
         else is_changed |= spread_improve_all(self, i, tiles, false);
@@ -141,9 +142,9 @@ void spread_align_groups(Spread *self) {
         for (k = first; k == first || !is_last(self, k); k++) {
             int32_t i = self->members[k].instruction;
             bool is_open =
-                !self->is_given[i] && !spread_is_target(spread_instruction(self, i), "ShardBarrierTo");
+                !self->is_given[i] && !spread_is_target(ir_instruction(self->module, i), "ShardBarrierTo");
             if (!common || !is_open || spread_leaf_count(self, i) != 1) continue;
-            if (common->kind == TILES_TILED && common->rank != spread_instruction(self, i)->shape.rank)
+            if (common->kind == TILES_TILED && common->rank != ir_instruction(self->module, i)->shape.rank)
                 continue;
             self->leaves[self->first_leaf[i]] = common;
         }

@@ -36,12 +36,12 @@ static bool counts_up(const IrInstruction *constant) {
 /* Returns the dimension along which an array counts 0, 1, 2, ...; -1: none. */
 static int32_t counting_dimension(const Spread *self, int32_t i) {
     const IrInstruction *views[MAX_VIEWS];
-    const IrInstruction *source = spread_instruction(self, i);
+    const IrInstruction *source = ir_instruction(self->module, i);
     int32_t count = 0, d = -1;
     while (source->opcode == IR_BROADCAST || source->opcode == IR_CONVERT || source->opcode == IR_COPY) {
         if (count == MAX_VIEWS) return -1;
         views[count++] = source;
-        source = spread_instruction(self, source->operands[0]);
+        source = ir_instruction(self->module, source->operands[0]);
     }
     if (source->opcode == IR_IOTA && source->attributes->dimension_count > 0)
         d = (int32_t)source->attributes->dimensions[0];
@@ -67,14 +67,14 @@ static bool add_parallel(Indexing *self, int64_t operand, int64_t indices) {
 static void find_counting(const Spread *self, Indexing *indexing, int32_t indices,
                           const int64_t *slice_sizes) {
     const IrGather *gather = indexing->gather;
-    const IrInstruction *source = spread_instruction(self, indices);
+    const IrInstruction *source = ir_instruction(self->module, indices);
     ParallelDimensions before = indexing->parallel;
     bool is_joined = source->opcode == IR_CONCATENATE &&
                      source->attributes->dimensions[0] == gather->index_vector_dimension;
     int64_t component = 0;
     for (int32_t k = 0; k < (is_joined ? source->operand_count : 1); k++) {
         int32_t piece = is_joined ? source->operands[k] : indices;
-        const IrShape *shape = &spread_instruction(self, piece)->shape;
+        const IrShape *shape = &ir_instruction(self->module, piece)->shape;
         int64_t width = gather->index_vector_dimension < shape->rank
                             ? shape->dimensions[gather->index_vector_dimension]
                             : 1;
@@ -111,9 +111,9 @@ static Indexing read_indexing(const Spread *self, const IrInstruction *instructi
     const IrGather *gather = indexing.gather;
     int64_t sizes[IR_MAX_RANK];
     int32_t offset = 0, slice = 0;
-    indexing.operand = &spread_instruction(self, instruction->operands[0])->shape;
-    indexing.indices = &spread_instruction(self, indices)->shape;
-    indexing.slices = is_gather ? &instruction->shape : &spread_instruction(self, slices)->shape;
+    indexing.operand = &ir_instruction(self->module, instruction->operands[0])->shape;
+    indexing.indices = &ir_instruction(self->module, indices)->shape;
+    indexing.slices = is_gather ? &instruction->shape : &ir_instruction(self->module, slices)->shape;
     for (int32_t d = 0; d < IR_MAX_RANK; d++)
         indexing.indices_to_slices[d] = indexing.operand_to_slices[d] = -1;
     for (int32_t d = 0; d < indexing.indices->rank; d++) {
@@ -161,7 +161,7 @@ static const Tiles *spatial_array(const Spread *self, int32_t i) {
 }
 
 bool spread_gather_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *operand = spatial_array(self, instruction->operands[0]);
     const Tiles *indices = spatial_array(self, instruction->operands[1]);
     Indexing indexing = read_indexing(self, instruction, -1);
@@ -191,7 +191,7 @@ static const Tiles *first_with(Spread *self, const Tiles *first, const Tiles *se
 }
 
 const Tiles *spread_gather_operand(Spread *self, int32_t user, int32_t operand) {
-    const IrInstruction *instruction = spread_instruction(self, user);
+    const IrInstruction *instruction = ir_instruction(self->module, user);
     const Tiles *tiles = spread_array(self, user);
     Indexing indexing = read_indexing(self, instruction, -1);
     const ParallelDimensions *parallel = &indexing.parallel;
@@ -206,7 +206,7 @@ const Tiles *spread_gather_operand(Spread *self, int32_t user, int32_t operand) 
 }
 
 bool spread_scatter_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t arrays = instruction->operand_count / 2;
     const Tiles *indices = spatial_array(self, instruction->operands[arrays]);
     bool is_changed = false;
@@ -252,7 +252,7 @@ static const Tiles *scatter_indices(Spread *self, const IrInstruction *instructi
 }
 
 const Tiles *spread_scatter_operand(Spread *self, int32_t user, int32_t operand) {
-    const IrInstruction *instruction = spread_instruction(self, user);
+    const IrInstruction *instruction = ir_instruction(self->module, user);
     int32_t arrays = instruction->operand_count / 2;
     const Tiles *const *leaves = &self->leaves[self->first_leaf[user]];
     if (operand < arrays) return leaves[operand];

@@ -46,10 +46,6 @@ typedef struct DimensionMap {
     int32_t rank; /* of the array mapped to */
 } DimensionMap;
 
-static inline const IrInstruction *spread_instruction(const Spread *self, int32_t i) {
-    return &self->module->instructions[i];
-}
-
 static inline int32_t spread_leaf_count(const Spread *self, int32_t i) {
     return self->first_leaf[i + 1] - self->first_leaf[i];
 }

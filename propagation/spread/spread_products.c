@@ -36,8 +36,8 @@ static void add(Product *product, ProductKind kind, int64_t lhs, int64_t rhs, in
 
 static Product read_dot(const Spread *self, const IrInstruction *instruction) {
     const IrDot *dot = instruction->attributes->dot;
-    const IrShape *lhs = &spread_instruction(self, instruction->operands[0])->shape;
-    const IrShape *rhs = &spread_instruction(self, instruction->operands[1])->shape;
+    const IrShape *lhs = &ir_instruction(self->module, instruction->operands[0])->shape;
+    const IrShape *rhs = &ir_instruction(self->module, instruction->operands[1])->shape;
     Product product = {.count = 0};
     int32_t result = 0;
     for (int32_t k = 0; k < dot->batch_count; k++)
@@ -83,8 +83,8 @@ static ProductKind spatial_kind(const IrWindowDimension *window, int64_t size) {
 
 static Product read_convolution(const Spread *self, const IrInstruction *instruction) {
     const IrConvolution *conv = instruction->attributes->convolution;
-    const IrShape *lhs = &spread_instruction(self, instruction->operands[0])->shape;
-    const IrShape *rhs = &spread_instruction(self, instruction->operands[1])->shape;
+    const IrShape *lhs = &ir_instruction(self->module, instruction->operands[0])->shape;
+    const IrShape *rhs = &ir_instruction(self->module, instruction->operands[1])->shape;
     Product product = {.count = 0};
     if (conv->batch_group_count > 1 && conv->batch_group_count == lhs->dimensions[conv->input_batch] &&
         conv->batch_group_count == rhs->dimensions[conv->kernel_output_feature]) {
@@ -119,7 +119,7 @@ static bool is_shared(const ProductDimension *dimension, int32_t operand) {
 }
 
 static const Tiles *result_from(Spread *self, int32_t i, const Product *product, int32_t operand) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *tiles = spread_array(self, instruction->operands[operand]);
     if (!tiles || tiles->kind == TILES_MAXIMAL) return NULL;
     DimensionMap map = spread_no_map(instruction->shape.rank);
@@ -151,7 +151,7 @@ static const Tiles *look_ahead(Spread *self, int32_t i) {
 
 /* Takes the shardings of both operands, that of the larger one or of the one that users imply first. */
 static bool product_result(Spread *self, int32_t i, const Product *product) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *found[2], *old = spread_array(self, i);
     for (int32_t k = 0; k < 2; k++) {
         found[k] = result_from(self, i, product, k);
@@ -167,8 +167,8 @@ static bool product_result(Spread *self, int32_t i, const Product *product) {
             fits[k] = tiles_is_refinement(&self->pool, &instruction->shape, ahead, found[k]);
         if (fits[0] != fits[1]) first = fits[0] ? 0 : 1;
         else
-            first = ir_shape_bytes(&spread_instruction(self, instruction->operands[0])->shape) <
-                    ir_shape_bytes(&spread_instruction(self, instruction->operands[1])->shape);
+            first = ir_shape_bytes(&ir_instruction(self->module, instruction->operands[0])->shape) <
+                    ir_shape_bytes(&ir_instruction(self->module, instruction->operands[1])->shape);
     }
     self->leaves[self->first_leaf[i]] = found[first];
     if (found[1 - first]) spread_improve_all(self, i, found[1 - first], false);
@@ -179,7 +179,7 @@ static bool product_result(Spread *self, int32_t i, const Product *product) {
  * useful. */
 static bool has_small_kernel(const Spread *self, const IrInstruction *instruction) {
     const IrConvolution *conv = instruction->attributes->convolution;
-    const IrShape *rhs = &spread_instruction(self, instruction->operands[1])->shape;
+    const IrShape *rhs = &ir_instruction(self->module, instruction->operands[1])->shape;
     int64_t kernel = 1, output = 1;
     for (int32_t k = 0; k < conv->spatial_count; k++) {
         int64_t size = rhs->dimensions[conv->kernel_spatial[k]];
@@ -193,7 +193,7 @@ static bool has_small_kernel(const Spread *self, const IrInstruction *instructio
 
 /* A convolution along a split spatial dimension, or in groups, is split as its input. */
 static bool window_product_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     const IrConvolution *conv = instruction->attributes->convolution;
     const Tiles *tiles = spread_array(self, instruction->operands[0]);
     if (!tiles || tiles->kind == TILES_MAXIMAL) return false;
@@ -208,7 +208,7 @@ static bool window_product_result(Spread *self, int32_t i) {
 }
 
 bool spread_product_result(Spread *self, int32_t i) {
-    const IrInstruction *instruction = spread_instruction(self, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
     Product product = read_product(self, instruction);
     bool is_split = false;
     for (int32_t k = 0; k < product.count; k++)
@@ -225,11 +225,11 @@ bool spread_product_result(Spread *self, int32_t i) {
 /* The sharding from the result, and from the other operand for dimensions without a counterpart
  * there. */
 const Tiles *spread_product_operand(Spread *self, int32_t user, int32_t operand) {
-    const IrInstruction *instruction = spread_instruction(self, user);
+    const IrInstruction *instruction = ir_instruction(self->module, user);
     if (operand > 1) return NULL;
     Product product = read_product(self, instruction);
     if (product.has_window) return NULL;
-    int32_t rank = spread_instruction(self, instruction->operands[operand])->shape.rank;
+    int32_t rank = ir_instruction(self->module, instruction->operands[operand])->shape.rank;
     DimensionMap from_result = spread_no_map(rank), from_other = spread_no_map(rank);
     for (int32_t k = 0; k < product.count; k++) {
         const ProductDimension *dimension = &product.dimensions[k];

@@ -47,29 +47,20 @@ typedef struct Seeder {
     bool *is_gradient;     /* [count] */
 } Seeder;
 
-static const IrInstruction *instruction_at(const Seeder *self, int32_t i) {
-    return &self->module->instructions[i];
-}
-
 static bool is_scalar(const Seeder *self, int32_t i) {
-    const IrShape *shape = &instruction_at(self, i)->shape;
+    const IrShape *shape = &ir_instruction(self->module, i)->shape;
     return shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
 }
 
 /* Moves, converts or changes elements one by one. */
 static bool is_light(const Seeder *self, int32_t i) {
-    IrOpcode opcode = instruction_at(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     return ir_opcode_has(opcode, FACT_MOVES) || ir_is_elementwise(opcode);
-}
-
-static bool is_forward(const Seeder *self, int32_t i) {
-    IrPhase phase = self->roles->phases[i];
-    return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
 }
 
 /* Computes something itself: neither a parameter nor handing on. An array after a loop is the loop's. */
 static bool is_computed(const Seeder *self, int32_t i) {
-    IrOpcode opcode = instruction_at(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     return self->split_options->live[i] && !stages_is_transparent(self->context, i) &&
            opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
 }
@@ -110,7 +101,7 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
     enum { PREPARATION = -2 };
     for (int32_t i = 0; i < self->count; i++) {
         self->at[i] = -1;
-        if (!self->split_options->live[i] || !is_forward(self, i)) continue;
+        if (!self->split_options->live[i] || !ir_phase_is_with_forward(self->roles->phases[i])) continue;
         if (!is_computed(self, i)) {
             bool prepares = self->parameter_of[i] < 0 && is_preparation(self, i);
             self->at[i] = prepares ? PREPARATION : operand_stage(self, i, false, false);
@@ -121,7 +112,7 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
             continue;
         }
         int32_t stage = plan_stage_of(self->plan, i), last = operand_stage(self, i, false, false);
-        const IrInstruction *instruction = instruction_at(self, i);
+        const IrInstruction *instruction = ir_instruction(self->module, i);
         if (stage < 0)
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
                            "no stage of the plan has the forward operator %s in its ranges",
@@ -141,7 +132,9 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
 /* Forward values are available where forward operators read them, weights where they are used. */
 static void find_available(Seeder *self) {
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!self->split_options->live[i] || !is_forward(self, i) || self->parameter_of[i] >= 0) continue;
+        if (!self->split_options->live[i] || !ir_phase_is_with_forward(self->roles->phases[i]) ||
+            self->parameter_of[i] >= 0)
+            continue;
         bool computes = is_computed(self, i) && self->at[i] >= 0;
         if (computes) self->available[i] |= stage_bit(self->at[i]);
         StageSet where = computes ? stage_bit(self->at[i]) : self->available[i];
@@ -172,7 +165,9 @@ static void find_weights(Seeder *self) {
             join_weight(&self->weight[self->rules->alias[self->roles->outputs[parameter->output]]], k);
     }
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!self->split_options->live[i] || is_forward(self, i) || is_scalar(self, i)) continue;
+        if (!self->split_options->live[i] || ir_phase_is_with_forward(self->roles->phases[i]) ||
+            is_scalar(self, i))
+            continue;
         for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
              k++)
             join_weight(&self->weight[self->split_options->operands[k]], self->weight[i]);
@@ -269,7 +264,7 @@ static void seed_rest(Seeder *self) {
             }
             continue;
         }
-        if (is_forward(self, i)) continue;
+        if (ir_phase_is_with_forward(self->roles->phases[i])) continue;
         IrPhase phase = self->roles->phases[i];
         if (phase == IR_PHASE_OPTIMIZER) seed_optimizer(self, i);
         else if (phase != IR_PHASE_RECOMPUTED || !seed_recomputed(self, i)) seed_backward(self, i);
