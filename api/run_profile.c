@@ -26,43 +26,43 @@ static const char *link_of(const RunProfile *self, int32_t stage, const ProgramC
 
 /* Seconds of a collective: those of the last rank to arrive, which waits least. If ranks share
  * processors, that rank too waits for the others to be scheduled. */
-static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int32_t step, double seconds,
-                     AmError *error) {
+static AmStatus add_collective(RunProfile *self, int32_t rank, const Program *program, int32_t step,
+                               double seconds, AmError *error) {
     const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
     const ProgramCollective *collective = instruction->collective;
-    const MetCollective met = {.kind = collective_priced_kind(instruction),
-                               .stage = self->stage_of[rank],
-                               .first = collective->group[0],
-                               .step = step,
-                               .origin = instruction->origin,
-                               .devices = collective->group_count,
-                               .reported = 1,
-                               .link = link_of(self, self->stage_of[rank], collective),
-                               .bytes = collective_tensor_bytes(program, instruction),
-                               .seconds = seconds};
-    if (!met.link) return AM_OK;
-    for (int32_t k = 0; k < self->met_count; k++) {
-        MetCollective *known = &self->met[k];
-        if (known->kind != met.kind || known->stage != met.stage || known->first != met.first ||
-            known->step != step || known->origin != met.origin || known->bytes != met.bytes)
+    const TimedCollective timed = {.kind = collective_priced_kind(instruction),
+                                   .stage = self->stage_of[rank],
+                                   .first = collective->group[0],
+                                   .step = step,
+                                   .origin = instruction->origin,
+                                   .devices = collective->group_count,
+                                   .reported = 1,
+                                   .link = link_of(self, self->stage_of[rank], collective),
+                                   .bytes = collective_tensor_bytes(program, instruction),
+                                   .seconds = seconds};
+    if (!timed.link) return AM_OK;
+    for (int32_t k = 0; k < self->collective_count; k++) {
+        TimedCollective *known = &self->collectives[k];
+        if (known->kind != timed.kind || known->stage != timed.stage || known->first != timed.first ||
+            known->step != step || known->origin != timed.origin || known->bytes != timed.bytes)
             continue;
         known->reported++;
         if (seconds < known->seconds) known->seconds = seconds;
         return AM_OK;
     }
-    ARENA_RESERVE(self->arena, self->met, self->met_count, self->met_capacity);
-    if (self->arena->failed) return am_fail_memory(error, self->met_count);
-    self->met[self->met_count++] = met;
+    ARENA_RESERVE(self->arena, self->collectives, self->collective_count, self->collective_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->collective_count);
+    self->collectives[self->collective_count++] = timed;
     return AM_OK;
 }
 
 /* Adds the collectives that every rank has reported. */
-static AmStatus add_met(RunProfile *self, AmError *error) {
-    for (int32_t k = 0; k < self->met_count; k++) {
-        const MetCollective *met = &self->met[k];
-        const MeasuredCollective of = {met->kind, met->devices, met->bytes, met->link, 1};
-        if (met->reported == met->devices)
-            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, met->seconds,
+static AmStatus add_complete_collectives(RunProfile *self, AmError *error) {
+    for (int32_t k = 0; k < self->collective_count; k++) {
+        const TimedCollective *timed = &self->collectives[k];
+        const MeasuredCollective of = {timed->kind, timed->devices, timed->bytes, timed->link, 1};
+        if (timed->reported == timed->devices)
+            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, timed->seconds,
                                         error));
     }
     return AM_OK;
@@ -74,7 +74,7 @@ static AmStatus add_median(void *user, int32_t rank, const Program *program, int
     const ProgramStep *of = &program->steps[step];
     if (rank >= self->rank_count || seconds <= 0) return AM_OK;
     if (of->fusion < 0 && program->instructions[of->instruction].kind == PROGRAM_COLLECTIVE)
-        return self->has_collectives ? meet(self, rank, program, step, seconds, error) : AM_OK;
+        return self->has_collectives ? add_collective(self, rank, program, step, seconds, error) : AM_OK;
     return measured_add_step(self->file.added, self->type_of[rank], PROFILE_RUN, program, step, seconds,
                              error);
 }
@@ -123,7 +123,7 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, RunO
 
 AmStatus run_profile_end(RunProfile *self, AmError *error) {
     if (!self->file.path) return AM_OK;
-    TRY(add_met(self, error));
+    TRY(add_complete_collectives(self, error));
     return profile_file_write(&self->file, error);
 }
 

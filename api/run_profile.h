@@ -6,13 +6,13 @@
 #include "executor/run/run.h"
 
 /* A collective of a group of ranks. */
-typedef struct MetCollective {
+typedef struct TimedCollective {
     ProgramCollectiveKind kind;
     int32_t stage, first, step, origin; /* the group's first device; its step and instruction in the module */
     int32_t devices, reported;          /* of the group: all, and those that have reported */
     double bytes, seconds;              /* of the one that waited least */
     const char *link;                   /* between them, by name */
-} MetCollective;
+} TimedCollective;
 
 typedef struct RunProfile {
     ProfileFile file;        /* its path is NULL without a profile */
@@ -21,8 +21,8 @@ typedef struct RunProfile {
     const Plan *plan;        /* or NULL */
     Cluster *cluster;        /* the plan's; or NULL */
     int32_t rank_count;
-    MetCollective *met;
-    int32_t met_count, met_capacity;
+    TimedCollective *collectives;
+    int32_t collective_count, collective_capacity;
     bool has_collectives; /* they are noted */
     Arena *arena;
 } RunProfile;

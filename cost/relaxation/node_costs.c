@@ -199,7 +199,7 @@ static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const SplitOptions *split_options = context->split_options;
     double *width = ARENA_ARRAY(arena, double, split_options->count + 1), redone = 2 * widest(self);
     int32_t *read_by =
-        ARENA_ARRAY(arena, int32_t, split_options->count + 1); /* the last group that was met */
+        ARENA_ARRAY(arena, int32_t, split_options->count + 1); /* the last group that read the value */
     if (arena->failed) return NULL;
     for (int32_t i = 0; i < split_options->count; i++) {
         int32_t group = self->fusion_groups->group[i];

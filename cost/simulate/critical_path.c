@@ -18,7 +18,7 @@ static int by_place(const void *a, const void *b) {
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     if (x->program != y->program) return x->program < y->program ? -1 : 1;
     if (x->step != y->step) return x->step < y->step ? -1 : 1;
-    return (x->met > y->met) - (x->met < y->met);
+    return (x->events_after > y->events_after) - (x->events_after < y->events_after);
 }
 
 static bool is_same(const CriticalItem *a, const CriticalItem *b) {
@@ -29,7 +29,7 @@ static bool is_same(const CriticalItem *a, const CriticalItem *b) {
 static int by_seconds(const void *a, const void *b) {
     const CriticalItem *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
-    return (x->met > y->met) - (x->met < y->met);
+    return (x->events_after > y->events_after) - (x->events_after < y->events_after);
 }
 
 AmStatus critical_path_find(CriticalPath **result, Arena *arena, const SimulationRecord *record, int32_t last,
@@ -48,7 +48,7 @@ AmStatus critical_path_find(CriticalPath **result, Arena *arena, const Simulatio
         items[count] = (CriticalItem){.program = event->executed->program,
                                       .step = event->executed->step,
                                       .rank = event->rank,
-                                      .met = count,
+                                      .events_after = count,
                                       .count = 1,
                                       .seconds = seconds};
         count++;

@@ -1,5 +1,5 @@
 /* Stages run one at a time, each until it has to wait for another. A stage that sends, receives or
- * reaches a meeting wakes the stage at the other end. The order in which stages run does not affect
+ * reaches a rendezvous wakes the stage at the other end. The order in which stages run does not affect
  * the result: a stage's times depend on its own past and on the values received through channels,
  * in order. */
 #include "cost/simulate/pipeline_clock.h"
@@ -84,8 +84,8 @@ static Moment travel(PipelineClock *self, int32_t channel, int32_t piece, Moment
     return moment_after(start, ticks, event);
 }
 
-/* A meeting, if the other stage waits in it too. */
-static bool meet(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
+/* Runs the transfer of a channel without slots, if the other stage waits for it too. */
+static bool rendezvous(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     const PipelineChannel *channel = self->channels[piece->channel].channel;
     int32_t other = channel->sender == s ? channel->receiver : channel->sender;
     RunningStage *partner = &self->stages[other];
@@ -95,8 +95,8 @@ static bool meet(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
         moment_later(worker->arrive(worker->user, channel->sender, self->stages[channel->sender].at),
                      worker->arrive(worker->user, channel->receiver, self->stages[channel->receiver].at));
     Moment end = travel(self, piece->channel, self->stages[channel->sender].at, start, piece->ticks);
-    worker->meet(worker->user, s, self->stages[s].at, end, piece->ticks);
-    worker->meet(worker->user, other, partner->at, end, piece->ticks);
+    worker->rendezvous(worker->user, s, self->stages[s].at, end, piece->ticks);
+    worker->rendezvous(worker->user, other, partner->at, end, piece->ticks);
     partner->is_waiting = false;
     pass(partner);
     wake(self, other);
@@ -136,7 +136,7 @@ static void run_stage(PipelineClock *self, int32_t s) {
         const PipelinePiece *piece = &stage->pieces[running->at];
         bool moved = true;
         if (piece->channel < 0) self->worker->compute(self->worker->user, s, running->at);
-        else if (self->channels[piece->channel].channel->slots == 0) moved = meet(self, s, piece);
+        else if (self->channels[piece->channel].channel->slots == 0) moved = rendezvous(self, s, piece);
         else moved = piece->gives ? give(self, s, piece) : take(self, s, piece);
         running->is_waiting = !moved;
         if (!moved) return;
@@ -188,9 +188,10 @@ static AmStatus run_all(PipelineClock *self, AmError *error) {
     }
     for (int32_t s = 0; s < self->stage_count; s++)
         if (self->stages[s].is_waiting)
-            return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                           "the stages wait for one another: under this schedule their transfers do not meet "
-                           "in one order");
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, "",
+                "the stages wait for one another: under this schedule their transfers do not rendezvous "
+                "in one order");
     return AM_OK;
 }
 

@@ -1,12 +1,11 @@
 /* The stages of a pipeline in time.
  *
- * A stage is a list of pieces: computation, and transfers, by which it meets another stage in a
- * channel. Spans of pieces repeat as the iterations of a loop. The iterations of joined spans
- * follow one given order, the schedule (GPipe needs none; 1F1B, interleaved and zero-bubble
- * schedules are such orders). A channel without slots is a meeting: it starts when the later stage
- * arrives and ends for both together. In a channel with slots the sender continues while a slot is
- * free, values travel on the link between the two stages one after the other, and the receiver
- * waits for them.
+ * A stage is a list of pieces: computation, and transfers, by which it exchanges a value with another stage
+ * in a channel. Spans of pieces repeat as the iterations of a loop. The iterations of joined spans follow one
+ * given order, the schedule (GPipe needs none; 1F1B, interleaved and zero-bubble schedules are such orders).
+ * A channel without slots is a rendezvous: the transfer starts when the later stage arrives and ends for both
+ * together. In a channel with slots the sender continues while a slot is free, values travel on the link
+ * between the two stages one after the other, and the receiver waits for them.
  *
  * The worker determines the duration of a piece and the number of devices of a stage: the simulator
  * (simulate.c), or in tests a table of durations. Time: one visit per piece and iteration.
@@ -21,7 +20,7 @@
 typedef struct PipelinePiece {
     int32_t channel; /* -1: the stage computes */
     bool gives;      /* into the channel; else it takes from it */
-    Ticks ticks;     /* that the value is under way; of a meeting: that it takes */
+    Ticks ticks;     /* that the value is under way; of a rendezvous: its duration */
 } PipelinePiece;
 
 /* pieces[first, end). Spans are sorted by their first piece, outer ones before those inside. */
@@ -36,7 +35,7 @@ typedef struct PipelineSpan {
 
 typedef struct PipelineChannel {
     int32_t sender, receiver; /* stages */
-    int32_t slots;            /* 0: a meeting */
+    int32_t slots;            /* 0: a rendezvous */
 } PipelineChannel;
 
 typedef struct PipelineStage {
@@ -53,9 +52,9 @@ typedef struct PipelineWorker {
     Moment (*arrive)(void *user, int32_t stage, int32_t piece);
     /* They wait until then. */
     void (*wait)(void *user, int32_t stage, int32_t piece, Moment until);
-    /* They met: busy for `ticks` up to `end`. */
-    void (*meet)(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks);
-    /* A value travels from `start` for `ticks`, to the receiver or in a meeting; returns the event.
+    /* Both stages are busy with their rendezvous for `ticks`, up to `end`. */
+    void (*rendezvous)(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks);
+    /* A value travels from `start` for `ticks`, to the receiver or in a rendezvous; returns the event.
      * NULL: no observer. */
     int32_t (*travel)(void *user, int32_t channel, int32_t sender_piece, Moment start, Ticks ticks);
     void *user;

@@ -1,4 +1,4 @@
-/* Simulation of one step: every device has streams, and stages meet in transfers.
+/* Simulation of one step: every device has streams, and stages rendezvous in transfers.
  *
  * The simulation walks the lowered programs only: a stage's steps are priced and cut into pieces
  * (stage_costs.c), its devices execute the pieces (stage_clock.c), and pipeline_clock.c makes the
@@ -120,7 +120,7 @@ static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, Am
     return AM_OK;
 }
 
-/* The channel of a transfer, made when first met. */
+/* The channel of a transfer, made at its first use. */
 static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, int32_t *channel,
                              AmError *error) {
     int32_t sender = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
@@ -252,8 +252,8 @@ static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
         self->waited[stage] = fmax(0, until.at - stage_clock_arrive(&self->stages[stage], piece).at);
     stage_clock_wait(&self->stages[stage], piece, until);
 }
-static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
-    stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
+static void rendezvous(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
+    stage_clock_rendezvous(&((Simulator *)user)->stages[stage], piece, end, ticks);
 }
 
 /* Lists the values that go from stage to stage, and counts how often. */
@@ -335,7 +335,7 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     const PlanCosts *costs = self->costs;
     int32_t stage_count = costs->ranks->stage_count;
     const StageWatch watch = {on_step, self};
-    const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
+    const PipelineWorker worker = {compute, arrive, wait, rendezvous, on_travel, self};
     bool is_watched = self->options->observer || self->options->with_details;
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
     self->waited = ARENA_ARRAY(arena, Ticks, stage_count);

@@ -181,7 +181,7 @@ void stage_clock_wait(StageClock *self, int32_t piece, Moment until) {
         streams_wait(streams, until);
 }
 
-void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks) {
+void stage_clock_rendezvous(StageClock *self, int32_t piece, Moment end, Ticks ticks) {
     int32_t next = 0;
     for (DeviceStreams *streams;
          takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &streams);) {

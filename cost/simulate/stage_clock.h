@@ -40,7 +40,7 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
 void stage_clock_compute(StageClock *self, int32_t piece);
 Moment stage_clock_arrive(StageClock *self, int32_t piece);
 void stage_clock_wait(StageClock *self, int32_t piece, Moment until);
-void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks);
+void stage_clock_rendezvous(StageClock *self, int32_t piece, Moment end, Ticks ticks);
 
 /* The streams of a device of the stage. */
 static inline const DeviceStreams *stage_clock_streams(const StageClock *self, int32_t device) {

@@ -1,5 +1,5 @@
 /* The events of a stage's programs in a step, without costs: the executed steps with their work,
- * and the pieces between which the stage meets others (pipeline_clock.h). They follow from the
+ * and the pieces between which the stage waits for others (pipeline_clock.h). They follow from the
  * lowered programs and are built once with them; prices (stage_costs.h) are then computed for
  * distinct events only.
  */

@@ -105,7 +105,7 @@ static void walk_loop(StepWalker *self, const ProgramInstruction *loop, const Pr
                       double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    if (self->has_spans && trips > 1 && (is_joined || program_meets(loop->regions[0], false))) {
+    if (self->has_spans && trips > 1 && (is_joined || program_communicates(loop->regions[0], false))) {
         walk_span(self, loop, trips, times);
         return;
     }

@@ -21,7 +21,7 @@ typedef struct Pricer {
     const ClusterDeviceType **types; /* the different types that run the program */
     DeviceStreams *streams;          /* [type_count] */
     int32_t type_count;
-    CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built when first met */
+    CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built at the first use */
 } Pricer;
 
 static AmStatus begin(Pricer *self, const Program *program, const Cluster *cluster, const int32_t *devices,

@@ -1,7 +1,7 @@
 /* SpinWait: the time for which a thread polls for an event of another thread before it sleeps.
  *
  * Waking a sleeping thread takes 10 to 100 us if the processor sleeps too, as long as the
- * computation of a small model between two meetings; and it varies more than any other part of a
+ * computation of a small model between two rendezvous; and it varies more than any other part of a
  * step. A waiting thread therefore polls for `spins` rounds, then for SPIN_WAIT_SECONDS more,
  * yielding the processor each time, and only then sleeps: after so long a wait the cost of waking
  * is small. If threads share processors `spins` is 0: the waiting thread yields at once to the

@@ -32,7 +32,7 @@ static const double agreement = 1.05;
 
 typedef struct Member Member;
 
-typedef struct Meeting {
+typedef struct CaseTimer {
     const ProbeRanks *ranks;
     int32_t group_size;
     ProbeCase *cases;
@@ -43,7 +43,7 @@ typedef struct Meeting {
     pthread_mutex_t gate;   /* closed until all threads are there */
     bool is_off;            /* not all could be started */
     _Atomic int32_t failed; /* the rank that failed first; -1 */
-    pthread_barrier_t together;
+    pthread_barrier_t barrier;
     /* Written by the first rank, while the others wait. */
     int32_t current;        /* case */
     int32_t iterations;     /* of the next series; 0: no more of this case */
@@ -52,11 +52,11 @@ typedef struct Meeting {
     double end, clock_seconds;
     void (*on_case)(void *user, int32_t done);
     void *user;
-} Meeting;
+} CaseTimer;
 
 /* One rank with its calls, one for each case. */
 struct Member {
-    Meeting *meeting;
+    CaseTimer *timer;
     int32_t rank;
     pthread_t thread;
     Arena arena;
@@ -139,8 +139,8 @@ typedef struct Needs {
 /* The call of one case: a program of one instruction, from value 0 to value 1. */
 static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction **result, Needs *needs) {
     Arena *arena = &member->arena;
-    const ProbeCase *of = &member->meeting->cases[c];
-    int32_t n = member->meeting->group_size;
+    const ProbeCase *of = &member->timer->cases[c];
+    int32_t n = member->timer->group_size;
     Program *program = ARENA_ARRAY(arena, Program, 1);
     Shapes *shapes = ARENA_ARRAY(arena, Shapes, 1);
     ProgramValue *values = ARENA_ARRAY(arena, ProgramValue, 2);
@@ -159,7 +159,7 @@ static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction
     else add_collective(instruction, arena, of, shapes, group, n);
     if (arena->failed) return am_fail_memory(&member->error, 4096);
     *program = (Program){.arena = arena, .values = values, .value_count = 2};
-    TRY(comm_prepare(&member->calls[c], arena, &member->meeting->comms[member->rank], program, instruction,
+    TRY(comm_prepare(&member->calls[c], arena, &member->timer->comms[member->rank], program, instruction,
                      &member->error));
     needs->operand = larger_integer(needs->operand, kernel_align(ir_shape_bytes(&values[0].shape)));
     needs->result = larger_integer(needs->result, kernel_align(ir_shape_bytes(&values[1].shape)));
@@ -170,8 +170,8 @@ static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction
 
 /* Prepares all cases, which have the same memory, and binds them. */
 static AmStatus prepare_cases(Member *member) {
-    int32_t count = member->meeting->case_count;
-    KernelDevice *device = member->meeting->devices[member->rank];
+    int32_t count = member->timer->case_count;
+    KernelDevice *device = member->timer->devices[member->rank];
     const ProgramInstruction **instructions =
         ARENA_ARRAY(&member->arena, const ProgramInstruction *, count + 1);
     Needs needs = {0};
@@ -188,18 +188,17 @@ static AmStatus prepare_cases(Member *member) {
 }
 
 static AmStatus open_member(Member *member) {
-    const Meeting *meeting = member->meeting;
-    KernelDevice *device = meeting->devices[member->rank];
+    const CaseTimer *timer = member->timer;
+    KernelDevice *device = timer->devices[member->rank];
     TRY(prepare_cases(member));
-    if (meeting->ranks->stopwatch)
-        return meeting->ranks->stopwatch->open(&member->watch, device, &member->error);
+    if (timer->ranks->stopwatch) return timer->ranks->stopwatch->open(&member->watch, device, &member->error);
     return probe_walk_open(&member->walk, &member->error);
 }
 
 static void close_member(Member *member) {
-    const Meeting *meeting = member->meeting;
-    KernelDevice *device = meeting->devices[member->rank];
-    if (meeting->ranks->stopwatch) meeting->ranks->stopwatch->close(member->watch);
+    const CaseTimer *timer = member->timer;
+    KernelDevice *device = timer->devices[member->rank];
+    if (timer->ranks->stopwatch) timer->ranks->stopwatch->close(member->watch);
     if (member->memory) device->back_end->release(device, member->memory);
     probe_walk_close(&member->walk);
     arena_free(&member->arena);
@@ -207,18 +206,18 @@ static void close_member(Member *member) {
 
 /* In the rank's thread, as a run begins. */
 static AmStatus start(Member *member) {
-    KernelDevice *device = member->meeting->devices[member->rank];
-    Comm *comm = &member->meeting->comms[member->rank];
+    KernelDevice *device = member->timer->devices[member->rank];
+    Comm *comm = &member->timer->comms[member->rank];
     if (device->back_end->finish) TRY(device->back_end->finish(device, &member->error));
     return comm->back_end->start ? comm->back_end->start(comm, &member->error) : AM_OK;
 }
 
 /* Times by the host's clock. */
 static AmStatus run_iterations(Member *member, const CommCall *call, int32_t iterations) {
-    Comm *comm = &member->meeting->comms[member->rank];
+    Comm *comm = &member->timer->comms[member->rank];
     member->last = clock_seconds();
     for (int32_t k = 0; k < iterations; k++) {
-        /* A rank computes before it meets the others, and so replaces the contents of its caches. */
+        /* A rank computes before a collective, and so replaces the contents of its caches. */
         int64_t bytes = ir_shape_bytes(call->operand_shapes[0]);
         for (int64_t n = 0; n < bytes; n += PROBE_CACHE_LINE) member->memory[n] = 0;
         probe_walk(&member->walk, WALK_BYTES);
@@ -230,26 +229,26 @@ static AmStatus run_iterations(Member *member, const CommCall *call, int32_t ite
 }
 
 static AmStatus finish_queue(Member *member) {
-    KernelDevice *device = member->meeting->devices[member->rank];
-    Comm *comm = &member->meeting->comms[member->rank];
+    KernelDevice *device = member->timer->devices[member->rank];
+    Comm *comm = &member->timer->comms[member->rank];
     if (comm->back_end->await) TRY(comm->back_end->await(comm, &member->error));
     return device->back_end->synchronize(device, &member->error);
 }
 
-static int32_t in_a_row(const Meeting *meeting) {
-    return meeting->cases[meeting->current].bytes > long_bytes ? LEAST_IN_A_ROW : MOST_IN_A_ROW;
+static int32_t in_a_row(const CaseTimer *timer) {
+    return timer->cases[timer->current].bytes > long_bytes ? LEAST_IN_A_ROW : MOST_IN_A_ROW;
 }
 
 /* Some calls in a row, or their record, as executable_run() does it. */
 static AmStatus issue_row(Member *member, const CommCall *call) {
-    Comm *comm = &member->meeting->comms[member->rank];
+    Comm *comm = &member->timer->comms[member->rank];
     const KernelBackEnd *kernels = comm->device->back_end;
-    void **record = &member->records[member->meeting->current];
-    bool done = false, recordable = kernels->begin && !comm->back_end->meets_on_host;
+    void **record = &member->records[member->timer->current];
+    bool done = false, recordable = kernels->begin && !comm->back_end->waits_on_ranks;
     while (!done) {
         AmStatus status = AM_OK;
         if (recordable && kernels->begin(comm->device, record)) return AM_OK;
-        for (int32_t k = 0; k < in_a_row(member->meeting) && status == AM_OK; k++)
+        for (int32_t k = 0; k < in_a_row(member->timer) && status == AM_OK; k++)
             status = comm->back_end->run(comm, call, &member->error);
         if (comm->back_end->wait) comm->back_end->wait(comm, call);
         done = !recordable || kernels->end(comm->device, record);
@@ -260,58 +259,58 @@ static AmStatus issue_row(Member *member, const CommCall *call) {
 
 /* Times by the stopwatch of the device, after a sequence has been recorded. */
 static AmStatus run_queued(Member *member, const CommCall *call, int32_t iterations) {
-    const ProbeStopwatch *stopwatch = member->meeting->ranks->stopwatch;
+    const ProbeStopwatch *stopwatch = member->timer->ranks->stopwatch;
     double seconds = 0;
-    for (int32_t k = 0; k < WARM_RUNS && member->meeting->series == 0; k++) TRY(issue_row(member, call));
+    for (int32_t k = 0; k < WARM_RUNS && member->timer->series == 0; k++) TRY(issue_row(member, call));
     TRY(finish_queue(member));
     stopwatch->begin(member->watch);
     for (int32_t k = 0; k < iterations; k++) TRY(issue_row(member, call));
     stopwatch->end(member->watch);
     TRY(finish_queue(member));
     TRY(stopwatch->read(member->watch, &seconds, &member->error));
-    member->queued = seconds / iterations / in_a_row(member->meeting);
+    member->queued = seconds / iterations / in_a_row(member->timer);
     return AM_OK;
 }
 
 /* The time of a group that begins at that rank, in which each rank has its own processor. */
-static double time_in_step(const Meeting *meeting, int32_t first, int32_t iterations) {
+static double time_in_step(const CaseTimer *timer, int32_t first, int32_t iterations) {
     double samples[MOST_ITERATIONS];
     for (int32_t k = 0; k < iterations; k++) {
         double begin = 0, end = 0;
-        for (int32_t r = first; r < first + meeting->group_size; r++) {
-            begin = fmax(begin, meeting->members[r].begins[k]);
-            end = fmax(end, meeting->members[r].ends[k]);
+        for (int32_t r = first; r < first + timer->group_size; r++) {
+            begin = fmax(begin, timer->members[r].begins[k]);
+            end = fmax(end, timer->members[r].ends[k]);
         }
         samples[k] = end - begin;
     }
-    return probe_median(samples, iterations) - meeting->clock_seconds;
+    return probe_median(samples, iterations) - timer->clock_seconds;
 }
 
 /* The time of one rank that shares its processor: a mean, since some iterations pass before the
  * others are scheduled.
  */
-static double time_shared(const Meeting *meeting, const Member *member, int32_t iterations) {
+static double time_shared(const CaseTimer *timer, const Member *member, int32_t iterations) {
     double computing = 0, last = member->last;
     for (int32_t k = 0; k < iterations; k++) {
         computing += member->begins[k] - last;
         last = member->ends[k];
     }
-    return (last - member->last - meeting->ranks->sharing * computing) / iterations;
+    return (last - member->last - timer->ranks->sharing * computing) / iterations;
 }
 
 /* The time of one, by the series that all have ended: the mean of the groups. */
-static double time_series(const Meeting *meeting) {
-    int32_t n = meeting->group_size, count = meeting->ranks->count;
+static double time_series(const CaseTimer *timer) {
+    int32_t n = timer->group_size, count = timer->ranks->count;
     double sum = 0;
     for (int32_t first = 0; first < count; first += n) {
         double of_group = INFINITY, shared = 0;
         for (int32_t r = first; r < first + n; r++) {
-            of_group = fmin(of_group, meeting->members[r].queued);
-            if (meeting->ranks->sharing > 1)
-                shared += time_shared(meeting, &meeting->members[r], meeting->iterations) / n;
+            of_group = fmin(of_group, timer->members[r].queued);
+            if (timer->ranks->sharing > 1)
+                shared += time_shared(timer, &timer->members[r], timer->iterations) / n;
         }
-        if (meeting->ranks->sharing > 1) of_group = shared;
-        else if (!meeting->ranks->stopwatch) of_group = time_in_step(meeting, first, meeting->iterations);
+        if (timer->ranks->sharing > 1) of_group = shared;
+        else if (!timer->ranks->stopwatch) of_group = time_in_step(timer, first, timer->iterations);
         sum += of_group;
     }
     return fmax(sum * n / count, 1e-8);
@@ -319,136 +318,136 @@ static double time_series(const Meeting *meeting) {
 
 /* Records a failure and releases the others from waiting. */
 static void note_failure(Member *member) {
-    Meeting *meeting = member->meeting;
-    Comm *comm = &meeting->comms[member->rank];
+    CaseTimer *timer = member->timer;
+    Comm *comm = &timer->comms[member->rank];
     int32_t nobody = -1;
     if (member->status == AM_OK) return;
-    atomic_compare_exchange_strong(&meeting->failed, &nobody, member->rank);
+    atomic_compare_exchange_strong(&timer->failed, &nobody, member->rank);
     comm->back_end->abort(comm);
 }
 
-static bool any_failed(const Meeting *meeting) {
-    return atomic_load(&meeting->failed) >= 0;
+static bool any_failed(const CaseTimer *timer) {
+    return atomic_load(&timer->failed) >= 0;
 }
 
-static int32_t least_iterations(const Meeting *meeting) {
-    return meeting->ranks->stopwatch ? LEAST_QUEUED_ITERATIONS : LEAST_ITERATIONS;
+static int32_t least_iterations(const CaseTimer *timer) {
+    return timer->ranks->stopwatch ? LEAST_QUEUED_ITERATIONS : LEAST_ITERATIONS;
 }
 
 /* Called by the first rank, before the first series of a case. */
-static void begin_case(Meeting *meeting) {
-    double now = clock_seconds(), left = meeting->end - now;
-    meeting->cases[meeting->current].seconds = -1;
-    meeting->begun = now;
-    meeting->series = 0;
-    meeting->iterations = left > 0 && !any_failed(meeting) ? least_iterations(meeting) : 0;
-    double patience = meeting->ranks->patience;
+static void begin_case(CaseTimer *timer) {
+    double now = clock_seconds(), left = timer->end - now;
+    timer->cases[timer->current].seconds = -1;
+    timer->begun = now;
+    timer->series = 0;
+    timer->iterations = left > 0 && !any_failed(timer) ? least_iterations(timer) : 0;
+    double patience = timer->ranks->patience;
     if (patience <= 0) patience = probe_full_pace.collective_seconds;
-    meeting->patience = fmin(patience, left / (meeting->case_count - meeting->current));
+    timer->patience = fmin(patience, left / (timer->case_count - timer->current));
 }
 
 /* Called by the first rank, when all have ended a series: decides on the next one and its length. */
-static void plan_next(Meeting *meeting) {
-    double seconds = time_series(meeting), spent = clock_seconds() - meeting->begun;
-    double *least = &meeting->cases[meeting->current].seconds;
-    bool is_first = meeting->series++ == 0, agrees = false;
-    int32_t iterations = meeting->iterations;
+static void plan_next(CaseTimer *timer) {
+    double seconds = time_series(timer), spent = clock_seconds() - timer->begun;
+    double *least = &timer->cases[timer->current].seconds;
+    bool is_first = timer->series++ == 0, agrees = false;
+    int32_t iterations = timer->iterations;
     if (is_first) *least = seconds;
     else agrees = fmax(seconds, *least) < agreement * fmin(seconds, *least);
     *least = fmin(*least, seconds);
-    double wanted = iterations * meeting->patience / LEAST_SERIES / fmax(spent / meeting->series, 1e-9);
-    meeting->iterations = (int32_t)fmax(least_iterations(meeting), fmin(MOST_ITERATIONS, wanted));
-    if (any_failed(meeting) || clock_seconds() > meeting->end ||
-        (meeting->series >= LEAST_SERIES &&
-         (agrees || spent > meeting->patience || meeting->series >= MOST_SERIES)))
-        meeting->iterations = 0;
+    double wanted = iterations * timer->patience / LEAST_SERIES / fmax(spent / timer->series, 1e-9);
+    timer->iterations = (int32_t)fmax(least_iterations(timer), fmin(MOST_ITERATIONS, wanted));
+    if (any_failed(timer) || clock_seconds() > timer->end ||
+        (timer->series >= LEAST_SERIES &&
+         (agrees || spent > timer->patience || timer->series >= MOST_SERIES)))
+        timer->iterations = 0;
 }
 
 static void run_series(Member *member) {
-    Meeting *meeting = member->meeting;
-    const CommCall *call = member->calls[meeting->current];
+    CaseTimer *timer = member->timer;
+    const CommCall *call = member->calls[timer->current];
     if (member->status == AM_OK)
-        member->status = meeting->ranks->stopwatch ? run_queued(member, call, meeting->iterations)
-                                                   : run_iterations(member, call, meeting->iterations);
+        member->status = timer->ranks->stopwatch ? run_queued(member, call, timer->iterations)
+                                                 : run_iterations(member, call, timer->iterations);
     note_failure(member);
 }
 
 /* Every thread comes to every barrier, also one that failed. */
-static void *attend(void *argument) {
+static void *run_member(void *argument) {
     Member *member = argument;
-    Meeting *meeting = member->meeting;
-    pthread_mutex_lock(&meeting->gate);
-    pthread_mutex_unlock(&meeting->gate);
-    if (meeting->is_off) return NULL;
+    CaseTimer *timer = member->timer;
+    pthread_mutex_lock(&timer->gate);
+    pthread_mutex_unlock(&timer->gate);
+    if (timer->is_off) return NULL;
     member->status = start(member);
     note_failure(member);
-    for (int32_t c = 0; c < meeting->case_count; c++) {
-        pthread_barrier_wait(&meeting->together);
+    for (int32_t c = 0; c < timer->case_count; c++) {
+        pthread_barrier_wait(&timer->barrier);
         if (member->rank == 0) {
-            meeting->current = c;
-            begin_case(meeting);
+            timer->current = c;
+            begin_case(timer);
         }
-        pthread_barrier_wait(&meeting->together);
-        while (meeting->iterations > 0) {
+        pthread_barrier_wait(&timer->barrier);
+        while (timer->iterations > 0) {
             run_series(member);
-            pthread_barrier_wait(&meeting->together);
-            if (member->rank == 0) plan_next(meeting);
-            pthread_barrier_wait(&meeting->together);
+            pthread_barrier_wait(&timer->barrier);
+            if (member->rank == 0) plan_next(timer);
+            pthread_barrier_wait(&timer->barrier);
         }
-        if (member->rank == 0 && meeting->on_case) meeting->on_case(meeting->user, c + 1);
+        if (member->rank == 0 && timer->on_case) timer->on_case(timer->user, c + 1);
     }
     return NULL;
 }
 
-/* All begin together; where one cannot be started none does. */
-static AmStatus run_threads(Meeting *meeting, AmError *error) {
-    int32_t count = meeting->ranks->count, started = 1;
+/* All begin barrier; where one cannot be started none does. */
+static AmStatus run_threads(CaseTimer *timer, AmError *error) {
+    int32_t count = timer->ranks->count, started = 1;
     AmStatus status = AM_OK;
-    pthread_mutex_lock(&meeting->gate);
+    pthread_mutex_lock(&timer->gate);
     for (; started < count; started++)
-        if ((status = parallel_start_thread(&meeting->members[started].thread, attend,
-                                            &meeting->members[started], error)) != AM_OK)
+        if ((status = parallel_start_thread(&timer->members[started].thread, run_member,
+                                            &timer->members[started], error)) != AM_OK)
             break;
-    meeting->is_off = started < count;
-    pthread_mutex_unlock(&meeting->gate);
-    attend(&meeting->members[0]);
-    for (int32_t r = 1; r < started; r++) pthread_join(meeting->members[r].thread, NULL);
+    timer->is_off = started < count;
+    pthread_mutex_unlock(&timer->gate);
+    run_member(&timer->members[0]);
+    for (int32_t r = 1; r < started; r++) pthread_join(timer->members[r].thread, NULL);
     return status;
 }
 
-static AmStatus run_members(Meeting *meeting, AmError *error) {
-    for (int32_t r = 0; r < meeting->ranks->count; r++) {
-        AmStatus status = open_member(&meeting->members[r]);
+static AmStatus run_members(CaseTimer *timer, AmError *error) {
+    for (int32_t r = 0; r < timer->ranks->count; r++) {
+        AmStatus status = open_member(&timer->members[r]);
         if (status == AM_OK) continue;
-        return am_pass_error(status, &meeting->members[r].error, error);
+        return am_pass_error(status, &timer->members[r].error, error);
     }
-    pthread_mutex_init(&meeting->gate, NULL);
-    pthread_barrier_init(&meeting->together, NULL, (unsigned)meeting->ranks->count);
-    AmStatus status = run_threads(meeting, error);
-    pthread_barrier_destroy(&meeting->together);
-    pthread_mutex_destroy(&meeting->gate);
-    if (status != AM_OK || !any_failed(meeting)) return status;
-    const Member *failed = &meeting->members[atomic_load(&meeting->failed)];
+    pthread_mutex_init(&timer->gate, NULL);
+    pthread_barrier_init(&timer->barrier, NULL, (unsigned)timer->ranks->count);
+    AmStatus status = run_threads(timer, error);
+    pthread_barrier_destroy(&timer->barrier);
+    pthread_mutex_destroy(&timer->gate);
+    if (status != AM_OK || !any_failed(timer)) return status;
+    const Member *failed = &timer->members[atomic_load(&timer->failed)];
     return am_pass_error(failed->status, &failed->error, error);
 }
 
-static AmStatus open_ranks(Meeting *meeting, AmError *error) {
-    const ProbeRanks *ranks = meeting->ranks;
+static AmStatus open_ranks(CaseTimer *timer, AmError *error) {
+    const ProbeRanks *ranks = timer->ranks;
     for (int32_t r = 0; r < ranks->count; r++) {
         const KernelOptions options = {.index = r, .threads = 1, .ranks_here = ranks->count};
-        TRY(ranks->kernels->open(&meeting->devices[r], &options, error));
+        TRY(ranks->kernels->open(&timer->devices[r], &options, error));
     }
-    return ranks->comm->open(meeting->comms, 0, ranks->count, ranks->count, meeting->devices, NULL, error);
+    return ranks->comm->open(timer->comms, 0, ranks->count, ranks->count, timer->devices, NULL, error);
 }
 
-AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count, double end,
-                    void (*on_case)(void *user, int32_t done), void *user, AmError *error) {
-    Meeting *meeting = calloc(1, sizeof *meeting);
+AmStatus probe_time_cases(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count,
+                          double end, void (*on_case)(void *user, int32_t done), void *user, AmError *error) {
+    CaseTimer *timer = calloc(1, sizeof *timer);
     Member *members = calloc((size_t)ranks->count, sizeof *members);
     AmStatus status =
-        meeting && members ? AM_OK : am_fail_memory(error, (int64_t)sizeof *members * ranks->count);
+        timer && members ? AM_OK : am_fail_memory(error, (int64_t)sizeof *members * ranks->count);
     if (status == AM_OK) {
-        *meeting = (Meeting){.ranks = ranks,
+        *timer = (CaseTimer){.ranks = ranks,
                              .group_size = group_size,
                              .cases = cases,
                              .case_count = count,
@@ -457,19 +456,19 @@ AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *case
                              .clock_seconds = clock_cost(),
                              .on_case = on_case,
                              .user = user};
-        atomic_store(&meeting->failed, -1);
+        atomic_store(&timer->failed, -1);
         for (int32_t r = 0; r < ranks->count; r++)
-            members[r] = (Member){.meeting = meeting, .rank = r, .queued = INFINITY};
-        status = open_ranks(meeting, error);
+            members[r] = (Member){.timer = timer, .rank = r, .queued = INFINITY};
+        status = open_ranks(timer, error);
         if (status == AM_OK) {
-            status = run_members(meeting, error);
+            status = run_members(timer, error);
             for (int32_t r = 0; r < ranks->count; r++) close_member(&members[r]);
-            ranks->comm->close(meeting->comms);
+            ranks->comm->close(timer->comms);
         }
     }
-    for (int32_t r = 0; meeting && r < ranks->count; r++)
-        if (meeting->devices[r]) ranks->kernels->close(meeting->devices[r]);
+    for (int32_t r = 0; timer && r < ranks->count; r++)
+        if (timer->devices[r]) ranks->kernels->close(timer->devices[r]);
     free(members);
-    free(meeting);
+    free(timer);
     return status;
 }

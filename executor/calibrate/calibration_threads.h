@@ -38,7 +38,7 @@ typedef struct ProbeStopwatch {
     void (*close)(void *watch); /* NULL is fine */
 } ProbeStopwatch;
 
-/* The ranks that meet, and what joins them. */
+/* The ranks of a measurement, their kernels and their communicator. */
 typedef struct ProbeRanks {
     const KernelBackEnd *kernels;
     const CommBackEnd *comm;
@@ -62,8 +62,8 @@ typedef struct ProbeCase {
 /* Times the cases one after the other, by all ranks in groups of `group_size`, which divides their
  * number. No case begins after `end` (clock_seconds()), and cases share the time until then. `on_case`
  * is called in between with the number of finished cases; NULL: no callback. AM_ERROR_RUNTIME: the
- * ranks cannot meet, or a thread cannot be started. */
-AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count, double end,
-                    void (*on_case)(void *user, int32_t done), void *user, AmError *error);
+ * ranks cannot communicate, or a thread cannot be started. */
+AmStatus probe_time_cases(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count,
+                          double end, void (*on_case)(void *user, int32_t done), void *user, AmError *error);
 
 #endif

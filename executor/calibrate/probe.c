@@ -284,7 +284,7 @@ static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int
     return AM_OK;
 }
 
-/* Finds the first back end by which ranks can meet; false, with warnings, if there is none. */
+/* Finds the first back end by which ranks can communicate; false, with warnings, if there is none. */
 static bool find_ranks(Probe *self, ProbeRanks *ranks, int32_t count) {
     for (int32_t way = 0; self->back_end->find_ranks(ranks, way, count * self->share, count); way++) {
         AmError error = {0};
@@ -312,10 +312,10 @@ static AmStatus measure_collectives(Probe *self, const ProbeRanks *ranks, double
 static AmStatus measure_link(Probe *self, int32_t count, double seconds, json_t **link) {
     ProbeRanks ranks;
     TRY(open_device(self, 0));
-    bool meets = find_ranks(self, &ranks, count);
-    if (meets && ranks.stopwatch) TRY(measure_transfers(self, &ranks, link));
+    bool communicates = find_ranks(self, &ranks, count);
+    if (communicates && ranks.stopwatch) TRY(measure_transfers(self, &ranks, link));
     if (!*link) TRY(measure_copies(self, count > 1 ? 1 : 0, link));
-    return meets ? measure_collectives(self, &ranks, seconds, *link) : AM_OK;
+    return communicates ? measure_collectives(self, &ranks, seconds, *link) : AM_OK;
 }
 
 static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_t count, double seconds) {

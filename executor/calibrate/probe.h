@@ -2,7 +2,7 @@
  *
  * A back end times four kinds of work on a device (executor/cpu/probe_cpu.c and
  * executor/cuda/probe_cuda.c): products of square matrices, an element-wise operator, an empty
- * kernel, and copies to another device. It also defines how ranks on its devices meet, for
+ * kernel, and copies to another device. It also defines how ranks on its devices communicate, for
  * collectives (probe_collectives.h) and, on an asynchronous device, for transfers instead of
  * copies. From these probe_measure() computes the parameters of the cost model (cost/operator/operator.c,
  * seconds = launch + max(FLOPs / (peak e), bytes / (rate e))): peaks are the best rates, curves the
@@ -52,7 +52,7 @@ struct ProbeBackEnd {
     AmStatus (*operators)(json_t **operators, int32_t ranks, int32_t threads, double end,
                           const ProbePace *pace, const ProbeListener *listener, AmError *error);
     int32_t (*processors)(void);
-    /* Fills in how `count` ranks on `devices` of these devices could meet, the best way first, all but
+    /* Fills in how `count` ranks on `devices` of these devices could communicate, the best way first, all but
      * most_bytes; false: there is no such way. */
     bool (*find_ranks)(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices);
 };

@@ -22,7 +22,7 @@ typedef struct Measured {
     const ProbeListener *listener;
     int32_t size_count, group_count;
     int32_t groups[MOST_GROUPS]; /* ranks of each */
-    int32_t planned, met;        /* counts of ranks: all, and those that are done */
+    int32_t planned, measured;   /* counts of ranks: all, and those that are done */
     double seconds[MOST_GROUPS][KINDS][PROBE_MOST_COLLECTIVE_SIZES];
 } Measured;
 
@@ -44,7 +44,7 @@ static int32_t count_sizes(const ProbeRanks *ranks) {
 static void tell(void *user, int32_t done) {
     const Measured *self = user;
     double of_group = (double)done / (KINDS * self->size_count);
-    probe_progress(self->listener, (self->met + of_group) / self->planned);
+    probe_progress(self->listener, (self->measured + of_group) / self->planned);
 }
 
 /* The number of sizes for which every kind was measured. */
@@ -59,9 +59,9 @@ static AmStatus measure_group(Measured *self, const ProbeRanks *ranks, int32_t n
     ProbeCase cases[MOST_CASES];
     for (int32_t c = 0; c < KINDS * self->size_count; c++)
         cases[c] = (ProbeCase){.kind = kinds[c % KINDS], .bytes = ranks->sizes[c / KINDS]};
-    TRY(probe_meet(ranks, n, cases, KINDS * self->size_count, end, tell, self, error));
+    TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end, tell, self, error));
     int32_t complete = count_complete(cases, self->size_count);
-    self->met++;
+    self->measured++;
     if (self->group_count == 0) self->size_count = complete;
     if (complete < self->size_count || complete == 0) return AM_OK;
     for (int32_t c = 0; c < KINDS * complete; c++)
@@ -77,11 +77,12 @@ static AmStatus measure_group(Measured *self, const ProbeRanks *ranks, int32_t n
 static AmStatus measure_groups(Measured *self, const ProbeRanks *ranks, double end, AmError *error) {
     for (int32_t n = 2; n <= ranks->count; n = next_group(n, ranks->count))
         self->planned += ranks->count % n == 0 && self->planned < MOST_GROUPS;
-    for (int32_t n = 2; n <= ranks->count && self->met < self->planned; n = next_group(n, ranks->count)) {
+    for (int32_t n = 2; n <= ranks->count && self->measured < self->planned;
+         n = next_group(n, ranks->count)) {
         if (ranks->count % n != 0) continue;
         double now = clock_seconds();
-        if (self->met > 0 && (now > end || self->group_count == 0)) break;
-        TRY(measure_group(self, ranks, n, now + (end - now) / (self->planned - self->met), error));
+        if (self->measured > 0 && (now > end || self->group_count == 0)) break;
+        TRY(measure_group(self, ranks, n, now + (end - now) / (self->planned - self->measured), error));
     }
     return AM_OK;
 }
@@ -132,7 +133,7 @@ AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const P
     *count = 0;
     for (int32_t c = 0; c < planned; c++)
         cases[c] = (ProbeCase){.is_transfer = true, .bytes = ranks->sizes[c]};
-    TRY(probe_meet(&two, 2, cases, planned, end, NULL, NULL, error));
+    TRY(probe_time_cases(&two, 2, cases, planned, end, NULL, NULL, error));
     while (*count < planned && cases[*count].seconds >= 0) {
         sizes[*count] = (double)cases[*count].bytes;
         seconds[*count] = cases[*count].seconds;
@@ -143,5 +144,5 @@ AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const P
 
 AmStatus probe_try_ranks(const ProbeRanks *ranks, AmError *error) {
     ProbeCase one = {.kind = PROGRAM_ALL_REDUCE, .bytes = 4};
-    return probe_meet(ranks, ranks->count, &one, 1, clock_seconds() + 1, NULL, NULL, error);
+    return probe_time_cases(ranks, ranks->count, &one, 1, clock_seconds() + 1, NULL, NULL, error);
 }

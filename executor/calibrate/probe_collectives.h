@@ -13,7 +13,7 @@ enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };
  * divide their number, up to all. Sizes that take more than `most_bytes` are omitted, and after
  * `end` (clock_seconds()) the remaining groups, or, for the first group, sizes; the object is empty
  * if nothing was measured. For one kind and count no size costs more than a larger one.
- * AM_ERROR_RUNTIME: the ranks cannot meet. */
+ * AM_ERROR_RUNTIME: the ranks cannot communicate. */
 AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double end,
                            const ProbeListener *listener, AmError *error);
 
@@ -21,7 +21,7 @@ AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double
 AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const ProbeRanks *ranks, double end,
                          AmError *error);
 
-/* Returns whether two of these ranks can meet at all: one short collective. */
+/* Returns whether two of these ranks can communicate, by one short collective. */
 AmStatus probe_try_ranks(const ProbeRanks *ranks, AmError *error);
 
 #endif

@@ -224,8 +224,8 @@ typedef struct Runs {
 } Runs;
 
 /* The pieces of both, block by block, merged as two sorted lists of intervals. */
-static AmStatus meet(Runs *runs, int64_t size, int64_t start, int64_t extent, int64_t blocks,
-                     const CheckpointPart *part, int32_t d, AmError *error) {
+static AmStatus intersect(Runs *runs, int64_t size, int64_t start, int64_t extent, int64_t blocks,
+                          const CheckpointPart *part, int32_t d, AmError *error) {
     int64_t other = part->blocks[d];
     int64_t piece = extent / blocks, part_piece = part->extent[d] / other;
     runs->count = 0;
@@ -304,12 +304,13 @@ AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointTensor 
     for (int32_t p = 0; p < tensor->part_count && status == AM_OK; p++) {
         const CheckpointPart *part = &tensor->parts[p];
         Runs runs[IR_MAX_RANK + 1] = {{0}};
-        bool do_meet = true;
-        for (int32_t d = 0; d < tensor->rank && do_meet && status == AM_OK; d++) {
-            status = meet(&runs[d], tensor->dimensions[d], start[d], extent[d], blocks[d], part, d, error);
-            do_meet = runs[d].count > 0;
+        bool intersects = true;
+        for (int32_t d = 0; d < tensor->rank && intersects && status == AM_OK; d++) {
+            status =
+                intersect(&runs[d], tensor->dimensions[d], start[d], extent[d], blocks[d], part, d, error);
+            intersects = runs[d].count > 0;
         }
-        if (status == AM_OK && do_meet)
+        if (status == AM_OK && intersects)
             status = read_part(reader, tensor, part, extent, runs, local, &found, error);
         for (int32_t d = 0; d < tensor->rank; d++) free(runs[d].list);
     }

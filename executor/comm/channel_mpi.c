@@ -138,7 +138,7 @@ static void close_all(ChannelSet *set) {
     for (int32_t k = 0; k < set->count; k++)
         if (set->channels[k]->state) close_channel(set->channels[k]);
     /* A process that continues may reuse these tags once no process waits for messages of this set. */
-    comm_mpi_meet(world, world->first, NULL);
+    comm_mpi_barrier(world, world->first, NULL);
 }
 
 const ChannelBackEnd channel_mpi = {

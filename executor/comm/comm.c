@@ -151,7 +151,7 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
         return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the group of its own collective",
                        comm->rank);
     *result = call;
-    if (call->transfer && call->transfer->slots > 0) return AM_OK; /* a stream has no meeting */
+    if (call->transfer && call->transfer->slots > 0) return AM_OK; /* a stream needs no rendezvous */
     if (call->position >= 0)
         TRY(comm->back_end->join(comm, call->ranks, call->rank_count, &call->group, error));
     return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;

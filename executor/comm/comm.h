@@ -68,7 +68,7 @@ typedef struct CommBackEnd {
      * NULL: none. */
     bool has_channels;
     const struct ChannelBackEnd *channels;
-    bool meets_on_host; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
+    bool waits_on_ranks; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
     /* Releases all ranks from waiting; may be called by any rank, any number of times. */
     void (*abort)(Comm *comm);

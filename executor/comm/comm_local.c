@@ -1,11 +1,11 @@
 /* Collectives between threads of one process, on shared memory.
  *
- * The members of a group show one another their calls and meet (rendezvous.h),
+ * The members of a group publish their calls and synchronize (rendezvous.h),
  * then each builds its own results by reading the others' operands, and all
- * meet again before anybody's operand may change. In an all_reduce the members
+ * synchronize again before any operand may change. In an all_reduce the members
  * write one another's results instead: member k reduces the k-th part of all bytes
  * from all operands and puts it into all results, which is correct in place, and
- * complete at the second meeting. A small one takes one meeting: its operands travel
+ * complete at the second rendezvous. A small one takes one rendezvous: its operands travel
  * in the members' letters, and each member reduces all of them.
  */
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
 /* The prepared data of a call for one member. */
 typedef struct LocalCall {
     RendezvousGroup *group;
-    bool by_letters;      /* an all_reduce that takes one meeting */
+    bool by_letters;      /* an all_reduce that takes one rendezvous */
     const char **members; /* [rank_count]: the places of one array at a time */
     char **results;       /* [rank_count] */
 } LocalCall;
@@ -83,7 +83,7 @@ static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *c
     return AM_OK;
 }
 
-/* Beyond this the second copy costs more than the second meeting (bench_comm). */
+/* Beyond this the second copy costs more than the second rendezvous (bench_comm). */
 enum { LETTER_BYTES = 1024 };
 
 static int64_t in_letter(const IrShape *shape) {
@@ -106,7 +106,7 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
         memcpy(own + at, call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
         at += in_letter(call->operand_shapes[k]);
     }
-    TRY(rendezvous_meet(comm->world->rendezvous, local->group, comm->rank, error));
+    TRY(rendezvous_wait(comm->world->rendezvous, local->group, comm->rank, error));
     at = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
         if (in_letter(call->operand_shapes[k]) == 0) continue;
@@ -294,10 +294,10 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     if (call->position < 0) return transfer(comm, NULL, call, error);
     if (local->by_letters) return all_reduce_by_letters(comm, call, error);
     local->group->brought[call->position] = call;
-    TRY(rendezvous_meet(rendezvous, local->group, comm->rank, error));
+    TRY(rendezvous_wait(rendezvous, local->group, comm->rank, error));
     if (call->transfer) TRY(transfer(comm, local->group, call, error));
     else TRY(kinds[call->collective->kind](comm, local->group, call, error));
-    return rendezvous_meet(rendezvous, local->group, comm->rank, error);
+    return rendezvous_wait(rendezvous, local->group, comm->rank, error);
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
@@ -345,7 +345,7 @@ const CommBackEnd comm_local = {
     .start = barrier, /* letters are of one size when all have prepared their calls */
     .run = run,
     .has_channels = true,
-    .meets_on_host = true,
+    .waits_on_ranks = true,
     .barrier = barrier,
     .abort = abort_all,
 };

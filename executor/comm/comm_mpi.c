@@ -333,7 +333,7 @@ static AmStatus finish_message(CommWorld *world, int32_t rank, MpiRequest *reque
 
 /* A barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
  * 2^k before have arrived. */
-AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error) {
+AmStatus comm_mpi_barrier(CommWorld *world, int32_t rank, AmError *error) {
     int32_t process = world->processes->process, count = world->processes->count;
     int32_t tag = comm_mpi_barrier_tag(world);
     for (int32_t distance = 1; distance < count; distance *= 2) {
@@ -350,7 +350,7 @@ AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error) {
 static AmStatus barrier(Comm *comm, AmError *error) {
     CommWorld *world = comm->world;
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (comm->rank == world->first) TRY(comm_mpi_meet(world, comm->rank, error));
+    if (comm->rank == world->first) TRY(comm_mpi_barrier(world, comm->rank, error));
     return rendezvous_barrier(world->rendezvous, comm->rank, error);
 }
 
@@ -405,7 +405,7 @@ const CommBackEnd comm_mpi = {
     .run = run,
     .has_channels = true,
     .channels = &channel_mpi,
-    .meets_on_host = true,
+    .waits_on_ranks = true,
     .barrier = barrier,
     .abort = abort_all,
 };

@@ -41,7 +41,7 @@ AmStatus comm_mpi_fail_released(int32_t rank, AmError *error);
 /* Returns whether a rank here or a process has failed, so that messages may not come. */
 bool comm_mpi_has_failed(CommWorld *world);
 /* Returns when one thread of every process has come here; `rank` is the caller. */
-AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error);
+AmStatus comm_mpi_barrier(CommWorld *world, int32_t rank, AmError *error);
 
 /* Channels between processes; ChannelSet.user is Comm.world of comm_mpi. Messages
  * go from the sender's slots to the receiver's, which are ready for as many as there are. All

@@ -21,7 +21,7 @@ enum { SPINS = 2000, CACHE_LINE = 64 };
 
 /* Variables written by arriving members are in another cache line than those polled by waiting
  * ones. */
-typedef struct RendezvousMeeting {
+typedef struct RendezvousBarrier {
     _Atomic int32_t arrived;
     char padding[CACHE_LINE];
     _Atomic uint64_t round;
@@ -29,7 +29,7 @@ typedef struct RendezvousMeeting {
     _Atomic int32_t sleeping;
     pthread_mutex_t mutex;
     pthread_cond_t all_here;
-} RendezvousMeeting;
+} RendezvousBarrier;
 
 struct Rendezvous {
     atomic_bool failed;
@@ -42,11 +42,11 @@ struct Rendezvous {
 
 static void free_group(RendezvousGroup *group) {
     if (!group) return;
-    if (group->meeting) {
-        pthread_mutex_destroy(&group->meeting->mutex);
-        pthread_cond_destroy(&group->meeting->all_here);
+    if (group->barrier) {
+        pthread_mutex_destroy(&group->barrier->mutex);
+        pthread_cond_destroy(&group->barrier->all_here);
     }
-    free(group->meeting);
+    free(group->barrier);
     free(group->letters);
     free(group->ranks);
     free(group->brought);
@@ -55,21 +55,21 @@ static void free_group(RendezvousGroup *group) {
 
 static AmStatus new_group(RendezvousGroup **result, const int32_t *ranks, int32_t count, AmError *error) {
     RendezvousGroup *group = calloc(1, sizeof *group);
-    RendezvousMeeting *meeting = calloc(1, sizeof *meeting);
+    RendezvousBarrier *barrier = calloc(1, sizeof *barrier);
     if (group) {
         group->ranks = malloc(sizeof(int32_t) * (size_t)count);
         group->brought = calloc((size_t)count, sizeof *group->brought);
     }
-    if (!group || !meeting || !group->ranks || !group->brought) {
-        free(meeting);
+    if (!group || !barrier || !group->ranks || !group->brought) {
+        free(barrier);
         free_group(group);
         return am_fail_memory(error, count * 16);
     }
-    pthread_mutex_init(&meeting->mutex, NULL);
-    pthread_cond_init(&meeting->all_here, NULL);
+    pthread_mutex_init(&barrier->mutex, NULL);
+    pthread_cond_init(&barrier->all_here, NULL);
     memcpy(group->ranks, ranks, sizeof(int32_t) * (size_t)count);
     group->count = count;
-    group->meeting = meeting;
+    group->barrier = barrier;
     *result = group;
     return AM_OK;
 }
@@ -158,7 +158,7 @@ AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *gro
 }
 
 uint64_t rendezvous_round(const RendezvousGroup *group) {
-    return atomic_load_explicit(&group->meeting->round, memory_order_relaxed);
+    return atomic_load_explicit(&group->barrier->round, memory_order_relaxed);
 }
 
 char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position) {
@@ -168,46 +168,46 @@ char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t po
 }
 
 /* Until the round is over or a rank has failed. */
-static void sleep_through(Rendezvous *rendezvous, RendezvousMeeting *meeting, uint64_t round) {
-    pthread_mutex_lock(&meeting->mutex);
-    atomic_fetch_add(&meeting->sleeping, 1);
-    while (atomic_load(&meeting->round) == round && !atomic_load(&rendezvous->failed))
-        pthread_cond_wait(&meeting->all_here, &meeting->mutex);
-    atomic_fetch_sub(&meeting->sleeping, 1);
-    pthread_mutex_unlock(&meeting->mutex);
+static void sleep_through(Rendezvous *rendezvous, RendezvousBarrier *barrier, uint64_t round) {
+    pthread_mutex_lock(&barrier->mutex);
+    atomic_fetch_add(&barrier->sleeping, 1);
+    while (atomic_load(&barrier->round) == round && !atomic_load(&rendezvous->failed))
+        pthread_cond_wait(&barrier->all_here, &barrier->mutex);
+    atomic_fetch_sub(&barrier->sleeping, 1);
+    pthread_mutex_unlock(&barrier->mutex);
 }
 
-static void wake(RendezvousMeeting *meeting) {
-    pthread_mutex_lock(&meeting->mutex);
-    pthread_cond_broadcast(&meeting->all_here);
-    pthread_mutex_unlock(&meeting->mutex);
+static void wake(RendezvousBarrier *barrier) {
+    pthread_mutex_lock(&barrier->mutex);
+    pthread_cond_broadcast(&barrier->all_here);
+    pthread_mutex_unlock(&barrier->mutex);
 }
 
-AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error) {
-    RendezvousMeeting *meeting = group->meeting;
+AmStatus rendezvous_wait(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error) {
+    RendezvousBarrier *barrier = group->barrier;
     uint64_t round = rendezvous_round(group);
-    if (atomic_fetch_add_explicit(&meeting->arrived, 1, memory_order_acq_rel) + 1 == group->count) {
-        atomic_store_explicit(&meeting->arrived, 0, memory_order_relaxed);
-        atomic_store(&meeting->round, round + 1);
-        if (atomic_load(&meeting->sleeping) > 0) wake(meeting);
+    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 == group->count) {
+        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_store(&barrier->round, round + 1);
+        if (atomic_load(&barrier->sleeping) > 0) wake(barrier);
         return AM_OK;
     }
     for (SpinWait wait = spin_wait_begin(rendezvous->spins); spin_wait_lasts(&wait);) {
-        if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
+        if (atomic_load_explicit(&barrier->round, memory_order_acquire) != round) return AM_OK;
         if (atomic_load_explicit(&rendezvous->failed, memory_order_relaxed)) break;
     }
-    sleep_through(rendezvous, meeting, round);
-    if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
+    sleep_through(rendezvous, barrier, round);
+    if (atomic_load_explicit(&barrier->round, memory_order_acquire) != round) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }
 
 AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error) {
-    return rendezvous_meet(rendezvous, rendezvous->everybody, rank, error);
+    return rendezvous_wait(rendezvous, rendezvous->everybody, rank, error);
 }
 
 void rendezvous_abort(Rendezvous *rendezvous) {
     atomic_store(&rendezvous->failed, true);
     pthread_mutex_lock(&rendezvous->mutex);
-    for (RendezvousGroup *group = rendezvous->groups; group; group = group->next) wake(group->meeting);
+    for (RendezvousGroup *group = rendezvous->groups; group; group = group->next) wake(group->barrier);
     pthread_mutex_unlock(&rendezvous->mutex);
 }

@@ -1,14 +1,14 @@
-/* Rendezvous: the meetings of ranks that are threads of one process.
+/* Rendezvous of ranks that are threads of one process: barriers of groups, and data shown in between.
  *
- * A group is a list of ranks in a fixed order. Its members publish data (`brought`), meet, use the
- * data of the others, and meet again before any member changes it. Groups may be joined at any time
- * and meet independently of each other. A failure sets one flag and wakes all: members that wait,
+ * A group is a list of ranks in a fixed order. Its members publish data (`brought`), wait for all, use the
+ * data of the others, and wait again before any member changes it. Groups may be joined at any time
+ * and synchronize independently of each other. A failure sets one flag and wakes all: members that wait,
  * or arrive later, get AM_ERROR_RUNTIME.
  *
- * Small data needs one meeting instead of two: a member copies it into its letter, all meet and
- * read the letters of the others. Each has two, used alternately by the number of the meeting, so
+ * Small data needs one rendezvous instead of two: a member copies it into its letter, waits for all and
+ * reads the letters of the others. Each member has two, used alternately by the number of the round, so
  * that the next one is written while slower members still read this one; before the first is
- * written again, all have come to the meeting in between and have read it.
+ * written again, all have reached the round in between and have read it.
  */
 #ifndef EXECUTOR_COMM_RENDEZVOUS_H
 #define EXECUTOR_COMM_RENDEZVOUS_H
@@ -22,11 +22,11 @@ typedef struct Rendezvous Rendezvous;
 typedef struct RendezvousGroup {
     int32_t count;
     int32_t *ranks;       /* [count] */
-    const void **brought; /* [count], by position in the group; written by its owner before it meets */
+    const void **brought; /* [count], by position in the group; written by its owner before a rendezvous */
     int32_t name;
     char *letters; /* [2][count], each letter_bytes long; NULL: none */
     int64_t letter_bytes;
-    struct RendezvousMeeting *meeting;
+    struct RendezvousBarrier *barrier;
     struct RendezvousGroup *next;
 } RendezvousGroup;
 
@@ -41,17 +41,17 @@ AmStatus rendezvous_join(Rendezvous *rendezvous, const int32_t *ranks, int32_t c
 /* The group of that name, or NULL; it lives until rendezvous_close(). */
 RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name);
 
-/* Gives the group's members letters of at least so many bytes, aligned to 64; not while members meet. */
+/* Gives the group's members letters of at least so many bytes, aligned to 64; not while members wait. */
 AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *group, int64_t bytes,
                                     AmError *error);
-/* Meetings of the group that are over: to a member, until it comes to the next one, a constant. */
+/* The number of complete rendezvous of the group. A member sees a constant between two of its own. */
 uint64_t rendezvous_round(const RendezvousGroup *group);
-/* The letter of the member at `position` for the meeting after round `round`: written by it before
- * that meeting, read by all after it and until they come to the next one. */
+/* The letter of the member at `position` for the rendezvous after round `round`: written by it before
+ * that rendezvous, read by all after it and until they reach the next one. */
 char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position);
 
 /* Waits until all members have come here. `rank` is the caller, for the message. */
-AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error);
+AmStatus rendezvous_wait(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error);
 /* Waits until all ranks have come here. `rank` is the caller, for the message. */
 AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error);
 /* Releases all, now and later. */

@@ -1,5 +1,5 @@
-/* The number of this process in a run of several processes, and their meeting point: the launcher is
- * recognised by its environment variables. */
+/* The number of this process in a run of several processes, and the address at which they connect: the
+ * launcher is recognised by its environment variables. */
 #include "executor/processes/bootstrap.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The number of a process in a run of several processes, and their meeting point.
+/* The number of a process in a run of several processes, and the address at which they connect.
  *
  * Launchers set environment variables; bootstrap_read() recognises, in this order:
  *   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT

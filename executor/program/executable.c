@@ -19,7 +19,7 @@ static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableSte
         return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
     TRY(comm_prepare(&step->collective, arena, self->comm, self->program, instruction, error));
     self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, step->collective->scratch_bytes);
-    self->waits_on_host |= self->comm->back_end->meets_on_host;
+    self->waits_on_host |= self->comm->back_end->waits_on_ranks;
     return AM_OK;
 }
 
@@ -148,7 +148,7 @@ AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *dev
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
     return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
-                                  program->step_count, comm && comm->back_end->meets_on_host, error);
+                                  program->step_count, comm && comm->back_end->waits_on_ranks, error);
 }
 
 char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset) {

@@ -9,28 +9,29 @@
 /* Iterations of which a stretch is recorded separately, if addresses differ. */
 enum { MOST_RECORDS = 64 };
 
-static bool meet(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+static bool ranges_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
     return first < second + (uintptr_t)b_bytes && second < first + (uintptr_t)a_bytes;
 }
 
-static bool any_meets(const void *address, const IrShape *shape, void *const *others,
-                      const IrShape *const *other_shapes, int32_t count) {
+static bool any_overlaps(const void *address, const IrShape *shape, void *const *others,
+                         const IrShape *const *other_shapes, int32_t count) {
     for (int32_t k = 0; k < count; k++)
-        if (meet(address, ir_shape_bytes(shape), others[k], ir_shape_bytes(other_shapes[k]))) return true;
+        if (ranges_overlap(address, ir_shape_bytes(shape), others[k], ir_shape_bytes(other_shapes[k])))
+            return true;
     return false;
 }
 
 /* Returns whether the call accesses an array of which the kernel uses a slice selected by the
  * iteration. */
-static bool any_placed_meets(const ExecutableStep *step, const CommCall *call) {
+static bool any_placed_overlaps(const ExecutableStep *step, const CommCall *call) {
     for (int32_t k = 0; k < step->placed_count; k++)
         for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
             bool is_result = j >= call->operand_count;
             const void *address = is_result ? call->results[j - call->operand_count] : call->operands[j];
             const IrShape *shape =
                 is_result ? call->result_shapes[j - call->operand_count] : call->operand_shapes[j];
-            if (meet(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
+            if (ranges_overlap(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
                 return true;
         }
     return false;
@@ -39,16 +40,16 @@ static bool any_placed_meets(const ExecutableStep *step, const CommCall *call) {
 static bool conflict(const ExecutableStep *step, const CommCall *call) {
     const KernelCall *kernel = step->kernel;
     for (int32_t k = 0; k < call->result_count; k++)
-        if (any_meets(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
-                      kernel->operand_count) ||
-            any_meets(call->results[k], call->result_shapes[k], kernel->results, kernel->result_shapes,
-                      kernel->result_count))
+        if (any_overlaps(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
+                         kernel->operand_count) ||
+            any_overlaps(call->results[k], call->result_shapes[k], kernel->results, kernel->result_shapes,
+                         kernel->result_count))
             return true;
     for (int32_t k = 0; k < call->operand_count; k++)
-        if (any_meets(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
-                      kernel->result_count))
+        if (any_overlaps(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
+                         kernel->result_count))
             return true;
-    return any_placed_meets(step, call);
+    return any_placed_overlaps(step, call);
 }
 
 AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error) {
@@ -104,14 +105,14 @@ static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const Executa
 }
 
 AmStatus overlap_find_stretches(CaptureRegion **result, int32_t *stretch_count, Arena *arena,
-                                const ExecutableStep *steps, int32_t count, bool meets_on_host,
+                                const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
                                 AmError *error) {
     CaptureRegion *stretches = ARENA_ARRAY(arena, CaptureRegion, count + 1);
     int32_t n = 0;
     if (!stretches) return am_fail_memory(error, (int64_t)sizeof *stretches * count);
     for (int32_t s = 0; s < count; s++) {
         bool waits =
-            steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && meets_on_host;
+            steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && waits_on_ranks;
         if (n == 0 || stretches[n - 1].recordable == waits)
             stretches[n++] = (CaptureRegion){.first = s, .recordable = !waits};
         stretches[n - 1].end = s + 1;

@@ -45,9 +45,9 @@ typedef struct CaptureRegion {
 AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error);
 
 /* Cuts the steps where the host waits: at control flow that reads results and, if
- * `meets_on_host`, at collectives. A stretch whose addresses are too many is not recorded. In the arena. */
+ * `waits_on_ranks`, at collectives. A stretch whose addresses are too many is not recorded. In the arena. */
 AmStatus overlap_find_stretches(CaptureRegion **stretches, int32_t *stretch_count, Arena *arena,
-                                const ExecutableStep *steps, int32_t count, bool meets_on_host,
+                                const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
                                 AmError *error);
 
 #endif

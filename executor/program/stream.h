@@ -1,5 +1,5 @@
 /* Transfers inside joined loops (lowering/interleave/interleave.h): stages are in different iterations, so
- * that a value is packed into a slot of a channel and read from there, without a meeting. The data
+ * that a value is packed into a slot of a channel and read from there, without a rendezvous. The data
  * from one rank to another in one transfer is one message, its pieces in the order of the plan.
  */
 #ifndef EXECUTOR_PROGRAM_STREAM_H

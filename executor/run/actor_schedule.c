@@ -344,7 +344,7 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
     if (list->order.count == actors) return AM_OK;
     return am_fail(
         error, AM_ERROR_USAGE, "",
-        "schedule interleaved_1f1b: a stage whose passes meet twice needs its devices in one process");
+        "schedule interleaved_1f1b: a stage whose passes communicate twice needs its devices in one process");
 }
 
 static const InterleavedLoops *find_chunks(const Executable *program) {

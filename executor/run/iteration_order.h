@@ -1,6 +1,6 @@
 /* A fixed order of a rank's iterations, for stages whose devices are in several processes.
  *
- * Devices of a stage meet in collectives, so that they must have one order. In one process,
+ * Devices of a stage run collectives together, so that they must have one order. In one process,
  * followers use the leader's order (actors_follow); between processes each rank computes the order
  * itself, from common knowledge: the actors of a rank, the registers between them and their
  * priorities. In this simulation inputs from other stages are always available and the forward pass

@@ -7,7 +7,7 @@
  * one entry per hash; a cached value is reused and not decoded again. New strings are stored
  * consecutively.
  *
- * A repeated field is counted when its first element is met and gets an array of that size. As
+ * A repeated field is counted when its first element is read and gets an array of that size. As
  * protobuf requires, the last occurrence of a single value counts, the parts of a single message
  * are merged, and fields outside the schema are preserved.
  */

@@ -15,7 +15,7 @@ enum { LINED_LEVELS = 4 };
 
 typedef struct JsonOutput {
     Text *text;
-    bool invalid; /* a string that is no UTF-8 was met */
+    bool invalid; /* a string is not UTF-8 */
 } JsonOutput;
 
 static void append_message(JsonOutput *output, const ProtobufCMessage *message, int32_t level);

@@ -86,7 +86,8 @@ static void sweep_now(WeightWorkFinder *self) {
         has_changed = false;
         for (int32_t i = self->count - 1; i >= 0; i--) {
             const ProgramInstruction *instruction = &self->body->instructions[i];
-            bool is_root = program_instruction_meets(instruction, false) || instruction->result_count == 0;
+            bool is_root =
+                program_instruction_communicates(instruction, false) || instruction->result_count == 0;
             if (!is_root && !any_result(instruction, self->is_now)) continue;
             self->is_run[i] = true;
             mark_operands(instruction, self->is_now);

@@ -277,7 +277,7 @@ static AmStatus check_iterations(const MicroBatchRewrite *self, AmError *error) 
     if (gathering >= 0)
         return micro_batch_refuse(self, gathering, "needs all examples of the batch at once", NULL, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
-                   "cannot be split into micro-batches: no weight meets the batch");
+                   "cannot be split into micro-batches: no operator reads a weight and the batch");
 }
 
 AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error) {

@@ -22,15 +22,16 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     int32_t count = program->instruction_count, edges = 0;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
     int32_t *maker = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
-    bool *meets = ARENA_ARRAY(program->arena, bool, count + 1);
+    bool *communicates = ARENA_ARRAY(program->arena, bool, count + 1);
     if (program->arena->failed) return am_fail_memory(error, count);
     for (int32_t v = 0; v < program->value_count; v++) maker[v] = -1;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
-        bool may_meet = instruction->kind != PROGRAM_COMPUTE || program_has_control(instruction);
-        meets[i] = may_meet && program_instruction_meets(instruction, program->is_uneven);
-        edges += instruction->operand_count + meets[i];
+        bool may_communicate = instruction->kind != PROGRAM_COMPUTE || program_has_control(instruction);
+        communicates[i] =
+            may_communicate && program_instruction_communicates(instruction, program->is_uneven);
+        edges += instruction->operand_count + communicates[i];
         for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;
     }
     int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
@@ -38,7 +39,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     int32_t *next_user = ARENA_ARRAY(program->arena, int32_t, count + 3);
     if (program->arena->failed) return am_fail_memory(error, edges);
     edges = 0;
-    for (int32_t i = 0, last_meeting = -1; i < count; i++) {
+    for (int32_t i = 0, last_communication = -1; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t producer = maker[instruction->operands[k]];
@@ -46,9 +47,9 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
             producers[edges++] = producer;
             next_user[producer + 2]++;
         }
-        if (meets[i] && last_meeting >= 0) {
-            producers[edges++] = last_meeting;
-            next_user[last_meeting + 2]++;
+        if (communicates[i] && last_communication >= 0) {
+            producers[edges++] = last_communication;
+            next_user[last_communication + 2]++;
         }
         /* The operands of joined loops must exist when the first of them begins. */
         for (int32_t j = 1; j < program_joined(program, i); j++)
@@ -58,7 +59,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
                 producers[edges++] = producer;
                 next_user[producer + 2]++;
             }
-        if (meets[i]) last_meeting = i;
+        if (communicates[i]) last_communication = i;
         first[i + 1] = edges;
     }
     /* Filling moves next_user[i + 1] from the start of i's users to their end. */

@@ -1,6 +1,6 @@
 /* Pieces of a halo_exchange (program.h): parts lie one after another along the
  * dimension, in group order; a piece is where one member's part and another
- * member's range meet:
+ * member's range overlap:
  *
  *     part from  |-------------|
  *     range to          |-------------|

@@ -220,15 +220,14 @@ static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *ma
     const IrLoops *loops = program->module->loops;
     int32_t origin = program->values[value].origin, last = self->last_use[value];
     IrPhase made = loops->phases[origin], used = phase_of(program, last);
-    bool meets_others = has_others_between(self, loops->layer[origin], s, last);
+    bool has_others = has_others_between(self, loops->layer[origin], s, last);
     bool stays_long = last - s > program->step_count / QUARTER;
     bool is_beside = loops->is_beside[origin]; /* of one weight, or a gradient */
     if (maker && program_gathers(maker)) return stays_long;
-    if (is_beside && made != IR_PHASE_BACKWARD) return meets_others;
+    if (is_beside && made != IR_PHASE_BACKWARD) return has_others;
     if (is_beside) return stays_long && !is_near_loop(self);
-    if (made == IR_PHASE_RECOMPUTED)
-        return meets_others && self->forward_steps[last] > self->forward_steps[s];
-    if (made != IR_PHASE_FORWARD) return meets_others;
+    if (made == IR_PHASE_RECOMPUTED) return has_others && self->forward_steps[last] > self->forward_steps[s];
+    if (made != IR_PHASE_FORWARD) return has_others;
     return !ir_phase_is_with_forward(used);
 }
 

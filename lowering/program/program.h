@@ -171,8 +171,8 @@ typedef struct ProgramInstruction {
      * parameters of its branches, branch by branch. */
     int32_t region_count;
     struct Program **regions;
-    /* fusion of products: one kernel computes the region by blocks of rows. The region meets nobody, and its
-     * values have no memory in the allocation. */
+    /* fusion of products: one kernel computes the region by blocks of rows. The region does not communicate,
+     * and its values have no memory in the allocation. */
     bool in_blocks;
     /* while: result r is the final value of operand carried[r]. An operand without a result is
      * returned unchanged by the body: the regions may read it in place. */
@@ -407,11 +407,11 @@ static inline int32_t program_first_together(const Program *program, int32_t s) 
     return s;
 }
 
-/* Returns whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other
+/* Returns whether an instruction, or any inside its loop or conditional, communicates with ranks of other
  * stages, or any other ranks (`all`). */
-bool program_instruction_meets(const ProgramInstruction *instruction, bool all);
+bool program_instruction_communicates(const ProgramInstruction *instruction, bool all);
 /* Returns whether anything in the program does. */
-bool program_meets(const Program *program, bool all);
+bool program_communicates(const Program *program, bool all);
 
 /* The program as text, one line per step, fusions indented. */
 void program_print(Text *text, const Program *program);

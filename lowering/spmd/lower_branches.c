@@ -2,7 +2,7 @@
  *
  * Inputs of a branch are resharded before the conditional to the state in which the branch reads
  * them, whichever branch is taken; each branch returns every result in its one state after the
- * conditional. The selector is replicated, so that all ranks take the same branch and meet in its
+ * conditional. The selector is replicated, so that all ranks take the same branch and run its
  * collectives.
  */
 #include "lowering/spmd/lower_internal.h"

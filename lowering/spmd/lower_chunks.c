@@ -66,7 +66,7 @@ static AmStatus take(Merger *self, Source *source, AmError *error) {
  * chunk after the other; joined loops do not. */
 static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
     const ProgramInstruction *instruction = &source->program->instructions[source->at];
-    if (instruction->opcode == IR_WHILE && program_instruction_meets(instruction, false))
+    if (instruction->opcode == IR_WHILE && program_instruction_communicates(instruction, false))
         return am_fail(
             error, AM_ERROR_INFEASIBLE, self->program->module->source,
             "schedule interleaved_1f1b: loop %s, which is neither the forward pass nor the backward "

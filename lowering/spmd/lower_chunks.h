@@ -7,7 +7,7 @@
  * and then the backward loops are adjacent and joined; instructions before and after them stay
  * before and after.
  *
- * Transfers outside the loops keep the order in which all stages meet. A transfer to another part
+ * Transfers outside the loops keep the one order of all stages. A transfer to another part
  * of the same stage becomes a copy on the device.
  */
 #ifndef LOWERING_SPMD_LOWER_CHUNKS_H

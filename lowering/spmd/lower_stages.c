@@ -3,7 +3,7 @@
  * A value that another stage needs is sent before its first user there is computed, together with
  * all values computed until then: a stage that has to wait in a transfer has finished its own part
  * by then, and waits once. All stages walk over the module in the same way and find the same
- * positions, so that all ranks meet transfers in one order and sends may wait. Both ends are the
+ * positions, so that all ranks reach transfers in one order and sends may wait. Both ends are the
  * states in which the stages store the value; resharding inside a stage uses collectives of that
  * stage.
  */

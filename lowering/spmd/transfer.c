@@ -325,17 +325,17 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
     return AM_OK;
 }
 
-bool program_instruction_meets(const ProgramInstruction *instruction, bool all) {
+bool program_instruction_communicates(const ProgramInstruction *instruction, bool all) {
     if (instruction->kind == PROGRAM_TRANSFER || (all && instruction->kind == PROGRAM_COLLECTIVE))
         return true;
     for (int32_t k = 0; k < instruction->region_count; k++)
-        if (program_meets(instruction->regions[k], all)) return true;
+        if (program_communicates(instruction->regions[k], all)) return true;
     return false;
 }
 
-bool program_meets(const Program *program, bool all) {
+bool program_communicates(const Program *program, bool all) {
     for (int32_t i = 0; i < program->instruction_count; i++)
-        if (program_instruction_meets(&program->instructions[i], all)) return true;
+        if (program_instruction_communicates(&program->instructions[i], all)) return true;
     return false;
 }
 

@@ -83,19 +83,19 @@ static void append_label(Text *text, int32_t row) {
 }
 
 static void append_span(Text *text, const ExplainedSpan *span, double pixels_per_second) {
-    bool meets = span->work >= EXPLAINED_COLLECTIVE;
+    bool is_collective = span->work >= EXPLAINED_COLLECTIVE;
     double x = LEFT + span->start * pixels_per_second, width = (span->end - span->start) * pixels_per_second;
-    int32_t y = span->stage * ROW + (meets ? COMPUTE_HEIGHT + 3 : 0);
+    int32_t y = span->stage * ROW + (is_collective ? COMPUTE_HEIGHT + 3 : 0);
     text_append(text, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s",
                 works[span->work].class, x, y, width > 0.3 ? width : 0.3,
-                meets ? COLLECTIVE_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
-    if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->iteration);
+                is_collective ? COLLECTIVE_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
+    if (!is_collective && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->iteration);
     text_append_string(text, ", ");
     text_append_seconds(text, span->end - span->start);
     text_append_string(text, " from ");
     text_append_seconds(text, span->start);
     text_append_string(text, "</title></rect>\n");
-    if (!meets && span->work != EXPLAINED_OTHER && width > 16)
+    if (!is_collective && span->work != EXPLAINED_OTHER && width > 16)
         text_append(text, "<text class=\"iteration\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16,
                     span->iteration);
 }

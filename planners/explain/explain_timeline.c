@@ -179,10 +179,10 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
     if (slice->rank != explainer->ranks.first_rank[stage] || slice->end <= slice->start) return;
     if (!slice->executed || self->arena.failed) return;
     const ExplainedSpan span = span_of(self, stage, slice);
-    bool meets = span.work >= EXPLAINED_COLLECTIVE;
-    StageLane *lane = &self->lanes[stage * LANES + (meets ? COLLECTIVE_LANE : COMPUTE_LANE)];
+    bool is_collective = span.work >= EXPLAINED_COLLECTIVE;
+    StageLane *lane = &self->lanes[stage * LANES + (is_collective ? COLLECTIVE_LANE : COMPUTE_LANE)];
     ExplainedSpan *last = lane->count > 0 ? &lane->spans[lane->count - 1] : NULL;
-    double most_pause = (meets ? 1 : MOST_PAUSE) * self->shortest;
+    double most_pause = (is_collective ? 1 : MOST_PAUSE) * self->shortest;
     if (last && last->work == span.work && last->iteration == span.iteration &&
         span.start - last->end < most_pause) {
         last->end = fmax(last->end, span.end);

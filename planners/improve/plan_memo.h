@@ -1,8 +1,8 @@
 /* The simulated steps of plans, by a hash of their decisions.
  *
- * A climb that meets a plan again knows its step, so that the plan takes no evaluation. The hash has 64 bits
- * of the micro-batches, the schedule and all stages; names, predictions and bounds of a plan are no part of
- * it.
+ * A climb that reaches a plan again reads its step, so that the plan takes no evaluation. The hash has 64
+ * bits of the micro-batches, the schedule and all stages; names, predictions and bounds of a plan are no part
+ * of it.
  */
 #ifndef PLANNERS_IMPROVE_PLAN_MEMO_H
 #define PLANNERS_IMPROVE_PLAN_MEMO_H

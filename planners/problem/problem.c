@@ -29,7 +29,8 @@ typedef struct UntriedPlan {
 typedef struct ProblemMemo {
     MemoEntry *entries; /* open addressing, capacity a power of two */
     int32_t count, capacity;
-    UntriedPlan *untried; /* a heap, the cheapest first; those that have been tried leave it when met */
+    UntriedPlan
+        *untried; /* a heap, the cheapest first; those that have been tried leave it when they are first */
     int32_t untried_count, untried_capacity;
 } ProblemMemo;
 

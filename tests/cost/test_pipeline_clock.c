@@ -43,7 +43,7 @@ static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
     (void)piece;
     line->now = moment_later(line->now, until);
 }
-static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
+static void rendezvous(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
     (void)ticks;
     wait(user, stage, piece, end);
 }
@@ -100,7 +100,7 @@ static Ticks run(const Case *test) {
         lines[s].spans[0].order = order;
         lines[s].spans[0].order_count = count;
     }
-    const PipelineWorker worker = {compute, arrive, wait, meet, NULL, lines};
+    const PipelineWorker worker = {compute, arrive, wait, rendezvous, NULL, lines};
     if (pipeline_clock_run(&arena, stages, test->stages, channels, 2 * parts, &worker, &error) != AM_OK)
         fail_msg("%s: %s", schedule_kind_name(test->kind), error.text);
     Ticks end = 0;
@@ -285,7 +285,7 @@ static void links_and_slots_are_waited_for(void **state) {
     for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
     /* F at 10, values at 60, 110, 160, 210; B after it at 230, and back by 4 x 50 more. */
     assert_true(run(&test) == 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);
-    test.slots = 0; /* they meet: the sender is held up too */
+    test.slots = 0; /* they rendezvous: the sender is held up too */
     assert_true(run(&test) >= 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);
     test.transfer = 0;
     test.slots = 1;
@@ -304,11 +304,11 @@ static void a_deadlock_is_told(void **state) {
     const PipelinePiece other[] = {{.channel = 1}, {.channel = 0}};
     const PipelineStage stages[] = {{.pieces = one, .piece_count = 2}, {.pieces = other, .piece_count = 2}};
     const PipelineChannel channels[] = {{0, 1, 0}, {0, 1, 0}};
-    const PipelineWorker worker = {compute, arrive, wait, meet, NULL, lines};
+    const PipelineWorker worker = {compute, arrive, wait, rendezvous, NULL, lines};
     (void)state;
     assert_int_equal(pipeline_clock_run(&arena, stages, 2, channels, 2, &worker, &error),
                      AM_ERROR_INFEASIBLE);
-    assert_non_null(strstr(error.text, "do not meet"));
+    assert_non_null(strstr(error.text, "do not rendezvous"));
     arena_free(&arena);
 }
 

@@ -278,7 +278,7 @@ static inline AmStatus case_work(CaseRank *self) {
     }
     kernels->copy_in(comm->device, memory->base, memory->host, bytes);
     if (comm->back_end->start) TRY(comm->back_end->start(comm, &self->error));
-    bool records = kernels->begin && !comm->back_end->meets_on_host;
+    bool records = kernels->begin && !comm->back_end->waits_on_ranks;
     for (int32_t k = 0; k < self->repeats; k++) {
         bool done = records && kernels->begin(comm->device, &self->record);
         while (!done) {
@@ -418,7 +418,7 @@ static inline void case_check_all(const KernelBackEnd *kernels, const CommBackEn
     CaseRank all[CASE_MOST_RANKS];
     AmError error = {0};
     int32_t count = case_list(cases, supports, ranks);
-    int32_t repeats = collectives->meets_on_host ? 2 : 4; /* plainly, while recording, replayed */
+    int32_t repeats = collectives->waits_on_ranks ? 2 : 4; /* plainly, while recording, replayed */
     assert_in_range(count, 1, CASE_MOST);
     if (case_run_ranks(kernels, collectives, ranks, cases, count, repeats, -1, all, &error) != AM_OK)
         fail_msg("%d ranks: %s", ranks, error.text);

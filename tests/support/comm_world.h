@@ -128,7 +128,7 @@ static const CommBackEnd comm_world = {.name = "world",
                                        .close = comm_world_close,
                                        .join = comm_world_join,
                                        .run = comm_world_run,
-                                       .meets_on_host = true,
+                                       .waits_on_ranks = true,
                                        .barrier = comm_world_barrier,
                                        .abort = comm_world_abort};
 

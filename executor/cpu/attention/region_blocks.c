@@ -189,7 +189,8 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
         for (int32_t k = 0; k < instruction->operand_count; k++)
             is_before &= !region_labels_has(&self->labels, instruction->operands[k], l);
     }
-    if (is_after && reads_block) return refuse("a complete sum meets a value of one block", error);
+    if (is_after && reads_block)
+        return refuse("one operator reads a complete sum and a value of one block", error);
     self->stage[i] = is_after ? REGION_AFTER : is_before && !self->is_free[i] ? REGION_BEFORE : REGION_BLOCK;
     if (is_after || !is_reduced) return AM_OK;
     if (!has_all_terms(self, instruction)) return refuse("a sum lacks a divided dimension", error);

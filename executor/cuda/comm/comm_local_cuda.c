@@ -2,13 +2,13 @@
  * number of ranks on one card, or on several that reach one another's memory.
  *
  * The method is that of executor/comm/comm_local.c, and so are the results, bit for
- * bit. The threads meet on the host (rendezvous.h) to tell one another that an
+ * bit. The threads synchronize on the host (rendezvous.h) to signal that an
  * event has been recorded; the work itself is ordered on the device. A call:
- *   fork; record `ready`; meet; wait for all members' `ready`; first phase:
+ *   fork; record `ready`; synchronize; wait for all members' `ready`; first phase:
  *   fold or fetch the own part from the members' operands;
- *   all_reduce: record `folded`; meet; wait for all; second phase: fetch the
+ *   all_reduce: record `folded`; synchronize; wait for all; second phase: fetch the
  *   others' parts from their results;
- *   record `read`; meet; wait for all members' `read`, as they read this rank's
+ *   record `read`; synchronize; wait for all members' `read`, as they read this rank's
  *   memory; mark.
  * A wait takes an event's latest record. A member that is ahead may have
  * recorded it anew: then the wait is for more than is needed, all of it already
@@ -213,33 +213,34 @@ static AmStatus start(Comm *comm, AmError *error) {
     TRY(cuda_device_use(&rank->device->device, error));
     TRY(reach_peers(comm, error));
     for (CudaCommCall *prepared = rank->calls; prepared; prepared = prepared->next) {
-        bool meets = prepared->call->position >= 0;
-        RendezvousGroup *group = meets ? rendezvous_group(rendezvous, prepared->call->group) : NULL;
+        bool takes_part = prepared->call->position >= 0;
+        RendezvousGroup *group = takes_part ? rendezvous_group(rendezvous, prepared->call->group) : NULL;
         Members members = {group, prepared->call};
-        if (!meets) {
+        if (!takes_part) {
             TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, sender_of, &members,
                                     error));
             continue;
         }
         group->brought[prepared->call->position] = prepared->call;
-        TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
+        TRY(rendezvous_wait(rendezvous, group, comm->rank, error));
         if (prepared->call->transfer)
             TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, sender_of, &members,
                                     error));
         else TRY(make_phases(prepared, rank, &members, error));
-        TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
+        TRY(rendezvous_wait(rendezvous, group, comm->rank, error));
     }
     return AM_OK;
 }
 
 /* Notifies the group that the work issued to this rank's communication stream ends with `own`, and
  * makes the stream wait for all members' event. */
-static AmStatus meet_on_device(Comm *comm, RendezvousGroup *group, size_t event_offset, AmError *error) {
+static AmStatus synchronize_on_device(Comm *comm, RendezvousGroup *group, size_t event_offset,
+                                      AmError *error) {
     static const char what[] = "ordering the ranks' streams";
     CUstream stream = rank_of(comm)->shared.device->communication;
     CUevent *own = (CUevent *)((char *)rank_of(comm) + event_offset);
     TRY(cuda_check(cuda.cuEventRecord(*own, stream), what, error));
-    TRY(rendezvous_meet(comm->world->rendezvous, group, comm->rank, error));
+    TRY(rendezvous_wait(comm->world->rendezvous, group, comm->rank, error));
     for (int32_t m = 0; m < group->count; m++) {
         if (group->ranks[m] == comm->rank) continue;
         const char *member = (const char *)&comm->world->ranks[group->ranks[m]];
@@ -261,13 +262,13 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     }
     group = rendezvous_group(comm->world->rendezvous, call->group);
     if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
-    TRY(meet_on_device(comm, group, offsetof(LocalRank, ready), error));
+    TRY(synchronize_on_device(comm, group, offsetof(LocalRank, ready), error));
     cuda_phase_run(&prepared->first, rank->device);
     if (call->collective && call->collective->kind == PROGRAM_ALL_REDUCE) {
-        TRY(meet_on_device(comm, group, offsetof(LocalRank, folded), error));
+        TRY(synchronize_on_device(comm, group, offsetof(LocalRank, folded), error));
         cuda_phase_run(&prepared->second, rank->device);
     }
-    TRY(meet_on_device(comm, group, offsetof(LocalRank, read), error));
+    TRY(synchronize_on_device(comm, group, offsetof(LocalRank, read), error));
     cuda_comm_rank_mark(rank, call);
     return AM_OK;
 }
@@ -348,7 +349,7 @@ const CommBackEnd comm_local_cuda = {
     .run = run,
     .wait = wait_for,
     .has_channels = true,
-    .meets_on_host = true,
+    .waits_on_ranks = true,
     .barrier = barrier,
     .abort = abort_all,
 };

@@ -7,7 +7,7 @@
  * its area. Collectives: it counts `arrived` up; when all have
  * arrived it computes its own results from the areas and counts `read` up; no
  * member writes its area again before all have read. Reductions go in the order of
- * the ranks. Sends and receives have areas apart, and only their two members meet.
+ * the ranks. Sends and receives have areas apart, and only their two members rendezvous.
  *
  * A communicator that does not block returns ncclInProgress for a few polls after
  * its start. A new thread launches each of its groups, as in version 2.23 and
@@ -269,7 +269,7 @@ static void give(const Batch *batch, Kind kind) {
 }
 
 /* The collectives of a batch: true when they are done. */
-static bool meet(Batch *batch) {
+static bool rendezvous(Batch *batch) {
     struct ncclComm *self = batch->communicator;
     if (batch->met || batch->pair_count == batch->call_count) return true;
     if (!batch->here) {
@@ -326,7 +326,7 @@ static bool exchange(Batch *batch) {
 /* One step of a batch: true when it is done. */
 static bool advance(Batch *batch) {
     struct ncclComm *self = batch->communicator;
-    bool done = self->aborted || (meet(batch) & exchange(batch));
+    bool done = self->aborted || (rendezvous(batch) & exchange(batch));
     if (!done) return false;
     batch->here = batch->met = batch->posted = false;
     memset(batch->awaits, 0, sizeof batch->awaits);
@@ -351,13 +351,13 @@ static bool run_batch(void *argument) {
 }
 
 /* The same address for all communicators of one group in this process. */
-static const void *meeting_of(const struct ncclComm *self) {
-    const void *meeting = NULL;
+static const void *rendezvous_of(const struct ncclComm *self) {
+    const void *rendezvous = NULL;
     pthread_mutex_lock(&list_mutex);
     for (const struct ncclComm *other = communicators; other; other = other->next)
-        if (strcmp(other->path, self->path) == 0) meeting = other;
+        if (strcmp(other->path, self->path) == 0) rendezvous = other;
     pthread_mutex_unlock(&list_mutex);
-    return meeting;
+    return rendezvous;
 }
 
 /* Calls on their way to the streams. */
@@ -395,7 +395,7 @@ static ncclResult_t queue_batch(struct ncclComm *self, const Group *group, cudaS
     batches = batch;
     pthread_mutex_unlock(&list_mutex);
     CUresult result =
-        stand->enqueue((CUstream)stream, "nccl", run_batch, &batch, sizeof batch, meeting_of(self));
+        stand->enqueue((CUstream)stream, "nccl", run_batch, &batch, sizeof batch, rendezvous_of(self));
     return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
 }
 
@@ -641,7 +641,7 @@ ncclResult_t ncclCommAbort(ncclComm_t self) {
         unlink(self->path);
     }
     pthread_mutex_unlock(&self->mutex);
-    while (!twice && is_last(self) && stand_in()->is_held(meeting_of(self)))
+    while (!twice && is_last(self) && stand_in()->is_held(rendezvous_of(self)))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     return twice ? ncclInvalidUsage : ncclSuccess;
 }

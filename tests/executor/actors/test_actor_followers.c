@@ -1,4 +1,4 @@
-/* Followers fire in their leader's order: acts that meet in barriers (all devices, or those that
+/* Followers fire in their leader's order: acts that synchronize in barriers (all devices, or those that
  * follow, as in a mesh of two axes) under random delays; leaders that wait for their followers'
  * inputs; quotas that are raised for both. */
 #include "tests/support/actor_case.h"
@@ -9,9 +9,9 @@
 
 enum { DEVICES = 3, GROUPS = 4, STAGES = 2 };
 
-/* A stage's devices meet inside every act, as collectives do: all of them, or all but the first. */
+/* A stage's devices synchronize inside every act, as collectives do: all of them, or all but the first. */
 typedef struct Stage {
-    pthread_barrier_t meetings[2];
+    pthread_barrier_t barriers[2];
     atomic_int inside[GROUPS];
     atomic_bool is_mixed;
 } Stage;
@@ -22,26 +22,26 @@ typedef struct Member {
     Random random;
 } Member;
 
-static AmStatus meet(void *user, int64_t iteration, AmError *error) {
+static AmStatus synchronize(void *user, int64_t iteration, AmError *error) {
     (void)iteration, (void)error;
     Member *member = user;
     Stage *stage = member->stage;
     if (random_below(&member->random, 20) == 0) usleep((useconds_t)random_below(&member->random, 200));
     bool without_first = member->group >= 2;
     if (without_first && member->device == 0) return AM_OK;
-    pthread_barrier_t *meeting = &stage->meetings[without_first];
+    pthread_barrier_t *barrier = &stage->barriers[without_first];
     atomic_fetch_add(&stage->inside[member->group], 1);
-    pthread_barrier_wait(meeting);
+    pthread_barrier_wait(barrier);
     if (stage->inside[member->group] != DEVICES - without_first) stage->is_mixed = true;
-    pthread_barrier_wait(meeting);
+    pthread_barrier_wait(barrier);
     atomic_fetch_sub(&stage->inside[member->group], 1);
-    pthread_barrier_wait(meeting);
+    pthread_barrier_wait(barrier);
     return AM_OK;
 }
 
 /* Two stages of three devices: forward, backward, and two free groups with a random choice on a
  * single device. Every device of the second stage receives from another one of the first. */
-static void test_followers_meet(void **state) {
+static void test_followers_synchronize(void **state) {
     (void)state;
     static const char *const names[GROUPS] = {"forward", "backward", "left", "right"};
     AmError error = {0};
@@ -51,13 +51,13 @@ static void test_followers_meet(void **state) {
     int32_t actors[STAGES][GROUPS][DEVICES];
     ActorGraph *graph = case_open(STAGES * DEVICES, 30);
     for (int s = 0; s < STAGES; s++) {
-        for (int k = 0; k < 2; k++) pthread_barrier_init(&stages[s].meetings[k], NULL, DEVICES - k);
+        for (int k = 0; k < 2; k++) pthread_barrier_init(&stages[s].barriers[k], NULL, DEVICES - k);
         for (int g = 0; g < GROUPS; g++)
             for (int d = 0; d < DEVICES; d++) {
                 members[s][g][d] = (Member){.stage = &stages[s], .group = g, .device = d};
                 random_seed(&members[s][g][d].random, (uint64_t)(s * 100 + g * 10 + d));
-                actors[s][g][d] =
-                    case_add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, meet, &members[s][g][d]);
+                actors[s][g][d] = case_add(graph, names[g], s * DEVICES + d, g == 3 ? 1 : 4, synchronize,
+                                           &members[s][g][d]);
                 if (d > 0)
                     assert_int_equal(actors_follow(graph, actors[s][g][d], actors[s][g][0], &error), AM_OK);
             }
@@ -75,7 +75,7 @@ static void test_followers_meet(void **state) {
     assert_int_equal(status, AM_OK);
     for (int s = 0; s < STAGES; s++) {
         assert_false(stages[s].is_mixed);
-        for (int k = 0; k < 2; k++) pthread_barrier_destroy(&stages[s].meetings[k]);
+        for (int k = 0; k < 2; k++) pthread_barrier_destroy(&stages[s].barriers[k]);
     }
     actors_close(graph);
 }
@@ -132,7 +132,7 @@ static void test_quotas_of_followers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_followers_meet),
+        cmocka_unit_test(test_followers_synchronize),
         cmocka_unit_test(test_leaders_wait_too),
         cmocka_unit_test(test_quotas_of_followers),
     };

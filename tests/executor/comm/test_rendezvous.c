@@ -35,7 +35,7 @@ static void *meet_again_and_again(void *argument) {
         uint64_t round = rendezvous_round(self->group);
         int64_t *own = (int64_t *)rendezvous_letter(self->group, round, self->position);
         for (int32_t k = 0; k < LETTER_WORDS; k++) own[k] = word_of((uint64_t)turn, self->position, k);
-        self->status = rendezvous_meet(self->rendezvous, self->group, self->position, &self->error);
+        self->status = rendezvous_wait(self->rendezvous, self->group, self->position, &self->error);
         for (int32_t m = 0; m < self->group->count && self->status == AM_OK; m++) {
             const int64_t *letter = (const int64_t *)rendezvous_letter(self->group, round, m);
             for (int32_t k = 0; k < LETTER_WORDS; k++)

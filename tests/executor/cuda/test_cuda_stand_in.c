@@ -230,54 +230,54 @@ static void test_memory_limit(void **state) {
     assert_int_equal(now.bytes, 2 * BYTES);
 }
 
-/* A meeting of two streams, as a collective is: the last to come adds for both. */
-typedef struct Meeting {
+/* A rendezvous of two streams, as a collective is: the last to come adds for both. */
+typedef struct Rendezvous {
     float *places[2];
     bool here[2], done[2];
-} Meeting;
+} Rendezvous;
 
 typedef struct Part {
-    Meeting *meeting;
+    Rendezvous *rendezvous;
     int member;
     float *place;
 } Part;
 
-static bool meet(void *argument) {
+static bool add_at_rendezvous(void *argument) {
     Part *part = argument;
-    Meeting *meeting = part->meeting;
+    Rendezvous *rendezvous = part->rendezvous;
     int self = part->member, peer = 1 - self;
-    if (meeting->done[self]) {
-        meeting->done[self] = false;
+    if (rendezvous->done[self]) {
+        rendezvous->done[self] = false;
         return true;
     }
-    meeting->here[self] = true;
-    meeting->places[self] = part->place;
-    if (!meeting->here[peer]) return false;
-    float sum = *meeting->places[0] + *meeting->places[1];
-    *meeting->places[0] = *meeting->places[1] = sum;
-    meeting->here[0] = meeting->here[1] = false;
-    meeting->done[peer] = true;
+    rendezvous->here[self] = true;
+    rendezvous->places[self] = part->place;
+    if (!rendezvous->here[peer]) return false;
+    float sum = *rendezvous->places[0] + *rendezvous->places[1];
+    *rendezvous->places[0] = *rendezvous->places[1] = sum;
+    rendezvous->here[0] = rendezvous->here[1] = false;
+    rendezvous->done[peer] = true;
     return true;
 }
 
-static void add_part(CUstream stream, Meeting *meeting, int member, CUdeviceptr place) {
-    Part part = {meeting, member, (float *)(uintptr_t)place};
-    check(stand->enqueue(stream, "meet", meet, &part, sizeof part, meeting));
+static void add_part(CUstream stream, Rendezvous *rendezvous, int member, CUdeviceptr place) {
+    Part part = {rendezvous, member, (float *)(uintptr_t)place};
+    check(stand->enqueue(stream, "add_at_rendezvous", add_at_rendezvous, &part, sizeof part, rendezvous));
 }
 
-static void test_meeting(void **state) {
+static void test_rendezvous(void **state) {
     (void)state;
-    Meeting meeting = {0};
+    Rendezvous rendezvous = {0};
     stand->reset();
     launch_linear(first, memory, 0, 5);
-    add_part(first, &meeting, 0, memory);
+    add_part(first, &rendezvous, 0, memory);
     launch_linear(second, other, 0, 6);
-    add_part(second, &meeting, 1, other);
+    add_part(second, &rendezvous, 1, other);
     check(cuda.cuMemcpyDtoHAsync(host, memory, BYTES, first));
     check(cuda.cuStreamSynchronize(first));
     assert_true(host[0] == 11 && host[1] == 5);
     check(cuda.cuStreamSynchronize(second));
-    assert_int_equal(stand->runs("meet"), 2);
+    assert_int_equal(stand->runs("add_at_rendezvous"), 2);
 }
 
 static void *late_rank(void *argument) {
@@ -287,15 +287,15 @@ static void *late_rank(void *argument) {
     return (void *)(uintptr_t)cuda.cuStreamSynchronize(second);
 }
 
-static void test_meeting_of_threads(void **state) {
+static void test_rendezvous_of_threads(void **state) {
     (void)state;
-    Meeting meeting = {0};
+    Rendezvous rendezvous = {0};
     pthread_t thread;
     void *result;
     launch_linear(first, memory, 0, 1);
     launch_linear(second, other, 0, 2);
-    add_part(first, &meeting, 0, memory);
-    assert_int_equal(pthread_create(&thread, NULL, late_rank, &meeting), 0);
+    add_part(first, &rendezvous, 0, memory);
+    assert_int_equal(pthread_create(&thread, NULL, late_rank, &rendezvous), 0);
     check(cuda.cuStreamSynchronize(first));
     pthread_join(thread, &result);
     assert_null(result);
@@ -386,10 +386,10 @@ int main(void) {
     setenv("STAND_IN_MEMORY", "500000", 1);
     const struct CMUnitTest before[] = {cmocka_unit_test(test_unusable_driver)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernel),  cmocka_unit_test(test_missing_wait_shows),
-        cmocka_unit_test(test_graph),   cmocka_unit_test(test_captures_refused),
-        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_meeting), cmocka_unit_test(test_meeting_of_threads),
+        cmocka_unit_test(test_kernel),     cmocka_unit_test(test_missing_wait_shows),
+        cmocka_unit_test(test_graph),      cmocka_unit_test(test_captures_refused),
+        cmocka_unit_test(test_bounds),     cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_rendezvous), cmocka_unit_test(test_rendezvous_of_threads),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(before, NULL, NULL) + cmocka_run_group_tests(tests, open_all, close_all);

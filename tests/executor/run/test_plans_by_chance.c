@@ -26,7 +26,7 @@ enum {
     FULL_LOWERED = 500,
     MOST_OVERRIDES = 24,
     MOST_MODELS = 64,
-    MOST_MEETINGS = 4096
+    MOST_COLLECTIVES = 4096
 };
 
 static const char *const meshes[] = {
@@ -284,43 +284,43 @@ static void test_losses(void **state) {
 }
 
 /* Lists the instructions in which a rank meets others, in the order of its steps, including those
- * in loops and conditionals. Returns their number, of which at most MOST_MEETINGS are listed. */
-static int32_t list_meetings(int32_t *met, int32_t count, const Program *program) {
+ * in loops and conditionals. Returns their number, of which at most MOST_COLLECTIVES are listed. */
+static int32_t list_collectives(int32_t *listed, int32_t count, const Program *program) {
     for (int32_t k = 0; k < program->step_count; k++) {
         int32_t i = program->steps[k].instruction;
-        if (i < 0 || !program_instruction_meets(&program->instructions[i], true)) continue;
-        if (count < MOST_MEETINGS) met[count] = i;
+        if (i < 0 || !program_instruction_communicates(&program->instructions[i], true)) continue;
+        if (count < MOST_COLLECTIVES) listed[count] = i;
         count++;
         for (int32_t r = 0; r < program->instructions[i].region_count; r++)
-            count = list_meetings(met, count, program->instructions[i].regions[r]);
+            count = list_collectives(listed, count, program->instructions[i].regions[r]);
     }
     return count;
 }
 
-static int32_t meetings_of(int32_t *met, Arena *arena, const PlanRanks *ranks, int32_t rank) {
+static int32_t collectives_of(int32_t *listed, Arena *arena, const PlanRanks *ranks, int32_t rank) {
     Program *program;
     AmError error = {0};
     if (plan_ranks_lower(&program, arena, ranks, rank, &error) != AM_OK) fail_msg("%s", error.text);
-    int32_t count = list_meetings(met, 0, program);
-    assert_true(count <= MOST_MEETINGS);
+    int32_t count = list_collectives(listed, 0, program);
+    assert_true(count <= MOST_COLLECTIVES);
     return count;
 }
 
 /* Returns whether all ranks meet in one order, or they would wait for ever; a line on stdout where they do
  * not. */
-static bool meets_alike(const PlanContext *context, const char *model, uint64_t seed) {
+static bool has_one_order(const PlanContext *context, const char *model, uint64_t seed) {
     Arena arena = {0};
     AmError error = {0};
     PlanRanks ranks;
     Text summary = {0};
     const Plan *plan = random_plan(&arena, context, seed, &summary);
-    static int32_t first[MOST_MEETINGS], other[MOST_MEETINGS];
+    static int32_t first[MOST_COLLECTIVES], other[MOST_COLLECTIVES];
     bool right = true;
     if (plan_ranks(&ranks, &arena, context, plan, &error) != AM_OK) fail_msg("%s", error.text);
-    int32_t count = meetings_of(first, &arena, &ranks, 0);
+    int32_t count = collectives_of(first, &arena, &ranks, 0);
     for (int32_t rank = 1; right && rank < ranks.rank_count; rank++) {
         ArenaMark mark = arena_mark(&arena);
-        right = meetings_of(other, &arena, &ranks, rank) == count &&
+        right = collectives_of(other, &arena, &ranks, rank) == count &&
                 memcmp(other, first, sizeof *first * (size_t)count) == 0;
         if (!right) printf("WRONG %s, %s: rank %d meets in another order\n", model, summary.data, rank);
         arena_release(&arena, mark);
@@ -330,7 +330,7 @@ static bool meets_alike(const PlanContext *context, const char *model, uint64_t 
     return right;
 }
 
-static void test_meetings(void **state) {
+static void test_collective_order(void **state) {
     (void)state;
     Cases cases;
     int32_t plans = 0, wrong = 0;
@@ -341,7 +341,7 @@ static void test_meetings(void **state) {
         int32_t count = cases.is_full ? FULL_LOWERED : is_large ? sample_of(10, 1) : sample_of(30, 2);
         for (int32_t k = 0; k < (cases.seed ? 1 : count); k++, plans++) {
             uint64_t seed = seed_of(&cases, m, k);
-            wrong += !meets_alike(context_of(context, cases.models[m], seed, false), cases.models[m], seed);
+            wrong += !has_one_order(context_of(context, cases.models[m], seed, false), cases.models[m], seed);
         }
         plan_context_free(context);
     }
@@ -351,6 +351,7 @@ static void test_meetings(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_meetings), cmocka_unit_test(test_losses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_collective_order),
+                                       cmocka_unit_test(test_losses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
