@@ -112,10 +112,7 @@ static inline int64_t comm_part_start(const int64_t *parts, int32_t k) {
     return start;
 }
 
-extern const CommBackEnd comm_local; /* threads of one process, on the host's memory */
-/* Computes the results of one call from the CommCalls that all members of its group brought, with operands
- * in this process; no result overlaps an operand. A reference for tests of other back ends. */
-AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error);
+extern const CommBackEnd comm_local;      /* threads of one process, on the host's memory */
 extern const CommBackEnd comm_mpi;        /* ranks of any number of processes, on the host's memory */
 extern const CommBackEnd comm_local_cuda; /* threads of one process, on the memory of its GPUs */
 extern const CommBackEnd comm_nccl;       /* one GPU per rank, any number of processes */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "executor/array/strided.h"
+#include "executor/comm/collective_compute.h"
 #include "executor/comm/combine.h"
 #include "executor/comm/comm.h"
 #include "executor/comm/rendezvous.h"
@@ -30,49 +31,33 @@ static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
 /* The prepared data of a call for one member. */
 typedef struct LocalCall {
     RendezvousGroup *group;
-    bool by_letters;      /* an all_reduce that takes one rendezvous */
-    const char **members; /* [rank_count]: the places of one array at a time */
-    char **results;       /* [rank_count] */
+    bool by_letters; /* an all_reduce that takes one rendezvous */
+    CollectiveScratch scratch;
 } LocalCall;
 
 static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
     return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
 }
 
-/* The reduction of operand k, arrays to be named. */
-static Combine combine_of(const CommCall *call, int32_t k) {
-    Dtype type = call->operand_shapes[k]->type;
-    const LocalCall *local = call->prepared;
-    return (Combine){.reduction = call->collective->reduction,
-                     .type = dtype_is_complex(type) ? dtype_real_part(type) : type,
-                     .members = local->members,
-                     .member_count = call->rank_count,
-                     .results = local->results};
-}
-
-/* Real elements of an array: a complex number is two. */
-static int64_t real_elements(const IrShape *shape) {
-    return ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
-}
-
 enum { PART_BYTES = 64 }; /* parts of an all_reduce end at multiples of this: members write other lines */
 
-static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    (void)comm, (void)error;
+/* Reduces the part of all operands that the position of this rank gives, into the results of all members. */
+static void all_reduce(const RendezvousGroup *group, const CommCall *call) {
+    const LocalCall *local = call->prepared;
     int64_t all = 0, before = 0;
     for (int32_t k = 0; k < call->operand_count; k++) all += ir_shape_bytes(call->operand_shapes[k]);
     int64_t part = (all / group->count / PART_BYTES + 1) * PART_BYTES;
     int64_t start = part * call->position, stop = start + part;
     for (int32_t k = 0; k < call->operand_count && before < stop; k++) {
         const IrShape *shape = call->operand_shapes[k];
-        int64_t bytes = ir_shape_bytes(shape), elements = real_elements(shape);
+        int64_t bytes = ir_shape_bytes(shape), elements = collective_real_elements(shape);
         int64_t element = elements > 0 ? bytes / elements : 1;
         int64_t first = start > before ? (start - before + element - 1) / element : 0;
         int64_t end = (stop - before + element - 1) / element;
         before += bytes;
         if (end > elements) end = elements;
         if (first >= end) continue;
-        Combine work = combine_of(call, k);
+        Combine work = collective_combine(call, k, &local->scratch);
         work.result_count = group->count;
         for (int32_t m = 0; m < group->count; m++) {
             work.members[m] = call_of(group, m)->operands[k];
@@ -80,7 +65,6 @@ static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *c
         }
         combine_run(&work, first, end - first);
     }
-    return AM_OK;
 }
 
 /* Beyond this the second copy costs more than the second rendezvous (bench_comm). */
@@ -110,141 +94,15 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
     at = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
         if (in_letter(call->operand_shapes[k]) == 0) continue;
-        Combine work = combine_of(call, k);
+        Combine work = collective_combine(call, k, &local->scratch);
         work.result_count = 1;
         work.results[0] = call->results[k];
         for (int32_t m = 0; m < call->rank_count; m++)
             work.members[m] = rendezvous_letter(local->group, round, m) + at;
-        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
+        combine_run(&work, 0, collective_real_elements(call->operand_shapes[k]));
         at += in_letter(call->operand_shapes[k]);
     }
     return AM_OK;
-}
-
-/* All of every operand, results being elsewhere. */
-static void reduce_all(const RendezvousGroup *group, const CommCall *call) {
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        Combine work = combine_of(call, k);
-        work.result_count = 1;
-        work.results[0] = call->results[k];
-        for (int32_t m = 0; m < group->count; m++) work.members[m] = call_of(group, m)->operands[k];
-        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
-    }
-}
-
-static AmStatus all_gather(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    (void)comm, (void)error;
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *shape = call->result_shapes[k];
-        const ProgramMovement *movement = &call->collective->movements[k];
-        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK];
-        int64_t bytes = dtype_bytes(shape->type);
-        strided_row_major(out_strides, shape->dimensions, shape->rank);
-        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
-        for (int32_t member = 0; member < group->count; member++) {
-            box[movement->dimension] = movement->parts[member];
-            strided_row_major(in_strides, box, shape->rank);
-            int64_t at = comm_part_start(movement->parts, member) * out_strides[movement->dimension];
-            strided_copy((char *)call->results[k] + at * bytes, out_strides,
-                         call_of(group, member)->operands[k], in_strides, box, shape->rank, bytes);
-        }
-    }
-    return AM_OK;
-}
-
-static AmStatus reduce_scatter(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    (void)comm, (void)error;
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *whole = call->operand_shapes[k];
-        const ProgramMovement *movement = &call->collective->movements[k];
-        int32_t d = movement->dimension;
-        int64_t width = dtype_is_complex(whole->type) ? 2 : 1;
-        int64_t bytes = dtype_bytes(whole->type), part = movement->parts[call->position];
-        int64_t outer = strided_elements(whole->dimensions, d);
-        int64_t inner = strided_elements(whole->dimensions + d + 1, whole->rank - d - 1);
-        int64_t start = comm_part_start(movement->parts, call->position) * inner;
-        Combine work = combine_of(call, k);
-        work.result_count = 1;
-        for (int64_t o = 0; o < outer; o++) {
-            int64_t at = (o * whole->dimensions[d] * inner + start) * bytes;
-            work.results[0] = (char *)call->results[k] + o * part * inner * bytes;
-            for (int32_t m = 0; m < group->count; m++)
-                work.members[m] = (const char *)call_of(group, m)->operands[k] + at;
-            combine_run(&work, 0, part * inner * width);
-        }
-    }
-    return AM_OK;
-}
-
-static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    (void)comm, (void)error;
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *shape = call->result_shapes[k];
-        const ProgramMovement *movement = &call->collective->movements[k];
-        int32_t d = movement->dimension, other = movement->other;
-        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK], from[IR_MAX_RANK];
-        int64_t bytes = dtype_bytes(shape->type);
-        strided_row_major(out_strides, shape->dimensions, shape->rank);
-        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
-        memcpy(from, box, sizeof(int64_t) * (size_t)shape->rank);
-        from[other] = comm_part_start(movement->other_parts, group->count);
-        for (int32_t member = 0; member < group->count; member++) {
-            box[d] = from[d] = movement->parts[member];
-            strided_row_major(in_strides, from, shape->rank);
-            int64_t out_at = comm_part_start(movement->parts, member) * out_strides[d];
-            int64_t in_at = comm_part_start(movement->other_parts, call->position) * in_strides[other];
-            strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
-                         (const char *)call_of(group, member)->operands[k] + in_at * bytes, in_strides, box,
-                         shape->rank, bytes);
-        }
-    }
-    return AM_OK;
-}
-
-static AmStatus halo_exchange(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
-    (void)comm, (void)error;
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *shape = call->result_shapes[k];
-        const ProgramMovement *movement = &call->collective->movements[k];
-        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK];
-        int64_t bytes = dtype_bytes(shape->type), start, part;
-        int32_t d = movement->dimension;
-        strided_row_major(out_strides, shape->dimensions, shape->rank);
-        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
-        for (int32_t member = 0; member < group->count; member++) {
-            box[d] = movement->parts[member];
-            strided_row_major(in_strides, box, shape->rank);
-            box[d] = program_halo_piece(movement, member, call->position, &start, &part);
-            int64_t out_at = (start - movement->range_start[call->position]) * out_strides[d];
-            if (box[d] > 0)
-                strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
-                             (const char *)call_of(group, member)->operands[k] +
-                                 (start - part) * in_strides[d] * bytes,
-                             in_strides, box, shape->rank, bytes);
-        }
-    }
-    return AM_OK;
-}
-
-static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
-    [PROGRAM_ALL_REDUCE] = all_reduce,         [PROGRAM_ALL_GATHER] = all_gather,
-    [PROGRAM_REDUCE_SCATTER] = reduce_scatter, [PROGRAM_ALL_TO_ALL] = all_to_all,
-    [PROGRAM_HALO_EXCHANGE] = halo_exchange,
-};
-
-AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error) {
-    const char **members = malloc(sizeof *members * (size_t)group->count);
-    char **results = malloc(sizeof *results * (size_t)group->count);
-    LocalCall local = {.members = members, .results = results};
-    CommCall own = *call;
-    own.prepared = &local;
-    AmStatus status = members && results ? AM_OK : am_fail_memory(error, group->count * 16);
-    if (status == AM_OK && call->collective->kind != PROGRAM_ALL_REDUCE)
-        status = kinds[call->collective->kind](NULL, group, &own, error);
-    else if (status == AM_OK) reduce_all(group, &own);
-    free(members);
-    free(results);
-    return status;
 }
 
 /* Piece k of what this rank receives, from the call of the rank that gives it. */
@@ -278,8 +136,8 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     call->prepared = self;
     if (call->position < 0) return AM_OK;
     self->group = rendezvous_group(world->rendezvous, call->group);
-    self->members = ARENA_ARRAY(arena, const char *, call->rank_count);
-    self->results = ARENA_ARRAY(arena, char *, call->rank_count);
+    self->scratch.members = ARENA_ARRAY(arena, const char *, call->rank_count);
+    self->scratch.results = ARENA_ARRAY(arena, char *, call->rank_count);
     if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
     if (!self->group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
     bool is_small = letter_bytes(call) <= LETTER_BYTES;
@@ -296,7 +154,8 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     local->group->brought[call->position] = call;
     TRY(rendezvous_wait(rendezvous, local->group, comm->rank, error));
     if (call->transfer) TRY(transfer(comm, local->group, call, error));
-    else TRY(kinds[call->collective->kind](comm, local->group, call, error));
+    else if (call->collective->kind == PROGRAM_ALL_REDUCE) all_reduce(local->group, call);
+    else collective_compute(local->group, call, &local->scratch);
     return rendezvous_wait(rendezvous, local->group, comm->rank, error);
 }
 

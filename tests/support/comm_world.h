@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/comm/collective_compute.h"
 #include "executor/comm/comm.h"
 #include "executor/comm/rendezvous.h"
 
@@ -78,11 +79,13 @@ static AmStatus comm_world_exchange(CommWorld *world, AmError *error) {
     return status;
 }
 
-static AmStatus comm_world_compute(const CommWorld *world, const CommCall *call, AmError *error) {
+static void comm_world_compute(const CommWorld *world, const CommCall *call) {
     enum { MOST_MEMBERS = 16, MOST_OPERANDS = 64 };
     const ProgramCollective *collective = call->collective;
     CommCall members[MOST_MEMBERS];
     const void *brought[MOST_MEMBERS];
+    const char *arrays[MOST_MEMBERS];
+    char *results[MOST_MEMBERS];
     void *operands[MOST_MEMBERS][MOST_OPERANDS];
     for (int32_t m = 0; m < collective->group_count; m++) {
         int32_t rank = collective->group[m];
@@ -98,17 +101,17 @@ static AmStatus comm_world_compute(const CommWorld *world, const CommCall *call,
         brought[m] = &members[m];
     }
     RendezvousGroup group = {.count = collective->group_count, .brought = brought};
-    return comm_local_compute(&group, call, error);
+    collective_compute(&group, call, &(CollectiveScratch){arrays, results});
 }
 
-/* All ranks run the same collectives in the same order, so all of them meet at each. */
+/* All ranks run the same collectives in the same order, so that each waits for all others. */
 static AmStatus comm_world_run(Comm *comm, const CommCall *call, AmError *error) {
     CommWorld *world = comm->world;
     world->calls[comm->rank - world->first] = call;
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
     if (comm->rank == world->first) TRY(comm_world_exchange(world, error));
     TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    TRY(comm_world_compute(world, call, error));
+    comm_world_compute(world, call);
     return rendezvous_barrier(world->rendezvous, comm->rank, error);
 }
 
