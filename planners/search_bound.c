@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/model_gap.h"
 #include "planners/pipeline/stage_dp.h"

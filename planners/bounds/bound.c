@@ -1,13 +1,20 @@
-/* The lower bound of one-stage plans over all meshes. The best bound is a concave function of the weights,
- * which is climbed. The plan's own mesh comes first; another one is done with as soon as some weights give
- * it a greater bound, for which those that were best on the plan's mesh are tried first. */
+/* Lower bound of one-stage plans.
+ *
+ * Proposition: for weights a, b >= 0 with a + b = 1 the step is at least min over labels of a x computing +
+ * b x communication in the sharding graph of each mesh, since it is at least each of the two. A solution of
+ * the dual of that integer program bounds the minimum (cost/relaxation/graph_bound.h). Without overlap of
+ * communication a = b = 1 holds.
+ *
+ * Method: the bound is a concave function of a, which is climbed. The plan's own mesh comes first. Another
+ * mesh is finished when some weights give it a greater bound; the best weights of the plan's mesh come first.
+ */
 #include "planners/bounds/bound.h"
 
 #include <math.h>
 
 #include "base/system/parallel.h"
 #include "planners/bounds/bound_launches.h"
-#include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/bound_of_work.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 

@@ -19,7 +19,6 @@ typedef struct CutMixes {
 /* Data common to all numbers of micro-batches. */
 typedef struct BoundPipelines {
     Arena *arena;
-    const PlanContext *whole;
     const Cluster *cluster;
     const ClusterDeviceType *type;
     const BoundSpace *space;

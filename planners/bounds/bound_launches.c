@@ -55,7 +55,7 @@ static bool is_step(const Counter *self, int32_t i) {
 }
 
 /* Returns whether an element-wise operator is in some fusion in every plan. */
-static bool is_fused(const Counter *self, int32_t i) {
+static bool is_always_fused(const Counter *self, int32_t i) {
     return self->split_options->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
            ir_instruction(self->module, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
 }
@@ -225,7 +225,7 @@ static double count_chain(Counter *self) {
         if (is_step(self, i) || self->unplanned[i] > 0) {
             self->alone[i] = fmax(self->alone[i], self->shared[i]) + is_step(self, i) + self->unplanned[i];
             self->shared[i] = -INFINITY;
-        } else if (is_fused(self, i)) {
+        } else if (is_always_fused(self, i)) {
             self->shared[i] = fmax(self->shared[i], self->alone[i] + 1);
         }
         if (self->split_options->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));

@@ -1,22 +1,17 @@
-/* A lower bound of the step from work alone: the time that all operators take on any devices, without
- * communication. */
+/* Lower bound from work alone: T = (sum over operators of the least weighted time on any device type) / (sum
+ * of the weights of all devices), where a type's weight is one over the time of all operators on it. */
+#include "planners/bounds/bound_of_work.h"
+
 #include <math.h>
 
 #include "cost/relaxation/sharding_graph.h"
-#include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/bound_work.h"
 
-/* Work in parts is less efficient than whole, or as efficient. */
+/* Returns whether shards are at most as efficient as the whole operator. */
 static bool is_rising(const ClusterCurve *curve) {
     for (int32_t k = 1; k < curve->count; k++)
         if (curve->fractions[k] < curve->fractions[k - 1]) return false;
     return true;
-}
-
-static bool all_rise(const ClusterDeviceType *type) {
-    for (int32_t t = 0; t < DTYPE_COUNT; t++)
-        if (!is_rising(&type->dot[t]) || !is_rising(&type->convolution[t])) return false;
-    return is_rising(&type->memory);
 }
 
 /* The time of each whole operator on one device of a type: seconds[node]. NULL without a claim. */
@@ -25,8 +20,11 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
     ShardingGraph *model = NULL;
+    bool all_rise = is_rising(&type->memory);
+    for (int32_t t = 0; t < DTYPE_COUNT; t++)
+        all_rise = all_rise && is_rising(&type->dot[t]) && is_rising(&type->convolution[t]);
     *seconds = NULL;
-    if (all_rise(type)) TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
+    if (all_rise) TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
     if (!model) return AM_OK;
     *count = model->node_count;
     *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);
@@ -52,8 +50,6 @@ static AmStatus bound_work(PlanBound *bound, Arena *arena, const PlanContext *wh
         if (weight[t] == 0) weight[t] = all > 0 ? 1 / all : 1;
         weights += weight[t];
     }
-    /* In a step of T seconds all devices together have weights x T; each operator needs at least
-     * the least of its times over all types. */
     double least = 0;
     for (int32_t n = 0; n < count; n++) {
         double here = INFINITY;

@@ -1,8 +1,13 @@
-/* The lower bound of the step over pipelines of any number of stages.
+/* Lower bound of pipelines.
  *
- * For each number of micro-batches M and of stages S, a shortest path over cuts and widths of stages gives
- * the bound (bound_cuts.h). The pairs (M, S) with the lowest bounds are bounded again with other weights,
- * until one of them has used all: its bound is the least that these methods can show.
+ * Proposition: a step of S stages in M micro-batches takes at least min over cuts and widths of max over
+ * paths p of sum over stages s of count(p, s) x work(s) / M. A path is a chain of iterations through the
+ * stages of which each waits for the one before (pipeline_paths.h). work(s) is the least time of the items
+ * between the cuts of stage s on its devices (bound_work.h, bound_groups.h).
+ *
+ * Method: any mean of paths is at most the longest, and for a mean the minimum over cuts and widths is a
+ * shortest path over states (bound_cuts.h). The pairs (M, S) with the lowest bounds are bounded again with
+ * other means, until one of them has used all: its bound is the greatest of this method.
  */
 #include "planners/bounds/bound_pipelines.h"
 
@@ -12,9 +17,10 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound_iteration.h"
 #include "planners/bounds/bound_launches.h"
+#include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_one_stage.h"
 
-enum { ROUND = 8, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_DEVICES = 256 };
+enum { ROUND = 8, ASCENT_STEPS = 32, MOST_STAGES = 64 };
 
 /* ---- widths and weights ---- */
 
@@ -127,86 +133,65 @@ static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *sto
     return least;
 }
 
-static AmStatus bound_iterations(double *seconds, BoundPipelines *self, BoundIteration *iterations,
+/* The bounds of one stage and of several, each over all numbers of micro-batches. */
+static AmStatus bound_iterations(PipelineBound *bound, BoundPipelines *self, BoundIteration *iterations,
                                  int32_t count, AmError *error) {
     BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
-    double of_one_stage = INFINITY, communicating = 0;
-    int32_t case_count = 0;
+    int32_t case_count = 0, least_stages = self->space->least_stages > 2 ? self->space->least_stages : 2;
     if (!cases) return am_fail_memory(error, count);
+    parallel_for(count, 0, iteration_task, iterations);
+    bound->one_stage = INFINITY;
     for (int32_t k = 0; k < count; k++) {
         TRY(am_pass_error(iterations[k].status, &iterations[k].error, error));
-        of_one_stage = fmin(of_one_stage, iterations[k].of_one_stage);
-        for (int32_t stages = 2; stages <= self->most_stages; stages++)
+        bound->one_stage = fmin(bound->one_stage, iterations[k].of_one_stage);
+        for (int32_t stages = least_stages; stages <= self->most_stages; stages++)
             cases[case_count++] = (BoundCase){.iteration = &iterations[k],
                                               .stages = stages,
                                               .seconds = bound_launches_seconds(&self->launches, stages)};
     }
-    of_one_stage = fmax(of_one_stage, bound_launches_seconds(&self->launches, 1));
-    double least = bound_cases(cases, case_count, &self->space->stop);
-    if (of_one_stage < least && !stop_wanted(&self->space->stop))
-        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
-                                 error));
-    *seconds = fmin(least, fmax(of_one_stage, communicating));
+    bound->one_stage = fmax(bound->one_stage, bound_launches_seconds(&self->launches, 1));
+    bound->several_stages = bound_cases(cases, case_count, &self->space->stop);
     return AM_OK;
 }
 
-static AmStatus bound_numbers(double *seconds, BoundPipelines *self, AmError *error) {
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, self->space->micro_batches);
-    BoundIteration *iterations = ARENA_ARRAY(self->arena, BoundIteration, count);
-    if (!iterations) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++)
-        iterations[k] = (BoundIteration){.of = self, .micro_batches = numbers[k]};
-    parallel_for(count, 0, iteration_task, iterations);
-    AmStatus status = bound_iterations(seconds, self, iterations, count, error);
-    for (int32_t k = 0; k < count; k++) arena_free(&iterations[k].arena);
-    return status;
-}
-
-static bool is_simple(const Cluster *cluster) {
-    return cluster->type_count == 1 && cluster->device_count > 1 && cluster->device_count <= MOST_DEVICES;
-}
-
-static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
-                                const Cluster *cluster, const BoundSpace *space,
-                                const BoundLaunches *launches, AmError *error) {
-    const ClusterDeviceType *type = cluster_device_type(cluster, 0);
-    BoundPipelines self = {.arena = arena,
-                           .groups = {.arena = arena},
-                           .whole = whole,
-                           .cluster = cluster,
-                           .type = type,
-                           .space = space,
-                           .launches = *launches,
-                           .mixes = mixes_of(space->schedule)};
-    bool known;
-    TRY(bound_work_find(&self.groups.work, &known, arena, whole, cluster, 0, error));
-    if (!known) return AM_OK;
-    TRY(bound_groups_find(&self.groups, error));
-    list_widths(&self);
-    return bound_numbers(seconds, &self, error);
-}
-
-AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Cluster *cluster,
-                             int32_t micro_batches, int32_t stages, ScheduleKind schedule, AmError *error) {
+AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Cluster *cluster,
+                          const BoundSpace *space, const BoundLaunches *launches,
+                          const int32_t *micro_batches, int32_t count, AmError *error) {
     Arena arena = {0};
-    const BoundSpace space = {.most_stages = stages};
     BoundPipelines self = {.arena = &arena,
                            .cluster = cluster,
                            .type = cluster_device_type(cluster, 0),
-                           .space = &space,
+                           .space = space,
                            .groups = {.arena = &arena, .work = *work},
-                           .mixes = mixes_of(schedule)};
-    BoundIteration iteration = {.of = &self, .micro_batches = micro_batches};
-    BoundCase whole = {.iteration = &iteration, .stages = stages, .enough = INFINITY};
-    AmStatus status = bound_groups_find(&self.groups, error);
+                           .launches = *launches,
+                           .mixes = mixes_of(space->schedule)};
+    BoundIteration *iterations = ARENA_ARRAY(&arena, BoundIteration, count);
+    AmStatus status = iterations ? bound_groups_find(&self.groups, error) : am_fail_memory(error, count);
     list_widths(&self);
-    if (status == AM_OK) status = bound_iteration_fill(&iteration, error);
-    while (status == AM_OK && stages > 1 && !is_tried(&whole)) try_next(&whole);
-    *seconds = stages > 1 ? whole.seconds : iteration.of_one_stage;
-    arena_free(&iteration.arena);
+    for (int32_t k = 0; k < count && iterations; k++)
+        iterations[k] = (BoundIteration){.of = &self, .micro_batches = micro_batches[k]};
+    if (status == AM_OK) status = bound_iterations(bound, &self, iterations, count, error);
+    for (int32_t k = 0; k < count && iterations; k++) arena_free(&iterations[k].arena);
     arena_free(&arena);
     return status;
+}
+
+/* The bound by the work of a module. `*seconds` stays unchanged if the device type supports no claim. */
+static AmStatus bound_module(double *seconds, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                             const BoundSpace *space, const BoundLaunches *launches, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, whole, space->micro_batches);
+    PipelineBound bound;
+    double communicating = 0;
+    BoundWork work = {0};
+    bool known;
+    TRY(bound_work_find(&work, &known, arena, whole, cluster, 0, error));
+    if (!known) return AM_OK;
+    TRY(plan_bound_items(&bound, &work, cluster, space, launches, numbers, count, error));
+    if (bound.one_stage < bound.several_stages && !stop_wanted(&space->stop))
+        TRY(plan_bound_one_stage(&communicating, whole, cluster, bound.several_stages, &space->stop, error));
+    *seconds = fmin(bound.several_stages, fmax(bound.one_stage, communicating));
+    return AM_OK;
 }
 
 /* The bound of the work and of the kernel launches; NAN: unknown. */
@@ -231,9 +216,11 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const 
     BoundLaunches launches;
     double seconds = 0;
     AmStatus status = bound_quickly(bound, &launches, whole, cluster, space, error);
-    bool has_chunks = space->schedule == SCHEDULE_INTERLEAVED; /* stages have no consecutive items */
-    if (status == AM_OK && !isnan(bound->seconds) && is_simple(cluster) && !has_chunks)
-        status = bound_pipelines(&seconds, &arena, whole, cluster, space, &launches, error);
+    bool is_supported = cluster->type_count == 1 && cluster->device_count > 1 &&
+                        cluster->device_count <= BOUND_MOST_DEVICES &&
+                        space->schedule != SCHEDULE_INTERLEAVED; /* its stages have no consecutive items */
+    if (status == AM_OK && !isnan(bound->seconds) && is_supported)
+        status = bound_module(&seconds, &arena, whole, cluster, space, &launches, error);
     if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
     arena_free(&arena);
     return status;

@@ -12,6 +12,7 @@
 #include "cost/relaxation/graph_fold.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"
+#include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/model_gap.h"
 #include "planners/plan_search.h"

@@ -4,6 +4,7 @@
 /* cost: 5 seconds */
 #include "planners/bounds/bound_launches.h"
 
+#include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/plan_search.h"

@@ -1,0 +1,23 @@
+/* Lower bound from work alone, of plans with any number of stages on devices of any types.
+ *
+ * Proposition: let t(n, k) be the least time of operator n on one device of type k, w(k) = 1 / sum over n of
+ * t(n, k), and W the sum of w over all devices. Every step takes at least
+ *
+ *     T = (sum over operators n of min over types k of w(k) t(n, k)) / W
+ *
+ * Proof: in T seconds, device d can compute operators with a sum of w(type of d) t(n, type of d) of at most
+ * w(type of d) T, so all devices together at most W T. Each operator needs at least its minimum, since its
+ * shards take at least as many seconds in total as the whole operator.
+ */
+#ifndef PLANNERS_BOUNDS_BOUND_OF_WORK_H
+#define PLANNERS_BOUNDS_BOUND_OF_WORK_H
+
+#include "planners/bounds/bound.h"
+
+/* Bounds every plan: any devices, meshes, axis priorities, cuts, micro-batches, schedule and recomputation.
+ * `whole` is the context as read. The model gap is NAN. The bound is NAN if the efficiency of some device
+ * type falls with size, which contradicts the proof. */
+AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                            AmError *error);
+
+#endif
