@@ -13,7 +13,7 @@ The planners are rebuilt by the options of `search`, so that cuts, memory and pr
               type of device are free, within a server. Cuts and the order of the servers by the dynamic program
     search    automap search
 
-    python3 bench/mixed_planners.py [--models gpt2,vgg19,t5_paper_6] [--planners Sailor,search] [--write docs/papers.md]
+    python3 bench/mixed_planners.py [--models gpt2,vgg19,t5_paper_6] [--planners Sailor,search] [--write docs/measurements.md]
 """
 
 import argparse

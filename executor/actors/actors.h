@@ -7,7 +7,7 @@
  * edge has a free register; among its enabled actors a worker takes the one with the best priority.
  * There is no other scheduler and no barrier: pipeline schedules result from quotas (S - s
  * registers between forward and backward of stage s: 1F1B; M: GPipe) and from priorities, and the
- * quotas bound memory. docs/pipelines.md has the theory.
+ * quotas bound memory. docs/running.md has the theory.
  *
  * Rates: an actor has `iterations_per_step` firings in a step (1, or the number of micro-batches). On an
  * edge one end's must divide the other's: either each register feeds several firings of the
