@@ -2,8 +2,9 @@
  *
  * Every split of the devices into data x tensor x stages is simulated with its best number of micro-batches,
  * found by doubling and halving. The fastest splits, or all until a plan fits, then get each other choice in
- * turn: levels of ZeRO, the sequence in shards, chunks. Faster splits that do not fit recompute layers. A
- * plan counts only if the target's exporter accepts it.
+ * turn: levels of ZeRO, the sequence in shards, chunks. Faster splits that do not fit recompute layers, or
+ * the parts of layers that the trainer recomputes selectively. A plan counts only if the target's exporter
+ * accepts it.
  */
 #include "planners/search_strategies.h"
 
@@ -201,19 +202,38 @@ static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmErr
     return AM_OK;
 }
 
-/* Recomputes all layers of a split that does not fit, with each level of ZeRO, and then as few as fit. */
-static AmStatus recompute(StrategySearch *self, PricedStrategy *best, AmError *error) {
-    const Strategy split = best->strategy;
+/* Recomputes modules (LayerModule) of all layers of a split, 0 all of each layer, with each level of ZeRO. */
+static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, const Strategy *split,
+                                 uint32_t modules, AmError *error) {
     for (int32_t level = 0; level <= ZERO_LEVELS; level++) {
-        Strategy changed = split;
+        Strategy changed = *split;
         changed.recomputed_layers = STRATEGY_ALL_LAYERS;
+        changed.recomputed_modules = modules;
         changed.zero = level;
-        if (has_zero(self, level) && (level == 0 || split.data > 1))
+        if (has_zero(self, level) && (level == 0 || split->data > 1))
             TRY(try_change(self, best, &changed, error));
     }
-    if (best->strategy.recomputed_layers == 0) return AM_OK;
-    TRY(refine(self, best, error));
-    return best->fit.fits ? recompute_less(self, best, error) : AM_OK;
+    return AM_OK;
+}
+
+/* Recomputes the modules of layers that take the least work and fit. */
+static AmStatus recompute_modules(StrategySearch *self, const PricedStrategy *split, AmError *error) {
+    const TargetRow *target = target_row(self->search->options->target);
+    PricedStrategy best = *split;
+    for (int32_t k = 0; target->selective[k] && !best.fit.fits; k++)
+        TRY(recompute_layers(self, &best, &split->strategy, target->selective[k], error));
+    return best.fit.fits ? refine(self, &best, error) : AM_OK;
+}
+
+/* Recomputes all layers of a split that does not fit, and then as few as fit; and modules of the layers. */
+static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmError *error) {
+    PricedStrategy best = *split;
+    TRY(recompute_layers(self, &best, &split->strategy, 0, error));
+    if (best.strategy.recomputed_layers > 0) {
+        TRY(refine(self, &best, error));
+        if (best.fit.fits) TRY(recompute_less(self, &best, error));
+    }
+    return recompute_modules(self, split, error);
 }
 
 /* ---- random strategies ---- */
@@ -247,8 +267,11 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
             strategy->chunks = 2;
             strategy->schedule = SCHEDULE_INTERLEAVED;
         }
-        if (self->layers > 0 && random_below(&random, 4) == 0)
+        if (self->layers > 0 && random_below(&random, 4) == 0) {
             strategy->recomputed_layers = STRATEGY_ALL_LAYERS;
+            strategy->recomputed_modules = /* 0 at the end of the list */
+                target_row(search->options->target)->selective[random_below(&random, TARGET_SELECTIVE)];
+        }
         TRY(price(self, &drawn, error));
     }
     return AM_OK;
@@ -261,8 +284,10 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
     for (int32_t tensor = 1; tensor <= devices; tensor++)
         for (int32_t stages = 1; stages <= devices / tensor && stages <= STAGES_MOST; stages++)
             if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
-    for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++)
-        if (isfinite(self->splits[k].seconds)) TRY(refine(self, &self->splits[k], error));
+    for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++) {
+        PricedStrategy refined = self->splits[k];
+        if (isfinite(refined.seconds)) TRY(refine(self, &refined, error));
+    }
     for (int32_t k = 0, tried = 0; self->layers > 0 && tried < REFINED && k < self->split_count; k++) {
         if (!may_gain_memory(self, &self->splits[k])) continue;
         TRY(recompute(self, &self->splits[k], error));

@@ -3,10 +3,12 @@
 #include "planners/strategy.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
+#include "planners/baselines/layer_modules.h"
 #include "planners/baselines/layer_spans.h"
 #include "propagation/stages/stages.h"
 
@@ -117,7 +119,16 @@ static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext
                            strategy->recomputed_layers, &layer, error));
         parts->first_range[p + 1] = parts->recompute.range_count;
     }
-    return AM_OK;
+    if (strategy->recomputed_modules == 0) return AM_OK;
+    return layer_modules_save(&parts->recompute, arena, whole, &spans, strategy->recomputed_modules, error);
+}
+
+/* Adds a range of the parts to a stage, with the operators that are saved in it. */
+static void add_range(PlanRecomputation *own, const PlanRecomputation *all, int32_t r) {
+    memcpy(own->ranges[own->range_count++], all->ranges[r], sizeof *all->ranges);
+    for (int32_t k = 0; k < all->saved_count; k++)
+        if (all->saved[k] >= all->ranges[r][0] && all->saved[k] < all->ranges[r][1])
+            own->saved[own->saved_count++] = all->saved[k];
 }
 
 /* Gives each stage the ranges of its chunks. */
@@ -126,13 +137,12 @@ static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const Strateg
     for (int32_t s = 0; s < stage_count && parts->recompute.range_count > 0; s++) {
         PlanRecomputation *own = &stages[s].recompute;
         *own = (PlanRecomputation){
-            .ranges = arena_alloc(arena, sizeof *own->ranges * (size_t)(parts->recompute.range_count + 1))};
+            .ranges = arena_alloc(arena, sizeof *own->ranges * (size_t)(parts->recompute.range_count + 1)),
+            .saved = ARENA_ARRAY(arena, int32_t, parts->recompute.saved_count + 1)};
         if (arena->failed) return am_fail_memory(error, parts->recompute.range_count);
         for (int32_t p = s; p < parts->count; p += stage_count)
-            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++) {
-                own->ranges[own->range_count][0] = parts->recompute.ranges[r][0];
-                own->ranges[own->range_count++][1] = parts->recompute.ranges[r][1];
-            }
+            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++)
+                add_range(own, &parts->recompute, r);
     }
     return AM_OK;
 }

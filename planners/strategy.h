@@ -25,8 +25,10 @@ typedef struct Strategy {
     int32_t zero;          /* 0 to 3 */
     bool splits_sequence;  /* over the tensor axis, between the split operators */
     /* -- cuts and recomputation -- */
-    bool counts_tables;        /* cuts count tables, the last norm and the loss as layers */
-    int32_t recomputed_layers; /* the first layers of each part, which are recomputed one by one; 0: none */
+    bool counts_tables;          /* cuts count tables, the last norm and the loss as layers */
+    int32_t recomputed_layers;   /* the first layers of each part, which are recomputed one by one; 0: none */
+    uint32_t recomputed_modules; /* LayerModule: parts of layers that alone are recomputed, in these layers;
+                                    0: all of them */
     /* -- sums -- */
     bool rounds_parts;          /* sums over devices are in the type of products */
     bool rounds_sums;           /* and those over micro-batches */

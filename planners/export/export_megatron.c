@@ -34,6 +34,23 @@ static AmStatus set_layers(json_t *arguments, const TrainerPlan *degrees, AmErro
     return AM_OK;
 }
 
+/* The argument for all layers, or the first ones of each stage or chunk, or for modules of all layers. */
+static void set_recomputation(json_t *arguments, const TrainerPlan *degrees) {
+    static const char *const names[] = {"core_attn", "layernorm", "mlp"};
+    if (degrees->recomputed == 0) return;
+    bool is_all = degrees->recomputes_all, is_full = degrees->recomputed_modules == 0;
+    json_object_set_new(arguments, "--recompute-granularity", json_string(is_full ? "full" : "selective"));
+    if (is_full) {
+        json_object_set_new(arguments, "--recompute-method", json_string(is_all ? "uniform" : "block"));
+        set_number(arguments, "--recompute-num-layers", is_all ? 1 : degrees->recomputed);
+        return;
+    }
+    json_t *modules = json_array();
+    for (int32_t k = 0; k < 3; k++)
+        if (degrees->recomputed_modules >> k & 1) json_array_append_new(modules, json_string(names[k]));
+    json_object_set_new(arguments, "--recompute-modules", modules);
+}
+
 static AmStatus set_arguments(json_t *arguments, const TrainerPlan *degrees, AmError *error) {
     set_number(arguments, "--tensor-model-parallel-size", degrees->tensor);
     set_number(arguments, "--pipeline-model-parallel-size", degrees->stages);
@@ -42,11 +59,7 @@ static AmStatus set_arguments(json_t *arguments, const TrainerPlan *degrees, AmE
     set_number(arguments, "--global-batch-size", degrees->batch);
     if (degrees->splits_sequence) json_object_set_new(arguments, "--sequence-parallel", json_true());
     if (degrees->zero_level > 0) json_object_set_new(arguments, "--use-distributed-optimizer", json_true());
-    if (degrees->recomputed == 0) return AM_OK;
-    bool is_all = degrees->recomputes_all; /* else the first layers of each stage or chunk */
-    json_object_set_new(arguments, "--recompute-granularity", json_string("full"));
-    json_object_set_new(arguments, "--recompute-method", json_string(is_all ? "uniform" : "block"));
-    set_number(arguments, "--recompute-num-layers", is_all ? 1 : degrees->recomputed);
+    set_recomputation(arguments, degrees);
     return AM_OK;
 }
 
@@ -68,11 +81,13 @@ fail:
 
 void export_megatron_print(Text *text, const json_t *root) {
     const char *name;
-    const json_t *value;
+    const json_t *value, *word;
+    size_t k;
     json_object_foreach(json_object_get(root, "arguments"), name, value) {
         text_append_string(text, name);
         if (json_is_integer(value)) text_append(text, " %lld", (long long)json_integer_value(value));
         if (json_is_string(value)) text_append(text, " %s", json_string_value(value));
+        json_array_foreach(value, k, word) text_append(text, " %s", json_string_value(word));
         text_append_string(text, "\n");
     }
 }

@@ -61,6 +61,11 @@ static json_t *fields_of(const TrainerPlan *degrees) {
     return fields;
 }
 
+static const char *checkpoint_of(const TrainerPlan *degrees) {
+    if (degrees->recomputed == 0) return "none";
+    return degrees->recomputed_modules == 0 ? "full" : "selective";
+}
+
 AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     TrainerPlan degrees;
@@ -69,8 +74,8 @@ AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan
         *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:I, s:I}, s:s, s:o}", "format", "automap-torchtitan-1",
                           "torchtitan", VERSION, "world_size", degrees.ranks, "parallelism",
                           fields_of(&degrees), "examples", "micro_batch", (json_int_t)degrees.examples,
-                          "step", (json_int_t)degrees.batch, "activation_checkpoint",
-                          degrees.recomputed > 0 ? "full" : "none", "layers", trainer_plan_layers(&degrees));
+                          "step", (json_int_t)degrees.batch, "activation_checkpoint", checkpoint_of(&degrees),
+                          "layers", trainer_plan_layers(&degrees));
         if (!*root) status = am_fail_memory(error, 0);
     }
     arena_free(&arena);
@@ -106,10 +111,14 @@ void export_torchtitan_print(Text *text, const json_t *root) {
     bool has_stages = number_at(fields, "pipeline_parallel_degree") > 1;
     const char *name;
     json_t *value;
-    bool recomputes = strcmp(json_string_value(json_object_get(root, "activation_checkpoint")), "full") == 0;
-    text_append(text, "\"\"\"Settings of torchtitan %s on %lld devices.\"\"\"\n\n%s\n",
-                json_string_value(json_object_get(root, "torchtitan")), number_at(root, "world_size"),
-                recomputes ? "from torchtitan.distributed.activation_checkpoint import FullAC\n\n" : "");
+    const char *checkpoint = json_string_value(json_object_get(root, "activation_checkpoint"));
+    const char *policy = strcmp(checkpoint, "full") == 0        ? "FullAC"
+                         : strcmp(checkpoint, "selective") == 0 ? "SelectiveAC"
+                                                                : NULL;
+    text_append(text, "\"\"\"Settings of torchtitan %s on %lld devices.\"\"\"\n\n",
+                json_string_value(json_object_get(root, "torchtitan")), number_at(root, "world_size"));
+    if (policy) text_append(text, "from torchtitan.distributed.activation_checkpoint import %s\n\n", policy);
+    text_append_string(text, "\n");
     text_append_string(
         text, "def configure(config):\n"
               "    \"\"\"Sets the fields of a Trainer.Config that the plan decides, and returns it.\"\"\"\n");
@@ -124,6 +133,6 @@ void export_torchtitan_print(Text *text, const json_t *root) {
                 "    config.training.num_tokens_per_train_step = %lld * length\n",
                 number_at(examples, "micro_batch"), number_at(examples, "step"));
     if (has_stages) text_append_string(text, "    config.training.disable_cuda_graphs = True\n");
-    text_append(text, "    config.activation_checkpoint = %s\n    return config\n",
-                recomputes ? "FullAC.Config()" : "None");
+    text_append(text, "    config.activation_checkpoint = %s%s\n    return config\n",
+                policy ? policy : "None", policy ? ".Config()" : "");
 }

@@ -3,9 +3,12 @@
  *
  * Weights name their layer by their path (layer[3].mlp.w). A part has the layers whose weights are on it. A
  * trainer recomputes whole layers one by one, so a range of the plan must begin and end at boundaries of one
- * layer.
+ * layer. What the plan saves in the ranges must be what one of the trainer's sets of modules leaves
+ * (layer_modules.h).
  */
-#include "planners/baselines/layer_spans.h"
+#include <string.h>
+
+#include "planners/baselines/layer_modules.h"
 #include "planners/export/trainer_reader.h"
 
 /* Layers are numbered below this. */
@@ -164,6 +167,49 @@ static AmStatus check_source_recomputation(TrainerReader *self, int32_t ranges) 
     return AM_OK;
 }
 
+/* Returns whether stages save, in the same ranges, the same values as `all`. */
+static bool saves_same(const Plan *plan, const PlanRecomputation *all, uint8_t *is_saved, int32_t entry) {
+    int32_t count = 0;
+    memset(is_saved, 0, (size_t)entry);
+    for (int32_t k = 0; k < all->saved_count; k++) is_saved[all->saved[k]] = 1;
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanRecomputation *own = &plan->stages[s].recompute;
+        for (int32_t k = 0; k < own->saved_count; k++)
+            if (!is_saved[own->saved[k]]) return false;
+        count += own->saved_count;
+    }
+    return count == all->saved_count;
+}
+
+/* Finds the modules of layers that the plan recomputes, where it saves values in its ranges. */
+static AmStatus find_modules(TrainerReader *self, const LayerSpans *spans) {
+    const PlanContext *whole = plan_context_whole(self->context);
+    int32_t count = 0, saved = 0, entry = whole->rules->entry_count;
+    for (int32_t s = 0; s < self->plan->stage_count; s++) {
+        count += self->plan->stages[s].recompute.range_count;
+        saved += self->plan->stages[s].recompute.saved_count;
+    }
+    if (saved == 0) return AM_OK;
+    PlanRecomputation all = {.ranges = arena_alloc(self->arena, sizeof *all.ranges * (size_t)(count + 1))};
+    uint8_t *is_saved = ARENA_ARRAY(self->arena, uint8_t, entry + 1);
+    if (self->arena->failed) return am_fail_memory(self->error, count);
+    for (int32_t s = 0; s < self->plan->stage_count; s++)
+        for (int32_t r = 0; r < self->plan->stages[s].recompute.range_count; r++)
+            memcpy(all.ranges[all.range_count++], self->plan->stages[s].recompute.ranges[r],
+                   sizeof *all.ranges);
+    for (int32_t k = 0; self->row->selective[k]; k++) {
+        uint32_t modules = self->row->selective[k];
+        AmStatus status = layer_modules_save(&all, self->arena, whole, spans, modules, NULL);
+        if (status != AM_OK || !saves_same(self->plan, &all, is_saved, entry)) continue;
+        self->recomputed_modules = modules;
+        return AM_OK;
+    }
+    return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                   "%s recomputes whole layers or certain parts of them, and the plan keeps other "
+                   "values; " TRAINER_REMEDY,
+                   self->row->trainer, self->row->name);
+}
+
 AmStatus trainer_check_recomputation(TrainerReader *self) {
     const Plan *plan = self->plan;
     const PlanContext *whole = plan_context_whole(self->context);
@@ -179,7 +225,6 @@ AmStatus trainer_check_recomputation(TrainerReader *self) {
     if (self->arena->failed) return am_fail_memory(self->error, spans.count);
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanRecomputation *recompute = &plan->stages[s].recompute;
-        if (recompute->saved_count > 0) return fail_ranges(self, s, "keeps single values");
         for (int32_t r = 0; r < recompute->range_count; r++) {
             int32_t layer = layer_of_range(&spans, recompute->ranges[r]);
             if (layer < 0) return fail_ranges(self, s, "has other ranges");
@@ -194,10 +239,11 @@ AmStatus trainer_check_recomputation(TrainerReader *self) {
     for (int32_t p = 0; p < parts; p++)
         if (counts[p].recomputed < self->recomputed && counts[p].recomputed < counts[p].layers)
             return fail_ranges(self, p % plan->stage_count, "recomputes fewer than elsewhere");
-    if (!is_all && !self->row->recomputes_some)
+    TRY(find_modules(self, &spans));
+    if (!is_all && (!self->row->recomputes_some || self->recomputed_modules != 0))
         return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                       "%s recomputes all layers or none, and the plan some; " TRAINER_REMEDY,
-                       self->row->trainer, self->row->name);
+                       "%s recomputes %s or none, and the plan some; " TRAINER_REMEDY, self->row->trainer,
+                       self->recomputed_modules != 0 ? "parts of all layers" : "all layers", self->row->name);
     self->recomputes_all = is_all;
     return AM_OK;
 }

@@ -253,7 +253,8 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
                              .micro_batches = plan->micro_batches,
                              .layers = self.layers,
                              .recomputed = self.recomputed,
-                             .recomputes_all = self.recomputes_all};
+                             .recomputes_all = self.recomputes_all,
+                             .recomputed_modules = self.recomputed_modules};
     return count_examples(&self, degrees);
 }
 

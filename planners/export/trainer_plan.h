@@ -14,11 +14,12 @@ typedef struct TrainerPlan {
     int32_t zero_level;    /* 0 to 3, over the data axis */
     bool splits_sequence;  /* over the tensor axis, between the split operators */
     int32_t micro_batches;
-    int64_t examples;      /* of a micro-batch on one data rank */
-    int64_t batch;         /* examples of a step */
-    const int32_t *layers; /* [parts] how many; NULL: one stage */
-    int32_t recomputed;    /* the first layers of each part, recomputed one by one; 0: none */
-    bool recomputes_all;   /* those are all layers */
+    int64_t examples;            /* of a micro-batch on one data rank */
+    int64_t batch;               /* examples of a step */
+    const int32_t *layers;       /* [parts] how many; NULL: one stage */
+    int32_t recomputed;          /* the first layers of each part, recomputed one by one; 0: none */
+    bool recomputes_all;         /* those are all layers */
+    uint32_t recomputed_modules; /* LayerModule: their parts that alone are recomputed; 0: whole layers */
 } TrainerPlan;
 
 /* Reads the degrees; arrays are in the arena. AM_ERROR_INFEASIBLE, with the reason and how to find a plan

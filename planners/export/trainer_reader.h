@@ -25,13 +25,14 @@ typedef struct TrainerReader {
     int32_t *layers;    /* [part] how many */
     int32_t recomputed; /* the most first layers of a part */
     bool recomputes_all;
+    uint32_t recomputed_modules; /* LayerModule; 0: whole layers */
     AmError *error;
 } TrainerReader;
 
 /* Sets `layers`. AM_ERROR_INFEASIBLE: layers are not those of one stack, in order, whole on their parts. */
 AmStatus trainer_count_layers(TrainerReader *self);
-/* Sets `recomputed` and `recomputes_all`. AM_ERROR_INFEASIBLE: the trainer cannot recompute the same layers.
- */
+/* Sets `recomputed`, `recomputes_all` and `recomputed_modules`. AM_ERROR_INFEASIBLE: the trainer cannot
+ * recompute the same layers, or the same parts of them. */
 AmStatus trainer_check_recomputation(TrainerReader *self);
 
 #endif

@@ -45,7 +45,10 @@ static const TargetRow rows[TARGET_COUNT] = {
                          .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
                          .trainer = "Megatron-LM",
                          .zero_levels = 1U << 0 | 1U << 1,
-                         .recomputes_some = true},
+                         .recomputes_some = true,
+                         .selective = {LAYER_CORE_ATTENTION, LAYER_NORMS, LAYER_CORE_ATTENTION | LAYER_NORMS,
+                                       LAYER_MLP, LAYER_NORMS | LAYER_MLP,
+                                       LAYER_CORE_ATTENTION | LAYER_NORMS | LAYER_MLP}},
     [TARGET_TORCHTITAN] = {.name = "torchtitan",
                            .form = "configurations of torchtitan",
                            .stages = TARGET_ALIKE_STAGES,
@@ -53,7 +56,8 @@ static const TargetRow rows[TARGET_COUNT] = {
                            .has_equal_shards = true,
                            .schedules = SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
                            .trainer = "torchtitan",
-                           .zero_levels = 1U << 0 | 1U << 2 | 1U << 3},
+                           .zero_levels = 1U << 0 | 1U << 2 | 1U << 3,
+                           .selective = {LAYER_LIGHT_OPERATORS}},
 };
 
 const TargetRow *target_row(Target target) {

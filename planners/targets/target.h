@@ -25,6 +25,17 @@ typedef enum TargetStages {
     TARGET_ANY_STAGES
 } TargetStages;
 
+/* Parts of a transformer layer that trainers recompute selectively, bits of a set
+ * (planners/baselines/layer_modules.h). */
+typedef enum LayerModule {
+    LAYER_CORE_ATTENTION = 1,
+    LAYER_NORMS = 2,
+    LAYER_MLP = 4,
+    LAYER_LIGHT_OPERATORS = 8 /* not together with others */
+} LayerModule;
+
+enum { TARGET_SELECTIVE = 7 };
+
 typedef struct TargetRow {
     const char *name;  /* of --for and --format */
     const char *alias; /* another one, or NULL */
@@ -39,6 +50,9 @@ typedef struct TargetRow {
     const char *trainer;
     uint32_t zero_levels; /* bits: the levels of ZeRO that the trainer has, 0 among them */
     bool recomputes_some; /* the first layers of each part; else all layers, or none */
+    /* LayerModule: sets of parts of layers that the trainer recomputes selectively, the least work first; 0
+     * ends the list. */
+    uint8_t selective[TARGET_SELECTIVE];
 } TargetRow;
 
 const TargetRow *target_row(Target target);

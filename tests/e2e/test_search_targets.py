@@ -89,27 +89,50 @@ def check_layers(folder):
     assert done.returncode == 2 and done.stderr.count("\n") == 1, f"a note precedes the refusal: {done.stderr}"
 
 
+def products(model, plan):
+    """How many products the first device computes under a plan."""
+    return succeed("lower", model, "--plan", plan, "--quiet").count(" dot(")
+
+
 def check_recomputation(folder):
-    """Plans that recompute the first layers, or all; trainers refuse other ranges with the reason."""
+    """Plans that recompute the first layers, all, or parts of all; trainers refuse others with the reason. A part
+    repeats as many products as its definition says: of each of the two layers' six with weights and two of attention."""
     model, plan = module("gpt2_tiny"), folder / "plan.json"
     source = ["--state", MODELS / "gpt2_tiny" / "state.npz", "--data", MODELS / "gpt2_tiny" / "data.npz"]
     expected = losses(model, "none", source, 2)
-    for target, fraction, said in (("megatron", "1.4e-4", "--recompute-method uniform\n--recompute-num-layers 1\n"),
-                                   ("megatron", "1.7e-4", "--recompute-method block\n--recompute-num-layers 1\n"),
-                                   ("torchtitan", "1.3e-4", "activation_checkpoint = FullAC.Config()\n")):  # fmt: skip
-        succeed("search", model, "--cluster", "nominal:4", "--for", target, "--data", "4", "--stages", "1",
-                "--micro-batches", "1", "--evaluations", "40", "--memory-fraction", fraction, "-o", plan)  # fmt: skip
-        assert said in succeed("export", plan, model, "--format", target, "--quiet")
+    selective = "--recompute-granularity selective\n--recompute-modules "
+    for target, attention, fraction, repeated, said in (
+            ("megatron", "unfused", "1", 0, "global-batch-size 16\n"),
+            ("megatron", "unfused", "1.7e-4", 2, f"{selective}core_attn\n"),
+            ("megatron", "unfused", "1.4e-4", 2, f"{selective}core_attn layernorm\n"),
+            ("megatron", "unfused", "1.25e-4", 4, f"{selective}core_attn layernorm mlp\n"),
+            ("megatron", "fused", "1.05e-4", None, "--recompute-method uniform\n--recompute-num-layers 1\n"),
+            ("megatron", "fused", "1.1e-4", None, "--recompute-method block\n--recompute-num-layers 1\n"),
+            ("torchtitan", "unfused", "1.3e-4", 4, "activation_checkpoint = SelectiveAC.Config()\n"),
+            ("torchtitan", "fused", "1.05e-4", None, "activation_checkpoint = FullAC.Config()\n")):  # fmt: skip
+        succeed("search", model, "--cluster", "nominal:4", "--for", target, "--data", "4", "--stages", "1", "--attention",
+                attention, "--micro-batches", "1", "--evaluations", "60", "--memory-fraction", fraction, "-o", plan)  # fmt: skip
+        assert said in succeed("export", plan, model, "--format", target, "--quiet"), (target, fraction)
+        if fraction == "1":
+            least = products(model, plan)
+        elif repeated is not None:
+            assert products(model, plan) == least + repeated, (target, fraction, products(model, plan), least)
+            selected = json.loads(plan.read_text())
         for own, other in zip(losses(model, plan, source, 2), expected):
             assert abs(own - other) < 1e-5 * other, f"recomputation changes the loss: {own}, {other}"
     document = json.loads(plan.read_text())
     first, second = document["stages"][0]["recompute"]
-    for ranges, reason in (([first], "all layers or none"), ([[first[0], first[1] - 40], second], "has other ranges"),
-                           ([[first[0] - 9, first[1]], second], "has other ranges")):  # fmt: skip
-        document["stages"][0]["recompute"] = ranges
-        (folder / "moved.json").write_text(json.dumps(document))
+    ranges, saved = selected["stages"][0]["recompute"], selected["stages"][0]["saved"]
+    for base, changes, reason in (
+            (document, {"recompute": [first]}, "all layers or none"),
+            (document, {"recompute": [[first[0], first[1] - 40], second]}, "has other ranges"),
+            (document, {"recompute": [[first[0] - 9, first[1]], second]}, "has other ranges"),
+            (selected, {"recompute": ranges[:1], "saved": [k for k in saved if k < ranges[0][1]]}, "parts of all layers"),
+            (selected, {"saved": saved[1:]}, "keeps other values")):  # fmt: skip
+        moved = {**base, "stages": [{**base["stages"][0], **changes}]}
+        (folder / "moved.json").write_text(json.dumps(moved))
         done = automap("export", folder / "moved.json", model, "--format", "torchtitan")
-        assert done.returncode == 4 and reason in done.stderr, f"{ranges}: {done.stderr}"
+        assert done.returncode == 4 and reason in done.stderr, f"{changes}: {done.stderr}"
 
 
 def check_random(folder):

@@ -36,9 +36,11 @@ PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule"
          "for_megatron": ["--for", "megatron", "--evaluations", "20"],
          "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"],
          **{f"for_{target}_{name}": ["--for", target, "--data", "4", "--stages", "1", "--micro-batches", "1",
-                                     "--evaluations", "60", "--memory-fraction", fraction]
-            for target, name, fraction in (("megatron", "full", "1.4e-4"), ("megatron", "block", "1.7e-4"),
-                                           ("torchtitan", "full", "1.3e-4"))}}  # fmt: skip
+                                     "--evaluations", "60", "--attention", attention, "--memory-fraction", fraction]
+            for target, name, attention, fraction in (
+                ("megatron", "full", "fused", "1.05e-4"), ("megatron", "block", "fused", "1.1e-4"),
+                ("megatron", "parts", "unfused", "1.25e-4"), ("torchtitan", "full", "fused", "1.05e-4"),
+                ("torchtitan", "parts", "unfused", "1.3e-4"))}}  # fmt: skip
 REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"}, "torchtitan": {"zero1", "megatron_zero1"}}
 # What no plan decides: sizes of the model, its steps and kernels.
 SIZES = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "16",
@@ -63,8 +65,8 @@ def plans(folder):
 
 
 def recomputed_of(plan):
-    """How many layers a one-stage plan recomputes."""
-    return len(plan["stages"][0].get("recompute", []))
+    """How many layers a one-stage plan recomputes; "parts" where it saves values in them."""
+    return "parts" if plan["stages"][0].get("saved") else len(plan["stages"][0].get("recompute", []))
 
 
 def degrees_of(plan):
@@ -94,8 +96,12 @@ def check_megatron(plan, text, told):
     levels = {entry["kind"] for rows in plan["stages"][0]["axis_priorities"].values() for entry in rows}
     assert parsed.use_distributed_optimizer == ("optimizer" in levels)
     recomputed = recomputed_of(plan)
-    assert parsed.recompute_granularity == ("full" if recomputed else None)
-    if recomputed:
+    kinds = {"parts": "selective", 0: None}
+    assert parsed.recompute_granularity == kinds.get(recomputed, "full")
+    if recomputed == "parts":
+        config = arguments.core_transformer_config_from_args(parsed)  # checks the names of the parts
+        assert config.recompute_modules == ["core_attn", "layernorm", "mlp"], config.recompute_modules
+    elif recomputed:
         method = "uniform" if recomputed == int(SIZES["--num-layers"]) else "block"
         assert (parsed.recompute_method, parsed.recompute_num_layers) == (method, 1)
 
@@ -104,7 +110,7 @@ def check_torchtitan(plan, text, told):
     """torchtitan's configuration takes the settings, and its degrees give the world of the plan."""
     import torch.distributed.pipelining.schedules as schedules
     from torchtitan.config import ParallelismConfig, TrainingConfig
-    from torchtitan.distributed.activation_checkpoint import FullAC
+    from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
     from torchtitan.distributed.parallel_dims import ParallelDims
 
     settings = {}
@@ -113,7 +119,8 @@ def check_torchtitan(plan, text, told):
                                    activation_checkpoint="selective")  # fmt: skip
     assert settings["configure"](config) is config
     if recomputed_of(plan):
-        assert type(config.activation_checkpoint) is FullAC.Config
+        policy = SelectiveAC if recomputed_of(plan) == "parts" else FullAC
+        assert type(config.activation_checkpoint) is policy.Config
     else:
         assert config.activation_checkpoint is None
     fields = config.parallelism
@@ -166,7 +173,8 @@ def main():
             checks[target](*plan)
             recomputed.add((target, recomputed_of(plan[0])))
             checked += 1
-    assert recomputed >= {("megatron", 2), ("megatron", 1), ("torchtitan", 2)}, recomputed
+    expected = {*(("megatron", kind) for kind in (2, 1, "parts")), ("torchtitan", 2), ("torchtitan", "parts")}
+    assert recomputed >= expected, recomputed
     print(f"{checked} exported plans read by the trainers' parsers")
     return 0
 
