@@ -12,8 +12,9 @@
 Every rank builds the model with the same weights and gets the whole batch; its shards are cut here. Parameters, their
 gradients and the optimizer's state become DTensors with the placements of the plan. There are three ways to train:
 
-    several stages, or   torch.distributed.pipelining on the graph of the loss (pipelines.py). In the graph a batch norm
-    models with buffers  is sums over the whole batch; nn.BatchNorm2d would normalise the shard of each rank.
+    several stages,      torch.distributed.pipelining on the graph of the loss (pipelines.py). Recomputation is by range
+    recomputation, or    of operators. In the graph a batch norm is sums over the whole batch; nn.BatchNorm2d would
+    models with buffers  normalise the shard of each rank.
     ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
                          axes of the batch split are gathered for a pass. Where DTensor cannot split an operator, all
@@ -214,6 +215,6 @@ def parallelize(model, loss, plan, device="cpu"):
     for name, _ in [*model.named_parameters(), *model.named_buffers()]:
         if name not in names:
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
-    if len(plan["stages"]) > 1 or any(True for _ in model.buffers()):
+    if len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers()):
         return GraphTraining(model, loss, plan, device)
     return (ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining)(model, loss, plan, device)

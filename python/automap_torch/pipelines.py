@@ -3,10 +3,12 @@
 Each rank holds the weights of its own stage, or of its chunks, as DTensors on the mesh of the stage. The first step
 traces the loss of one micro-batch and cuts it (stages.py). A stage runs its part of the graph on DTensors, and DTensors
 pass between stages. The schedule is GPipe, 1F1B or interleaved 1F1B, as the plan says. Ranges that the plan recomputes
-run under activation checkpointing; values that it saves stand between two checkpoints. Counts of targets are those of
+run under activation checkpointing, which keeps the values that the plan saves. Counts of targets are those of
 the whole batch. Gradients are summed over the ranks once in a step, but for weights that are gathered for each pass
 (ZeRO 3).
 """
+
+import functools
 
 import torch
 from torch import distributed
@@ -14,7 +16,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts,
+                                    noop_context_fn)
 
 from .losses import is_sum_of
 from .operations import settled, value_of
@@ -23,22 +26,38 @@ from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data
 from .stages import cut, find_counts, mean_of_counts, trace_loss
 
 class Segment:
-    """Operators of a part that run together: all of them under one checkpoint, or none."""
+    """Operators of a part that run together. One checkpoint recomputes them in the backward pass, but for the results
+    of those in `saved`; None: nothing is recomputed."""
 
-    def __init__(self, operators, is_recomputed):
-        self.operators, self.is_recomputed = operators, is_recomputed
+    def __init__(self, saved=None):
+        self.operators, self.saved, self.is_saving = [], saved, False
+
+    def run(self, body, arguments):
+        """body(*arguments), which calls enter() before each operator."""
+        if self.saved is None:
+            return body(*arguments)
+        contexts = functools.partial(create_selective_checkpoint_contexts, self.policy) if self.saved else noop_context_fn
+        return checkpoint(body, *arguments, use_reentrant=False, context_fn=contexts)
+
+    def enter(self, node):
+        self.is_saving = self.saved is not None and node in self.saved
+
+    def policy(self, *_, **__):
+        return CheckpointPolicy.MUST_SAVE if self.is_saving else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def segments_of(part, recomputed, saved):
     """`recomputed` has pairs of names, [begin, end); `saved` the names of operators whose values are kept."""
     begins, ends = ({name for name in names} for names in zip(*recomputed)) if recomputed else (set(), set())
-    segments, inside = [], False
+    segments = []
     for node in part.operators:
-        inside = (inside and node.name not in ends) or node.name in begins
-        wanted = inside and node.name not in saved
-        if not segments or segments[-1].is_recomputed != wanted:
-            segments.append(Segment([], wanted))
+        if node.name in begins:
+            segments.append(Segment(set()))
+        elif not segments or (node.name in ends and segments[-1].saved is not None):
+            segments.append(Segment())
         segments[-1].operators.append(node)
+        if segments[-1].saved is not None and node.name in saved:
+            segments[-1].saved.add(node)
     return segments
 
 
@@ -108,12 +127,12 @@ class Stage(torch.nn.Module):
         def body(*arguments):
             local = dict(zip(inputs, arguments))
             for node in operators:
+                segment.enter(node)
                 local[node] = value_of(self.graph, node, local, self.counts)
             return tuple(local[node] for node in needed)
 
         arguments = [values[node] for node in inputs]
-        found = checkpoint(body, *arguments, use_reentrant=False) if segment.is_recomputed else body(*arguments)
-        values.update(zip(needed, found))
+        values.update(zip(needed, segment.run(body, arguments)))
 
     @torch.no_grad()
     def change_buffers(self, values):

@@ -29,12 +29,14 @@ with skip_where_missing():
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.nn import functional
+    from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
 from automap_torch.losses import is_sum
 from automap_torch.parallelize import ZeroTraining
 from automap_torch.pipelines import GraphTraining
+from automap_torch.stages import trace_loss
 
 STEPS, RANKS, TOLERANCE = 3, 4, 2e-5
 WORDS, WIDTH = 64, 32
@@ -350,6 +352,51 @@ def check_operators(_, folder):
             folder))
 
 
+class Products(TorchDispatchMode):
+    """Counts the products that are computed."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.count += function in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
+        return function(*arguments, **(options or {}))
+
+
+def check_saved(_, folder):
+    """A range is recomputed but for the values that the plan saves: with all its products saved none is repeated."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+
+    def place_of(node):
+        return {"op_name": node.name}
+
+    found = {}
+    for kind in ("kept", "recomputed", "saved"):
+        model, _, batch = make("gpt", "sgd")
+        nodes = trace_loss(model, classify, batch).operators
+        products = [node for node in nodes if node.name.startswith(("mm", "bmm", "addmm"))]
+        parameters = [{"number": k, "path": name, "role": "weight", "placements": ["Replicate()"]}
+                      for k, (name, _) in enumerate(model.named_parameters())]
+        parameters += [{"number": 99 + k, "path": f"batch.{k}", "role": "data", "placements": ["Replicate()"]} for k in (0, 1)]
+        ranges = [{"begins": place_of(products[0]), "ends": place_of(products[len(products) // 2])},
+                  {"begins": place_of(products[len(products) // 2]), "ends": place_of(products[-1])}]
+        stage = {"device_mesh": {"ranks": [0], "shape": [1], "dim_names": ["data"]}, "parameters": parameters,
+                 "begins": place_of(nodes[0]), "recompute": [] if kind == "kept" else ranges,
+                 "saved": list(map(place_of, products)) if kind == "saved" else []}
+        training = GraphTraining if kind == "kept" else automap_torch.parallelize
+        training = training(model, classify, {"format": "automap-dtensor-1", "stages": [stage], "n_microbatches": 2}, "cpu")
+        with Products() as counted:
+            value = training.step(*batch)
+        found[kind] = value, counted.count, [weight.grad.full_tensor() for weight in training.parameters()]
+    for kind in ("recomputed", "saved"):
+        assert found[kind][0] == found["kept"][0], (kind, found[kind][0], found["kept"][0])
+        for own, other in zip(found[kind][2], found["kept"][2], strict=True):
+            torch.testing.assert_close(own, other)
+    kept, recomputed, saved = (found[kind][1] for kind in ("kept", "recomputed", "saved"))
+    assert kept == saved < recomputed, (kept, saved, recomputed)
+    torch.distributed.destroy_process_group()
+
+
 def check_refusals(folder):
     """Other optimizers, and other plans, before anything is traced or placed."""
     model, _, batch = make("mlp", "sgd")
@@ -375,7 +422,8 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        torch.multiprocessing.start_processes(check_operators, (pathlib.Path(folder),), nprocs=1, start_method="fork")
+        for function in (check_operators, check_saved):
+            torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
             continue
