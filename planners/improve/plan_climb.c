@@ -8,6 +8,7 @@
 #include "base/system/parallel.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/improve/plan_memo.h"
+#include "planners/improve/plan_moves.h"
 #include "planners/layers/layer_costs.h"
 #include "planners/local_search/climb.h"
 #include "planners/problem/search_watch.h"
@@ -226,6 +227,8 @@ typedef struct ClimbRun {
     bool is_beyond; /* `most` are made */
     bool is_listed; /* `base` is in use */
     ClimbBase base; /* changes of the present plan */
+    PrefixMove *prefixes;
+    int32_t prefix_count;
     ClimbBatch batch;
 } ClimbRun;
 
@@ -252,7 +255,8 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     unlist(self);
     self->is_listed = true;
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
-    *count = explain_most_changes(&self->base.explainer);
+    TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
+    *count = explain_most_changes(&self->base.explainer) + self->prefix_count;
     if (self->most == 0) self->most = climb->evaluations + (int64_t)MOST_PASSES * *count;
     return AM_OK;
 }
@@ -260,10 +264,13 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
 static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *error) {
     ClimbRun *self = user;
     PlanClimb *climb = self->climb;
+    const Explainer *explainer = &self->base.explainer;
+    int32_t singles = explain_most_changes(explainer);
+    Arena *arena = &climb->scratch[self->batch.count];
     const Plan *changed;
     if (self->batch.count == 0) plan_climb_clear(&self->batch, climb);
-    TRY(explain_make_change(&changed, &self->base.explainer.changes[move], &climb->scratch[self->batch.count],
-                            error));
+    if (move < singles) TRY(explain_make_change(&changed, &explainer->changes[move], arena, error));
+    else TRY(plan_move_prefix(&changed, arena, self->path->plan, &self->prefixes[move - singles], error));
     if (plan_climb_add(&self->batch, changed, wanted_seconds(self), climb)) *made = CLIMB_ADDED;
     return AM_OK;
 }

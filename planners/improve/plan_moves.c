@@ -121,6 +121,47 @@ AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, cons
     return AM_OK;
 }
 
+static int32_t compute_entries(const PlanAxisPriority *priority) {
+    int32_t count = 0;
+    while (count < priority->count && priority->entries[count].kind == PLAN_COMPUTE) count++;
+    return count;
+}
+
+AmStatus plan_list_prefixes(PrefixMove **moves, int32_t *count, Arena *arena, const Plan *plan,
+                            AmError *error) {
+    int32_t most = 0;
+    *count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t axis = 0; axis < plan->stages[s].mesh.axis_count; axis++)
+            most += plan->stages[s].axis_priorities[axis].count;
+    *moves = ARENA_ARRAY(arena, PrefixMove, most + 1);
+    if (!*moves) return am_fail_memory(error, most);
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t axis = 0; axis < plan->stages[s].mesh.axis_count; axis++) {
+            int32_t entries = compute_entries(&plan->stages[s].axis_priorities[axis]);
+            for (int32_t kept = 1; kept + 1 < entries; kept++)
+                (*moves)[(*count)++] = (PrefixMove){s, axis, kept};
+        }
+    return AM_OK;
+}
+
+AmStatus plan_move_prefix(const Plan **made, Arena *arena, const Plan *plan, const PrefixMove *move,
+                          AmError *error) {
+    const PlanAxisPriority *of = &plan->stages[move->stage].axis_priorities[move->axis];
+    int32_t computed = compute_entries(of), storage = of->count - computed;
+    Plan *copy;
+    *made = NULL;
+    PlanStage *stages = copy_plan(&copy, arena, plan, error);
+    PlanEntry *entries = ARENA_ARRAY(arena, PlanEntry, of->count + 1);
+    if (!stages || !entries) return am_fail_memory(error, of->count);
+    memcpy(entries, of->entries, sizeof *entries * (size_t)move->kept);
+    memcpy(entries + move->kept, of->entries + computed, sizeof *entries * (size_t)storage);
+    stages[move->stage].axis_priorities[move->axis] =
+        (PlanAxisPriority){.count = move->kept + storage, .entries = entries};
+    *made = copy;
+    return AM_OK;
+}
+
 static bool has_same_ranges(const PlanStage *a, const PlanStage *b) {
     return a->ranges == b->ranges ||
            (a->range_count == b->range_count &&

@@ -1,9 +1,11 @@
 /* Larger changes of a plan than the single ones of `explain`.
  *
  * shift   every cut between two parts moves by one unit, so that one part gives a unit and the other gets
- * one: cuts 8 | 16 | 24 of 32 units become 7 | 15 | 24 where part 0 gives a unit to part 2 lists   a stage
- * takes the axis priorities of another stage with a mesh of the same sizes entry   an entry moves to another
- * place of its list, or to the list of another axis join    two changes of one plan at once
+ * one: cuts 8 | 16 | 24 of 32 units become 7 | 15 | 24 where part 0 gives a unit to part 2
+ * lists   a stage takes the axis priorities of another stage with a mesh of the same sizes
+ * entry   an entry moves to another place of its list, or to the list of another axis
+ * prefix  an axis priority keeps its first entries and its storage entries alone
+ * join    two changes of one plan at once
  *
  * A made plan shares with its origin all that it does not change. `*made` is NULL where there is no such
  * plan.
@@ -25,6 +27,17 @@ typedef struct EntryMove {
 } EntryMove;
 AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, const EntryMove *move,
                          AmError *error);
+
+/* A prefix of an axis priority. */
+typedef struct PrefixMove {
+    int32_t stage, axis, kept; /* compute entries */
+} PrefixMove;
+/* Lists the prefixes that leave out at least two compute entries, the shortest of each list first.
+ * `*moves` is in the arena. */
+AmStatus plan_list_prefixes(PrefixMove **moves, int32_t *count, Arena *arena, const Plan *plan,
+                            AmError *error);
+AmStatus plan_move_prefix(const Plan **made, Arena *arena, const Plan *plan, const PrefixMove *move,
+                          AmError *error);
 
 /* Both `a` and `b` are changes of `plan`; there is no plan where both change the same field of a stage. */
 AmStatus plan_move_join(const Plan **made, Arena *arena, const Plan *plan, const Plan *a, const Plan *b,

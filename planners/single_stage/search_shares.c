@@ -17,7 +17,7 @@ enum {
     MOST_CLIMB = 150,
     CLIMB_WORK = 200000
 };                       /* evaluations for axis priorities under the shares; times instructions */
-enum { LIMIT_PART = 8 }; /* of the evaluations that the user allows */
+enum { LIMIT_PART = 4 }; /* of the evaluations that the user allows */
 /* A plan slower than the best one by more than this cannot catch up. */
 #define CATCHES_UP 2.0
 
@@ -107,6 +107,21 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     return add_meshes(sharers, self, most, error);
 }
 
+/* Prices the axis priorities of the best plan so far cut off behind each entry. What pays with equal shares,
+ * such as weights in shards, may cost time with unequal ones, and only all of it together is worth leaving
+ * out. */
+static AmStatus price_prefixes(Problem *problem, AmError *error) {
+    const AxisPlan best = problem->best;
+    PlanPrice price;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        for (int32_t kept = 1; kept + 1 < best.count[axis] && !problem_must_stop(problem); kept++) {
+            AxisPlan prefix = best;
+            while (prefix.count[axis] > kept) axis_plan_remove(&prefix, axis, prefix.count[axis] - 1);
+            TRY(problem_price(problem, &prefix, &price, error));
+        }
+    return AM_OK;
+}
+
 /* Changes the axis priorities of the best plan with shares, one by one, from what the sharers on its mesh
  * say. */
 static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
@@ -126,6 +141,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
         if (sharers->of[k].problem && mesh_is_alike(&sharers->of[k].problem->mesh, mesh))
             status = problem_price(problem, &sharers->of[k].axis_plan, &price, error);
+    if (status == AM_OK && problem->has_best) status = price_prefixes(problem, error);
     if (status == AM_OK) status = polish_climb(problem, error);
     if (status == AM_OK) status = polish_walk(problem, error);
     self->sharing -= problem->budget.evaluations;

@@ -76,6 +76,14 @@ def check_against_equal(work):
         assert found["bound_seconds"] <= found["step_seconds"], f"{cluster.stem}: bound {found['bound_seconds']}"
 
 
+def check_stale_entries(work):
+    """Weights that pay in shards with equal shares alone are left out together: no plan of narrower options is faster."""
+    cluster, plan = write_cluster(work / "stale.json", [("V100", 4), ("P100", 4)], rate=6e9, inside=12e9, latency=5e-6), work / "plan.json"
+    found, _ = search("vgg19", cluster, plan)
+    narrow, _ = search("vgg19", cluster, work / "narrow.json", "--keep-order", "--no-overrides", "--no-polish", "--no-seeds")
+    assert found["step_seconds"] <= narrow["step_seconds"], f"{found['step_seconds']} after {narrow['step_seconds']}"
+
+
 def check_small_budget(work):
     """Few evaluations are enough for shares of a baseline, some more for shares of the search's plans."""
     cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)], **FAST), work / "plan.json"
@@ -181,7 +189,7 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_small_budget, check_small_budget_of_auto, check_tables_that_a_budget_cuts,
+        for check in (check_against_equal, check_stale_entries, check_small_budget, check_small_budget_of_auto, check_tables_that_a_budget_cuts,
                       check_searchers, check_equal_is_best, check_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)

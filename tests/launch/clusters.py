@@ -10,11 +10,11 @@ TYPES = {
 }
 
 
-def write_cluster(path, servers, *, slower=1.0, memory=None, rate=2e8, latency=2e-5, prices=False):
+def write_cluster(path, servers, *, slower=1.0, memory=None, rate=2e8, latency=2e-5, inside=None, prices=False):
     """Writes the cluster of servers [(type, devices), ...] and returns its path.
 
     `slower` divides the rates of devices, so that small models take time; `rate` and `latency` are those of the
-    link in and between servers; `memory` replaces the bytes of types.
+    link in and between servers, `inside` the rate in servers; `memory` replaces the bytes of types.
     """
     types = {
         name: {
@@ -31,8 +31,9 @@ def write_cluster(path, servers, *, slower=1.0, memory=None, rate=2e8, latency=2
         "format": "automap-cluster-1",
         "name": path.stem,
         "device_types": types,
-        "links": {"link": {"bytes_per_second": rate, "latency_seconds": latency}},
-        "servers": [{"device_type": name, "devices": count, "link": "link"} for name, count in servers],
+        "links": {"link": {"bytes_per_second": rate, "latency_seconds": latency},
+                  **({"inside": {"bytes_per_second": inside, "latency_seconds": latency}} if inside else {})},
+        "servers": [{"device_type": name, "devices": count, "link": "inside" if inside else "link"} for name, count in servers],
         "between_servers": "link",
     }))
     return path

@@ -181,11 +181,44 @@ static void test_shifts_move_every_cut_between(void **state) {
     close_case(&self);
 }
 
+static void assert_entries(const PlanAxisPriority *priority, const int32_t *classes, int32_t count) {
+    assert_int_equal(priority->count, count);
+    for (int32_t k = 0; k < count; k++) assert_int_equal(priority->entries[k].class_index, classes[k]);
+}
+
+/* Of five entries, four of them compute entries, one or two are kept with the storage entry. */
+static void test_prefixes_keep_storage(void **state) {
+    (void)state;
+    Fixture self;
+    PrefixMove *moves;
+    int32_t count;
+    AmError error = {0};
+    open_case(&self, "t5_tiny");
+    PlanEntry entries[] = {
+        {0, PLAN_COMPUTE}, {1, PLAN_COMPUTE}, {2, PLAN_COMPUTE}, {3, PLAN_COMPUTE}, {4, PLAN_WEIGHTS}};
+    for (int32_t s = 0; s < 4; s++)
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+            self.start->stages[s].axis_priorities[axis].count = 0;
+    self.start->stages[2].axis_priorities[0] = (PlanAxisPriority){.count = 5, .entries = entries};
+    assert_int_equal(plan_list_prefixes(&moves, &count, &self.arena, self.start, &error), AM_OK);
+    assert_int_equal(count, 2);
+    static const int32_t kept[2][3] = {{0, 4}, {0, 1, 4}};
+    for (int32_t k = 0; k < 2; k++) {
+        const Plan *made;
+        assert_int_equal(moves[k].stage, 2);
+        assert_int_equal(plan_move_prefix(&made, &self.arena, self.start, &moves[k], &error), AM_OK);
+        assert_entries(&made->stages[2].axis_priorities[0], kept[k], k + 2);
+    }
+    assert_int_equal(self.start->stages[2].axis_priorities[0].count, 5);
+    close_case(&self);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_larger_caps_are_never_worse),
                                        cmocka_unit_test(test_restarts_leave_a_local_optimum),
                                        cmocka_unit_test(test_known_plans_take_no_evaluation),
                                        cmocka_unit_test(test_the_faster_of_rivals_is_taken),
-                                       cmocka_unit_test(test_shifts_move_every_cut_between)};
+                                       cmocka_unit_test(test_shifts_move_every_cut_between),
+                                       cmocka_unit_test(test_prefixes_keep_storage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
