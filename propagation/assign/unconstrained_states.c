@@ -1,20 +1,20 @@
-/* Chooses open states by dynamic programming.
+/* Chooses the states that axis priorities leave unconstrained, by dynamic programming over one mesh axis.
  *
- * An open value has states B and S(d). An operator that splits nothing yet takes the factor that
- * gives the state, which determines its operands. Upwards in program order, least[v][s] is the cost
- * of computing value v in state s, with the open values that only it uses in their best states:
+ * An unconstrained value may be replicated or split: B or S(d). An operator that splits nothing yet takes the
+ * factor that produces the state of its result, which determines the states of its operands. In program
+ * order, least[v][s] is the least cost of value v in state s, with the unconstrained values that only v uses:
  *
- *     least[v][s] = reshard(made -> s) + sum over operands u of
- *                   min over t of (least[u][t] + reshard(t -> need of v in s for u))
+ *     least[v][s] = reshard(produced -> s) + sum over operands u of
+ *                   min over t of (least[u][t] + reshard(t -> state of u that v needs in state s))
  *
- * A partial sum need not be reduced at its definition: pending[v] is the cost of having v partial,
- * if the operators from its source to v carry it (linearity.h), and reshard(partial -> s) in addition
- * is another way to compute v.
+ * A partial sum need not be reduced where it is produced: partial_cost[v] is the cost of v as a partial sum,
+ * which linear operators pass on from the source to v (linearity.h). Reducing it at v costs reshard(partial
+ * -> s) in addition, and is another way to compute v.
  *
- * Downwards, users before their operands, each value takes the state that is cheapest together with
- * the distinct states that its users need (each is computed once). With several users the sum above
- * counts only the moves, which is an estimate. Every connected part is therefore priced at the end
- * and stays replicated if that is as cheap. Costs are bytes (reshard_bytes.h).
+ * In reverse order, each value takes the state that is cheapest together with the distinct states that its
+ * users need, each computed once. With several users the sum above counts only the reshards, which is an
+ * estimate. Every connected part of unconstrained values is therefore priced at the end, and stays replicated
+ * if that costs as little. Costs are bytes (reshard_bytes.h).
  */
 #include "propagation/assign/unconstrained_states.h"
 
@@ -29,70 +29,71 @@
 #define MOST_OPERANDS 32
 #define LEAST_SAVING  1e-9 /* of a value's bytes: less is rounding */
 
-typedef struct OpenValue {
+typedef struct UnconstrainedValue {
     int32_t instruction;
-    bool is_operator; /* its factor is open; else the factor is chosen, and only its stored state is open */
-    Sbp made;         /* the result state of the chosen factor, before it is resharded */
-    Sbp chosen;       /* the stored state, by choose() */
-    /* Costs of states, upwards (least[v][s] above). */
-    uint8_t states;              /* those that it may have (bits) */
-    int8_t factors[MOST_STATES]; /* of an operator: the one that gives the state */
-    double least[MOST_STATES];   /* the least cost of each of those states */
-    /* The value as a partial sum that is not reduced at its definition (pending[v] above). */
-    double pending;         /* the cost of having it so; < 0: impossible */
+    bool is_operator; /* its factor is unconstrained; else it has a factor, and only its stored state is */
+    Sbp produced;     /* the result state of its factor, before it is resharded */
+    Sbp chosen;       /* the stored state, by choose_states() */
+    /* In program order: the costs of states. */
+    uint8_t states;              /* the possible states (bits) */
+    int8_t factors[MOST_STATES]; /* of an operator: the factor that produces each state */
+    double least[MOST_STATES];   /* the least cost of each state */
+    /* The value as a partial sum that is not reduced where it is produced. */
+    double partial_cost;    /* < 0: impossible */
     SbpReduction reduction; /* of that sum */
-    uint32_t partial;       /* operands (bits) that are then such sums, too */
+    uint32_t partial;       /* operands (bits) that are then partial sums, too */
     uint32_t beside;        /* operands (bits) that are then resharded to partial (linearity_beside()) */
     bool is_wide;           /* elements of the sum have twice the size */
-    uint8_t carried;        /* states (bits) that cost least by reducing that sum here */
-    double finished;        /* the least cost of reducing it here or at its sources, all else replicated */
-    bool carries_whole;     /* reducing it here costs less than at its sources, all else replicated */
-    /* Set downwards. */
-    bool left;     /* its only user takes it as a partial sum */
-    double change; /* for a part: the cost of the chosen states minus that of staying replicated */
-} OpenValue;
+    uint8_t reduced_here;   /* states (bits) that cost least by reducing that sum here */
+    /* With all other values replicated: */
+    double reduced_cost;          /* the least cost of reducing the sum, here or at its sources */
+    bool reduces_here_replicated; /* reducing it here costs less than at its sources */
+    /* In reverse order. */
+    bool stays_partial; /* its only user takes it as a partial sum */
+    double change;      /* for a part: the cost of the chosen states minus that of staying replicated */
+} UnconstrainedValue;
 
-typedef struct Opening {
+typedef struct StateChoice {
     const PlanContext *context;
     const SplitOptions *split_options;
     Assignment *assignment;
     int32_t axis;
     double parts; /* devices on the axis */
-    OpenValue *values;
+    UnconstrainedValue *values;
     int32_t value_count;
-    int32_t *part; /* [value]: another one of its connected part, and at last the one that stands for it */
-    int32_t *value_of; /* [instruction]: its open value, or -1 */
-    uint8_t *fixed;    /* [operand]: its state by the user's chosen factor + 1; 0: not computed yet */
-    uint8_t *needs;    /* [instruction]: states (bits) that users need, B where they are unknown */
-    int32_t *asked;    /* [instruction]: the number of uses whose states are in `needs` */
-} Opening;
+    int32_t *part;         /* [value]: union-find over the connected parts */
+    int32_t *value_of;     /* [instruction]: its unconstrained value, or -1 */
+    uint8_t *fixed_needs;  /* [operand]: 1 + the state that the user's factor needs; 0: not computed yet */
+    uint8_t *needs;        /* [instruction]: states (bits) that its users need */
+    int32_t *counted_uses; /* [instruction]: uses whose states are in `needs`; all others need B */
+} StateChoice;
 
-/* The cost of resharding from state `made` to state `want`. */
-static double made_to(const Opening *self, const OpenValue *value, Sbp made, Sbp want) {
+/* The bytes of resharding a value from state `produced` to state `want`. */
+static double reshard_cost(const StateChoice *self, const UnconstrainedValue *value, Sbp produced, Sbp want) {
     double bytes = self->split_options->bytes[value->instruction];
-    return sbp_is_partial(made) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
-                                : reshard_bytes(made, want, bytes, self->parts);
+    return sbp_is_partial(produced) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
+                                    : reshard_bytes(produced, want, bytes, self->parts);
 }
 
-static uint8_t bit_of(Sbp sbp) {
+static uint8_t state_bit(Sbp sbp) {
     return (uint8_t)(1u << sbp);
 }
 
-static size_t place_of(const Opening *self, int32_t i) {
+static size_t factor_index(const StateChoice *self, int32_t i) {
     return (size_t)i * MESH_MAX_AXES + (size_t)self->axis;
 }
 
-static const FactorRule *rule_of(const Opening *self, int32_t i) {
+static const FactorRule *rule_of(const StateChoice *self, int32_t i) {
     return &self->context->rules->rules[i];
 }
 
-static OpenValue *value_of(const Opening *self, int32_t i) {
+static UnconstrainedValue *value_of(const StateChoice *self, int32_t i) {
     return self->value_of[i] < 0 ? NULL : &self->values[self->value_of[i]];
 }
 
-/* Returns whether no other axis splits a dimension that the factor is in: two factors of one dimension, one
- * in blocks of it, need not be a state together. */
-static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
+/* Returns whether no other axis splits a dimension of the factor: two factors of one dimension, one in blocks
+ * of it, need not form a state. */
+static bool shares_no_dimension(const StateChoice *self, int32_t i, int32_t f) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
         int8_t other = self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -105,15 +106,15 @@ static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
     return true;
 }
 
-/* The parallel factor of i that is result dimension d and divides evenly, or -1. */
-static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
+/* The parallel factor of operator i that splits result dimension d evenly, or -1. */
+static int8_t factor_for(const StateChoice *self, int32_t i, int32_t d) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL || factor->indexed) continue;
         if (factor->dimension[rule->operand_count] != d) continue;
         bool divides = factor->size % (int64_t)self->parts == 0 && factor->size <= INT32_MAX;
-        return divides && stands_alone(self, i, f) ? (int8_t)f : -1;
+        return divides && shares_no_dimension(self, i, f) ? (int8_t)f : -1;
     }
     return -1;
 }
@@ -129,15 +130,15 @@ static bool follows_its_values(IrOpcode opcode) {
     }
 }
 
-static const PlanOverride *override_of(const Opening *self, int32_t i) {
+static const PlanOverride *override_of(const StateChoice *self, int32_t i) {
     const PlanStage *stage = self->assignment->stage;
     for (int32_t k = 0; k < stage->override_count; k++)
         if (stage->overrides[k].instruction == i) return &stage->overrides[k];
     return NULL;
 }
 
-static Sbp made_state(const Opening *self, int32_t i) {
-    int8_t f = self->assignment->factor[place_of(self, i)];
+static Sbp produced_state(const StateChoice *self, int32_t i) {
+    int8_t f = self->assignment->factor[factor_index(self, i)];
     if (f < 0) return SBP_B;
     const Factor *factor = &rule_of(self, i)->factors[f];
     if (factor->kind == FACTOR_REDUCTION) return sbp_partial(factor->reduction);
@@ -145,8 +146,8 @@ static Sbp made_state(const Opening *self, int32_t i) {
     return d < 0 ? SBP_B : sbp_split(d);
 }
 
-/* Returns whether i's result is open, and as what. */
-static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
+/* Returns whether the result of i is unconstrained, and describes it. */
+static bool describe_value(const StateChoice *self, int32_t i, UnconstrainedValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     const IrShape *shape = &instruction->shape;
     SbpState stored = self->assignment->stored[i];
@@ -157,44 +158,44 @@ static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     const PlanOverride *override = override_of(self, i);
     if (override && override->has_states) return false;
     bool is_given = override && override->has_factors && override->factors[self->axis] != PLAN_NO_OVERRIDE;
-    *value = (OpenValue){.instruction = i,
-                         .made = made_state(self, i),
-                         .states = bit_of(SBP_B),
-                         .pending = -1,
-                         .finished = -1};
-    value->is_operator = !is_given && self->assignment->factor[place_of(self, i)] < 0 &&
+    *value = (UnconstrainedValue){.instruction = i,
+                                  .produced = produced_state(self, i),
+                                  .states = state_bit(SBP_B),
+                                  .partial_cost = -1,
+                                  .reduced_cost = -1};
+    value->is_operator = !is_given && self->assignment->factor[factor_index(self, i)] < 0 &&
                          follows_its_values(instruction->opcode);
-    if (!value->is_operator && value->made == SBP_B) return false;
+    if (!value->is_operator && value->produced == SBP_B) return false;
     for (int32_t d = 0; d < shape->rank && d + 1 < MOST_STATES; d++) {
         bool may = shape->dimensions[d] > 0 && shape->dimensions[d] % (int64_t)self->parts == 0;
         for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) may = may && stored.axis[axis] != sbp_split(d);
         if (may && value->is_operator) may = (value->factors[d + 1] = factor_for(self, i, d)) >= 0;
-        if (may) value->states |= bit_of(sbp_split(d));
+        if (may) value->states |= state_bit(sbp_split(d));
     }
     return true;
 }
 
 /* The state of operand k that user i needs in state `state`; uneven splits count as replicated. */
-static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
-    const OpenValue *value = value_of(self, i);
+static Sbp need_of(const StateChoice *self, int32_t i, int32_t k, Sbp state) {
+    const UnconstrainedValue *value = value_of(self, i);
     if (value && value->is_operator) {
         if (state == SBP_B) return SBP_B;
         int8_t d = rule_of(self, i)->factors[value->factors[state]].dimension[k];
         return d < 0 || d + 1 >= MOST_STATES ? SBP_B : sbp_split(d);
     }
-    if (self->assignment->factor[place_of(self, i)] < 0) return SBP_B;
-    uint8_t *fixed = &self->fixed[self->split_options->first_operand[i] + k];
-    if (*fixed == 0) {
+    if (self->assignment->factor[factor_index(self, i)] < 0) return SBP_B;
+    uint8_t *fixed_needs = &self->fixed_needs[self->split_options->first_operand[i] + k];
+    if (*fixed_needs == 0) {
         SbpState need = split_operand_state(self->assignment, self->context, i, k);
         bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
-        *fixed = (uint8_t)(1 + (is_even ? need.axis[self->axis] : SBP_B));
+        *fixed_needs = (uint8_t)(1 + (is_even ? need.axis[self->axis] : SBP_B));
     }
-    return (Sbp)(*fixed - 1);
+    return (Sbp)(*fixed_needs - 1);
 }
 
 /* The cost of operand `source` in the needed state. */
-static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
-    const OpenValue *value = value_of(self, source);
+static double cost_of_operand(const StateChoice *self, int32_t source, Sbp need) {
+    const UnconstrainedValue *value = value_of(self, source);
     double bytes = self->split_options->array_bytes[source], least = -1;
     if (!value) {
         if (self->context->rules->on_demand[source]) return 0;
@@ -209,46 +210,45 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     return least;
 }
 
-/* Returns whether the operands `whole` (bits) of i are whole whatever is chosen. */
-static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
-    for (int32_t k = 0; whole >> k; k++) {
+/* Returns whether the `operands` (bits) of i are replicated under every choice. */
+static bool are_replicated(const StateChoice *self, int32_t i, uint32_t operands) {
+    for (int32_t k = 0; operands >> k; k++) {
         int32_t source = split_options_operand(self->split_options, i, k);
-        if (!(whole >> k & 1) || self->context->rules->on_demand[source]) continue;
+        if (!(operands >> k & 1) || self->context->rules->on_demand[source]) continue;
         if (self->value_of[source] >= 0) return false;
         if (self->assignment->stored[source].axis[self->axis] != SBP_B) return false;
     }
     return true;
 }
 
-/* Computes which of the value's operands are pending, and whether the value can be pending with
- * them. */
-static void weigh_pending(const Opening *self, OpenValue *value) {
+/* Finds the operands that may stay partial sums, and the cost of the value as a partial sum of them. */
+static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     int32_t i = value->instruction;
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     if (!value->is_operator) {
-        if (!sbp_is_partial(value->made)) return;
+        if (!sbp_is_partial(value->produced)) return;
         value->is_wide = linearity_is_16bit_product(instruction) && !self->assignment->stage->rounds_parts;
-        value->pending = 0;
-        value->finished = made_to(self, value, sbp_partial(SBP_ADD), SBP_B);
-        value->reduction = sbp_reduction(value->made);
+        value->partial_cost = 0;
+        value->reduced_cost = reshard_cost(self, value, sbp_partial(SBP_ADD), SBP_B);
+        value->reduction = sbp_reduction(value->produced);
         return;
     }
     Linearity linearity = (Linearity)self->split_options->linearity[i];
     if (linearity == LINEARITY_NONE) return;
     bool is_wide = false;
-    double above = 0, pending = 0;
+    double at_sources = 0, partial_cost = 0;
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) && k < MOST_OPERANDS; k++) {
-        /* Only an operand that is pending and has no other user counts. */
-        const OpenValue *operand = value_of(self, split_options_operand(self->split_options, i, k));
-        if (!operand || operand->pending < 0 || self->split_options->uses[operand->instruction] != 1)
+        /* Only an operand without other users can stay partial. */
+        const UnconstrainedValue *operand = value_of(self, split_options_operand(self->split_options, i, k));
+        if (!operand || operand->partial_cost < 0 || self->split_options->uses[operand->instruction] != 1)
             continue;
         if (partial && operand->reduction != reduction) return;
         reduction = operand->reduction;
         partial |= 1u << k;
-        above += operand->finished;
-        pending += operand->pending;
+        at_sources += operand->reduced_cost;
+        partial_cost += operand->partial_cost;
         is_wide |= operand->is_wide;
     }
     if (!partial) return;
@@ -256,35 +256,36 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     if (!(is_wide ? linearity_carries_wide : linearity_carries)(
             self->context->canonical, instruction, linearity, partial | beside, &reduction, &whole))
         return;
-    if (!are_whole(self, i, whole)) return;
+    if (!are_replicated(self, i, whole)) return;
     for (int32_t k = 0; beside >> k; k++)
         if (beside >> k & 1)
-            pending +=
+            partial_cost +=
                 cost_of_operand(self, split_options_operand(self->split_options, i, k), sbp_partial(SBP_ADD));
-    value->pending = pending;
+    value->partial_cost = partial_cost;
     value->partial = partial;
     value->beside = beside;
     value->reduction = reduction;
     value->is_wide = is_wide && linearity_is_16bit(instruction);
-    double here = made_to(self, value, sbp_partial(SBP_ADD), SBP_B);
-    value->carries_whole = here < above;
-    value->finished = here < above ? here : above;
+    double here = reshard_cost(self, value, sbp_partial(SBP_ADD), SBP_B);
+    value->reduces_here_replicated = here < at_sources;
+    value->reduced_cost = here < at_sources ? here : at_sources;
 }
 
-static void weigh(Opening *self, OpenValue *value) {
+/* Prices the states of a value, and joins it with its unconstrained operands. */
+static void price_states(StateChoice *self, UnconstrainedValue *value) {
     int32_t i = value->instruction, operands = split_options_operand_count(self->split_options, i);
-    weigh_pending(self, value);
+    price_partial(self, value);
     for (int32_t s = 0; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
         double *least = &value->least[s];
-        *least = value->is_operator ? 0 : made_to(self, value, value->made, (Sbp)s);
+        *least = value->is_operator ? 0 : reshard_cost(self, value, value->produced, (Sbp)s);
         for (int32_t k = 0; value->is_operator && k < operands; k++)
             *least += cost_of_operand(self, split_options_operand(self->split_options, i, k),
                                       need_of(self, i, k, (Sbp)s));
-        double carried = value->pending + made_to(self, value, sbp_partial(SBP_ADD), (Sbp)s);
-        if (!value->is_operator || value->pending < 0 || carried >= *least) continue;
-        *least = carried;
-        value->carried |= bit_of((Sbp)s);
+        double reduced_here = value->partial_cost + reshard_cost(self, value, sbp_partial(SBP_ADD), (Sbp)s);
+        if (!value->is_operator || value->partial_cost < 0 || reduced_here >= *least) continue;
+        *least = reduced_here;
+        value->reduced_here |= state_bit((Sbp)s);
     }
     for (int32_t k = 0; value->is_operator && k < operands; k++) {
         int32_t operand = self->value_of[split_options_operand(self->split_options, i, k)];
@@ -294,40 +295,40 @@ static void weigh(Opening *self, OpenValue *value) {
 }
 
 /* The cost of the distinct needs of a value's users if it is in `state`. */
-static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
+static double cost_of_needs(const StateChoice *self, int32_t i, Sbp state) {
     uint32_t needs = self->needs[i];
     double total = 0;
-    if (self->asked[i] < self->split_options->uses[i]) needs |= bit_of(SBP_B);
+    if (self->counted_uses[i] < self->split_options->uses[i]) needs |= state_bit(SBP_B);
     for (int32_t s = 0; needs >> s; s++)
         if (needs >> s & 1) total += reshard_bytes(state, (Sbp)s, self->split_options->bytes[i], self->parts);
     return total;
 }
 
-/* Records the needs of i at its operands; `carries`: it uses partial ones without a reduction. */
-static void tell_operands(const Opening *self, int32_t i, Sbp state, bool carries) {
+/* Records the states that i needs of its operands; `carries`: it reads partial sums without a reduction. */
+static void record_needs(const StateChoice *self, int32_t i, Sbp state, bool carries) {
     uint32_t partial = carries ? value_of(self, i)->partial : 0;
     uint32_t beside = carries ? value_of(self, i)->beside : 0;
     for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
         int32_t source = split_options_operand(self->split_options, i, k);
-        OpenValue *operand = value_of(self, source);
+        UnconstrainedValue *operand = value_of(self, source);
         if (!operand) continue;
-        self->asked[source]++;
-        if (k < MOST_OPERANDS && partial >> k & 1) operand->left = true;
+        self->counted_uses[source]++;
+        if (k < MOST_OPERANDS && partial >> k & 1) operand->stays_partial = true;
         else if (k >= MOST_OPERANDS || !(beside >> k & 1))
-            self->needs[source] |= bit_of(carries ? SBP_B : need_of(self, i, k, state));
+            self->needs[source] |= state_bit(carries ? SBP_B : need_of(self, i, k, state));
     }
 }
 
-static void clear_needs(const Opening *self) {
+static void clear_needs(const StateChoice *self) {
     for (int32_t v = 0; v < self->value_count; v++) {
         self->needs[self->values[v].instruction] = 0;
-        self->asked[self->values[v].instruction] = 0;
-        self->values[v].left = false;
+        self->counted_uses[self->values[v].instruction] = 0;
+        self->values[v].stays_partial = false;
     }
 }
 
-/* The cheapest state of an open value together with the needs of its users. */
-static Sbp cheapest(const Opening *self, const OpenValue *value) {
+/* The cheapest state of a value together with the needs of its users. */
+static Sbp cheapest_state(const StateChoice *self, const UnconstrainedValue *value) {
     int32_t i = value->instruction;
     Sbp best = SBP_B;
     double least = value->least[SBP_B] + cost_of_needs(self, i, SBP_B);
@@ -342,29 +343,30 @@ static Sbp cheapest(const Opening *self, const OpenValue *value) {
 }
 
 /* Chooses states from the last user to the first value. Returns whether a value is not replicated. */
-static bool choose(const Opening *self) {
+static bool choose_states(const StateChoice *self) {
     bool is_split = false;
     clear_needs(self);
     for (int32_t n = self->split_options->decided_count - 1; n >= 0; n--) {
         int32_t i = self->split_options->decided[n];
-        OpenValue *value = value_of(self, i);
-        if (value) value->chosen = value->left ? SBP_B : cheapest(self, value);
+        UnconstrainedValue *value = value_of(self, i);
+        if (value) value->chosen = value->stays_partial ? SBP_B : cheapest_state(self, value);
         Sbp state = value ? value->chosen : SBP_B;
         is_split = is_split || state != SBP_B;
-        bool carries = value && value->is_operator && (value->left || value->carried >> state & 1);
-        tell_operands(self, i, state, carries);
+        bool carries =
+            value && value->is_operator && (value->stays_partial || value->reduced_here >> state & 1);
+        record_needs(self, i, state, carries);
     }
     return is_split;
 }
 
-/* The cost of one open value in `state`, without its open operands. */
-static double own_cost(const Opening *self, const OpenValue *value, Sbp state, bool carries) {
+/* The cost of one value in `state`, without its unconstrained operands. */
+static double own_cost(const StateChoice *self, const UnconstrainedValue *value, Sbp state, bool carries) {
     int32_t i = value->instruction;
-    Sbp made = carries ? sbp_partial(SBP_ADD) : value->made;
+    Sbp produced = carries ? sbp_partial(SBP_ADD) : value->produced;
     double total = 0;
-    if (!value->left) {
+    if (!value->stays_partial) {
         total = cost_of_needs(self, i, state);
-        if (!value->is_operator || carries) total += made_to(self, value, made, state);
+        if (!value->is_operator || carries) total += reshard_cost(self, value, produced, state);
     }
     for (int32_t k = 0;
          value->is_operator && !carries && k < split_options_operand_count(self->split_options, i); k++)
@@ -374,57 +376,60 @@ static double own_cost(const Opening *self, const OpenValue *value, Sbp state, b
     return total;
 }
 
-/* Adds `sign` times the exact cost of the states to the account of each part: the chosen states, or
- * with all open values replicated. */
-static void account(Opening *self, double sign, bool whole) {
+/* Adds `sign` times the exact cost of each connected part to its `change`: with the chosen states, or with
+ * all values replicated. */
+static void add_costs(StateChoice *self, double sign, bool is_replicated) {
     clear_needs(self);
     for (int32_t n = self->split_options->decided_count - 1; n >= 0; n--) {
         int32_t i = self->split_options->decided[n];
-        OpenValue *value = value_of(self, i);
-        Sbp state = value && !whole ? value->chosen : SBP_B;
+        UnconstrainedValue *value = value_of(self, i);
+        Sbp state = value && !is_replicated ? value->chosen : SBP_B;
         bool carries = value && value->is_operator &&
-                       (value->left || (whole ? value->carries_whole : value->carried >> state & 1));
-        tell_operands(self, i, state, carries);
+                       (value->stays_partial ||
+                        (is_replicated ? value->reduces_here_replicated : value->reduced_here >> state & 1));
+        record_needs(self, i, state, carries);
         if (!value) continue;
         self->values[union_find_root(self->part, self->value_of[i])].change +=
             sign * own_cost(self, value, state, carries);
     }
 }
 
-static void take(Opening *self, OpenValue *value) {
+/* Applies the state of a value, if its connected part saves bytes. */
+static void apply(StateChoice *self, UnconstrainedValue *value) {
     int32_t i = value->instruction;
     double saved = -self->values[union_find_root(self->part, self->value_of[i])].change;
     if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->split_options->bytes[i]) return;
     if (value->is_operator) {
         int8_t f = value->factors[value->chosen];
-        self->assignment->factor[place_of(self, i)] = f;
-        self->assignment->cut[place_of(self, i)] = (SbpCut){1, (int32_t)rule_of(self, i)->factors[f].size};
+        self->assignment->factor[factor_index(self, i)] = f;
+        self->assignment->cut[factor_index(self, i)] =
+            (SbpCut){1, (int32_t)rule_of(self, i)->factors[f].size};
     }
     sbp_set(&self->assignment->stored[i], self->axis, value->chosen);
 }
 
 /* Returns whether anything is split on the axis. */
-static bool is_used(const Opening *self) {
+static bool is_used(const StateChoice *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++)
-        if (self->assignment->factor[place_of(self, self->split_options->decided[n])] >= 0) return true;
+        if (self->assignment->factor[factor_index(self, self->split_options->decided[n])] >= 0) return true;
     return false;
 }
 
-static void choose_on_axis(Opening *self) {
+static void choose_on_axis(StateChoice *self) {
     const SplitOptions *split_options = self->split_options;
     self->value_count = 0;
-    memset(self->fixed, 0, (size_t)split_options->first_operand[self->context->rules->count]);
+    memset(self->fixed_needs, 0, (size_t)split_options->first_operand[self->context->rules->count]);
     for (int32_t n = 0; n < split_options->decided_count; n++) {
         int32_t i = split_options->decided[n];
-        bool is_open = open_value(self, i, &self->values[self->value_count]);
+        bool is_unconstrained = describe_value(self, i, &self->values[self->value_count]);
         self->part[self->value_count] = self->value_count;
-        self->value_of[i] = is_open ? self->value_count++ : -1;
+        self->value_of[i] = is_unconstrained ? self->value_count++ : -1;
     }
-    for (int32_t v = 0; v < self->value_count; v++) weigh(self, &self->values[v]);
-    if (!choose(self)) return;
-    account(self, -1, true);
-    account(self, 1, false);
-    for (int32_t v = 0; v < self->value_count; v++) take(self, &self->values[v]);
+    for (int32_t v = 0; v < self->value_count; v++) price_states(self, &self->values[v]);
+    if (!choose_states(self)) return;
+    add_costs(self, -1, true);
+    add_costs(self, 1, false);
+    for (int32_t v = 0; v < self->value_count; v++) apply(self, &self->values[v]);
 }
 
 AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
@@ -432,15 +437,16 @@ AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, con
     const Mesh *mesh = &assignment->stage->mesh;
     int32_t count = context->rules->count, decided = context->split_options->decided_count;
     ArenaMark mark = arena_mark(scratch);
-    Opening self = {.context = context,
-                    .split_options = context->split_options,
-                    .assignment = assignment,
-                    .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
-                    .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
-                    .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
-                    .fixed = ARENA_ARRAY(scratch, uint8_t, context->split_options->first_operand[count] + 1),
-                    .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
-                    .asked = ARENA_ARRAY(scratch, int32_t, count + 1)};
+    StateChoice self = {.context = context,
+                        .split_options = context->split_options,
+                        .assignment = assignment,
+                        .values = ARENA_ARRAY(scratch, UnconstrainedValue, decided + 1),
+                        .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
+                        .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
+                        .fixed_needs =
+                            ARENA_ARRAY(scratch, uint8_t, context->split_options->first_operand[count] + 1),
+                        .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
+                        .counted_uses = ARENA_ARRAY(scratch, int32_t, count + 1)};
     if (scratch->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self.value_of[i] = -1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
