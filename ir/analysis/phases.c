@@ -30,35 +30,37 @@
 /* The branches of a conditional that are searched for an update. */
 #define MAX_BRANCHES 64
 
+enum { NO_ENTRY = -1, SEVERAL_ENTRIES = -2 };
+
 typedef struct Phases {
     const IrFlowGraph *graph;
     const IrDataflow *flow;
     const IrModule *module;
     const bool *forward;
     IrPhase *phases;
-    bool *updates;         /* ancestors of new weights and optimizer states that are not forward */
+    bool *in_update;       /* ancestors of new weights and optimizer states that are not forward */
     bool *is_output;       /* the new value of a weight or optimizer state */
-    bool *is_weight;       /* of a weight */
-    bool *follows_state;   /* depends on optimizer state, but for a scale of the loss */
+    bool *is_weight;       /* the new value of a weight */
+    bool *follows_state;   /* depends on optimizer state, except for a scale of the loss */
     bool *follows_forward; /* depends on a forward instruction or on data */
     bool *follows_work;    /* depends on more than moved parameters */
-    bool *free;            /* depends on no parameter */
-    bool *named_bodies;    /* per computation: its loop is named as part of a derivative */
+    bool *is_independent;  /* depends on no parameter */
+    bool *named_bodies;    /* [computation]: its loop is named as part of a derivative */
     bool *before_gradient; /* gradients and their ancestors */
-    /* update regions */
-    bool *region;
-    int32_t *groups;     /* union-find over the region */
-    int32_t *last_use;   /* last region instruction that takes the value; INT32_MAX: an output */
-    bool *gradient;      /* of the region: follows a value that enters it */
-    int32_t *entering;   /* per group: the value that enters; -1 none, -2 several */
-    int32_t *open_until; /* per group: last use of the gradient values so far */
-    int32_t *cuts;       /* per group: the gradient, if several values enter; -1 none */
-    int32_t *results;    /* per group: the new weight, or -1 */
+    /* Update regions. */
+    bool *in_region;
+    int32_t *group;         /* union-find over the region */
+    int32_t *last_use;      /* the last region instruction that reads the value; INT32_MAX: an output */
+    bool *follows_gradient; /* of the region: depends on a value that enters it with a gradient */
+    int32_t *entry;         /* [group]: the value by which a gradient enters, or NO_ENTRY, SEVERAL_ENTRIES */
+    int32_t *live_until;    /* [group]: the last use of the gradient values so far */
+    int32_t *boundary;      /* [group]: the gradient, if several values enter; -1: none */
+    int32_t *new_weight;    /* [group]: the new weight, or -1 */
 } Phases;
 
-/* Returns whether the instruction only forwards values; its phase is then the earliest of its users'. A
- * loop forwards a value if its body does. */
-static bool is_plumbing(const IrInstruction *instruction) {
+/* Returns whether the instruction only forwards values: its phase is the earliest of its users. A loop
+ * forwards a value if its body does. */
+static bool forwards_values(const IrInstruction *instruction) {
     return instruction->opcode == IR_TUPLE || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
            instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_WHILE ||
            instruction->opcode == IR_CONDITIONAL;
@@ -70,7 +72,7 @@ static bool is_view(const IrInstruction *instruction) {
            instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST;
 }
 
-static bool is_region_operator(const IrInstruction *instruction) {
+static bool may_be_in_region(const IrInstruction *instruction) {
     return ir_is_elementwise(instruction->opcode) || is_view(instruction);
 }
 
@@ -83,34 +85,35 @@ static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
     return is_view(instruction) || ir_same_dimensions(shape, &instruction->shape) ? operand : -1;
 }
 
-/* A value from outside that carries a gradient into a region. */
-static bool carries_gradient(const Phases *work, int32_t value) {
+/* Returns whether a value from outside brings a gradient into a region. */
+static bool brings_gradient(const Phases *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     return work->follows_work[value] && !work->follows_state[value] && instruction->opcode != IR_BROADCAST;
 }
 
 static void join_groups(Phases *work, int32_t operand, int32_t user) {
-    int32_t from = union_find_root(work->groups, operand), to = union_find_root(work->groups, user);
+    int32_t from = union_find_root(work->group, operand), to = union_find_root(work->group, user);
     if (from == to) return;
-    if (work->results[to] < 0) work->results[to] = work->results[from];
-    work->groups[from] = to;
+    if (work->new_weight[to] < 0) work->new_weight[to] = work->new_weight[from];
+    work->group[from] = to;
 }
 
+/* Grows the update regions from the outputs to their operands, and joins the values of a region. */
 static void grow_regions(Phases *work) {
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
-        if (work->is_output[i] && work->updates[i] && is_region_operator(instruction)) {
-            work->region[i] = true;
-            int32_t group = union_find_root(work->groups, i);
-            if (work->is_weight[i] && work->results[group] < 0) work->results[group] = i;
+        if (work->is_output[i] && work->in_update[i] && may_be_in_region(instruction)) {
+            work->in_region[i] = true;
+            int32_t group = union_find_root(work->group, i);
+            if (work->is_weight[i] && work->new_weight[group] < 0) work->new_weight[group] = i;
         }
-        for (int32_t k = 0; work->region[i] && k < instruction->operand_count; k++) {
+        for (int32_t k = 0; work->in_region[i] && k < instruction->operand_count; k++) {
             int32_t operand = region_operand(work, i, k);
             if (operand < 0) continue;
             if (work->last_use[operand] < i) work->last_use[operand] = i;
-            if (!work->updates[operand] || !is_region_operator(&work->module->instructions[operand]))
+            if (!work->in_update[operand] || !may_be_in_region(&work->module->instructions[operand]))
                 continue;
-            work->region[operand] = true;
+            work->in_region[operand] = true;
             join_groups(work, operand, i);
         }
         if (work->is_output[i]) work->last_use[i] = INT32_MAX;
@@ -120,40 +123,40 @@ static void grow_regions(Phases *work) {
 /* Finds the instructions of the region that follow a gradient, and the values that enter each group. */
 static void follow_gradients(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
-        if (!work->region[i]) continue;
-        int32_t group = union_find_root(work->groups, i);
+        if (!work->in_region[i]) continue;
+        int32_t group = union_find_root(work->group, i);
         for (int32_t k = 0; k < work->module->instructions[i].operand_count; k++) {
             int32_t operand = region_operand(work, i, k);
             if (operand < 0) continue;
-            if (work->region[operand]) {
-                work->gradient[i] |= work->gradient[operand];
-            } else if (carries_gradient(work, operand)) {
-                work->gradient[i] = true;
-                if (work->entering[group] == -1) work->entering[group] = operand;
-                else if (work->entering[group] != operand) work->entering[group] = -2;
-                if (work->open_until[group] < work->last_use[operand])
-                    work->open_until[group] = work->last_use[operand];
+            if (work->in_region[operand]) {
+                work->follows_gradient[i] |= work->follows_gradient[operand];
+            } else if (brings_gradient(work, operand)) {
+                work->follows_gradient[i] = true;
+                if (work->entry[group] == NO_ENTRY) work->entry[group] = operand;
+                else if (work->entry[group] != operand) work->entry[group] = SEVERAL_ENTRIES;
+                if (work->live_until[group] < work->last_use[operand])
+                    work->live_until[group] = work->last_use[operand];
             }
         }
     }
 }
 
 /* The first gradient instruction of a group after which no earlier one is used. */
-static void find_cuts(Phases *work) {
+static void find_boundaries(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
-        if (!work->region[i] || !work->gradient[i]) continue;
-        int32_t group = union_find_root(work->groups, i);
-        if (work->cuts[group] >= 0 || work->entering[group] != -2) continue;
-        if (work->open_until[group] <= i && !work->is_output[i]) work->cuts[group] = i;
-        if (work->open_until[group] < work->last_use[i]) work->open_until[group] = work->last_use[i];
+        if (!work->in_region[i] || !work->follows_gradient[i]) continue;
+        int32_t group = union_find_root(work->group, i);
+        if (work->boundary[group] >= 0 || work->entry[group] != SEVERAL_ENTRIES) continue;
+        if (work->live_until[group] <= i && !work->is_output[i]) work->boundary[group] = i;
+        if (work->live_until[group] < work->last_use[i]) work->live_until[group] = work->last_use[i];
     }
 }
 
-/* Without a single gradient in the group: mixing with a parameter starts the optimizer. */
+/* Returns whether the value combines its gradient with a parameter, which begins the optimizer. */
 static bool mixes_with_parameter(const Phases *work, int32_t value) {
     for (int32_t k = 0; k < work->module->instructions[value].operand_count; k++) {
         int32_t operand = region_operand(work, value, k);
-        if (operand >= 0 && !work->free[operand] && !work->follows_work[operand]) return true;
+        if (operand >= 0 && !work->is_independent[operand] && !work->follows_work[operand]) return true;
     }
     return false;
 }
@@ -161,22 +164,22 @@ static bool mixes_with_parameter(const Phases *work, int32_t value) {
 /* Returns whether `operand` is a gradient that this view converts towards its weight's type and shape. */
 static bool completes_gradient(const Phases *work, int32_t value, int32_t group) {
     const IrInstruction *instruction = &work->module->instructions[value];
-    if (!is_view(instruction) || work->results[group] < 0) return false;
+    if (!is_view(instruction) || work->new_weight[group] < 0) return false;
     int32_t operand = region_operand(work, value, 0);
     if (operand < 0 || !work->before_gradient[operand]) return false;
     const IrShape *from = &work->module->instructions[operand].shape;
-    return !ir_shape_equal(from, &work->module->instructions[work->results[group]].shape);
+    return !ir_shape_equal(from, &work->module->instructions[work->new_weight[group]].shape);
 }
 
-/* Marks the gradients of groups with a new weight (or of those without): what enters a group alone,
- * else its cut, else what does not mix with parameters; nothing that is excluded. */
+/* Marks the gradients of groups with a new weight, or of those without: the only value that enters a group,
+ * else its boundary, else the values that are combined with no parameter; never an excluded one. */
 static void mark_gradients(Phases *work, bool of_weights, const bool *excluded) {
     for (int32_t i = 0; i < work->graph->count; i++) {
-        if (!work->region[i] || !work->gradient[i]) continue;
-        int32_t group = union_find_root(work->groups, i);
-        if ((work->results[group] >= 0) != of_weights) continue;
+        if (!work->in_region[i] || !work->follows_gradient[i]) continue;
+        int32_t group = union_find_root(work->group, i);
+        if ((work->new_weight[group] >= 0) != of_weights) continue;
         bool is_between = !work->is_output[i] && !mixes_with_parameter(work, i);
-        int32_t found = work->entering[group] >= 0 ? work->entering[group] : work->cuts[group];
+        int32_t found = work->entry[group] >= 0 ? work->entry[group] : work->boundary[group];
         if (found < 0 && is_between) found = i;
         if (found >= 0 && !excluded[found]) work->before_gradient[found] = true;
         if (completes_gradient(work, i, group)) work->before_gradient[i] = true;
@@ -203,6 +206,7 @@ static void find_named_bodies(Phases *work) {
     }
 }
 
+/* The phase of an instruction that an update depends on. */
 static IrPhase phase_of_update(const Phases *work, int32_t value) {
     if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
     return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER
@@ -216,13 +220,14 @@ static void find_first_phases(Phases *work, const bool *live, bool *after_update
         IrOpcode opcode = work->module->instructions[i].opcode;
         if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
         if (work->forward[i]) work->phases[i] = IR_PHASE_FORWARD;
-        else if (work->updates[i]) work->phases[i] = phase_of_update(work, i);
-        after_update[i] = work->updates[i] && !work->free[i];
+        else if (work->in_update[i]) work->phases[i] = phase_of_update(work, i);
+        after_update[i] = work->in_update[i] && !work->is_independent[i];
     }
     ir_flow_mark_dependents(work->graph, after_update);
     for (int32_t k = 0; k < work->flow->output_count; k++) {
         int32_t value = work->flow->output_values[k];
-        of_result[value] = !after_update[value] && (work->follows_forward[value] || work->free[value]);
+        of_result[value] =
+            !after_update[value] && (work->follows_forward[value] || work->is_independent[value]);
     }
     ir_flow_mark_ancestors(work->graph, of_result);
     for (int32_t i = 0; i < work->graph->count; i++) {
@@ -230,18 +235,18 @@ static void find_first_phases(Phases *work, const bool *live, bool *after_update
         if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
         if (work->forward[i]) continue;
         if (of_result[i]) work->phases[i] = IR_PHASE_FORWARD;
-        else if (!work->updates[i])
-            work->phases[i] = !after_update[i] && (work->follows_forward[i] || work->free[i])
+        else if (!work->in_update[i])
+            work->phases[i] = !after_update[i] && (work->follows_forward[i] || work->is_independent[i])
                                   ? IR_PHASE_FORWARD
                                   : IR_PHASE_OPTIMIZER;
     }
 }
 
 /* Rates and broadcasts of constants belong to the optimizer if nothing else uses them. */
-static void hand_back_rates(Phases *work, bool *used_elsewhere) {
+static void assign_rates_to_optimizer(Phases *work, bool *used_elsewhere) {
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
-        if (work->updates[i] && work->phases[i] == IR_PHASE_BACKWARD && !used_elsewhere[i] &&
+        if (work->in_update[i] && work->phases[i] == IR_PHASE_BACKWARD && !used_elsewhere[i] &&
             !work->follows_forward[i] && !work->before_gradient[i])
             work->phases[i] = IR_PHASE_OPTIMIZER;
         if (work->phases[i] == IR_PHASE_OPTIMIZER) continue;
@@ -251,11 +256,10 @@ static void hand_back_rates(Phases *work, bool *used_elsewhere) {
     }
 }
 
-/* Assigns to instructions without a phase of their own, such as tuples and their elements, the
- * earliest phase of their users. */
-static void settle_plumbing(Phases *work, bool *is_open) {
+/* Assigns the earliest phase of their users to instructions that only forward values, such as tuples. */
+static void assign_forwarded_values(Phases *work, bool *is_open) {
     for (int32_t i = 0; i < work->graph->count; i++)
-        is_open[i] = is_plumbing(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
+        is_open[i] = forwards_values(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
@@ -289,7 +293,7 @@ static void mark_output(Phases *work, int32_t value, bool is_weight) {
 
 static void mark_inputs(Phases *work, const IrRoles *roles) {
     const IrFlowGraph *graph = work->graph;
-    bool *follows_parameter = work->free; /* until it is turned round */
+    bool *follows_parameter = work->is_independent; /* its negation, until the loop below */
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         bool updates_weight = parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER;
@@ -309,11 +313,11 @@ static void mark_inputs(Phases *work, const IrRoles *roles) {
     ir_flow_mark_dependents(graph, follows_parameter);
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &work->module->instructions[i];
-        work->free[i] = !follows_parameter[i];
+        work->is_independent[i] = !follows_parameter[i];
         bool is_parameter = instruction->opcode == IR_PARAMETER;
-        work->follows_forward[i] |= work->forward[i] && !is_parameter && !work->free[i];
+        work->follows_forward[i] |= work->forward[i] && !is_parameter && !work->is_independent[i];
         work->follows_work[i] =
-            !work->free[i] && !is_parameter && !ir_opcode_has(instruction->opcode, FACT_MOVES);
+            !work->is_independent[i] && !is_parameter && !ir_opcode_has(instruction->opcode, FACT_MOVES);
     }
     ir_flow_mark_dependents(graph, work->follows_forward);
     ir_flow_mark_dependents(graph, work->follows_work);
@@ -321,10 +325,10 @@ static void mark_inputs(Phases *work, const IrRoles *roles) {
 
 static void mark_updates(Phases *work, bool *live) {
     const IrFlowGraph *graph = work->graph;
-    for (int32_t i = 0; i < graph->count; i++) work->updates[i] = work->is_output[i];
-    ir_flow_mark_ancestors(graph, work->updates);
+    for (int32_t i = 0; i < graph->count; i++) work->in_update[i] = work->is_output[i];
+    ir_flow_mark_ancestors(graph, work->in_update);
     for (int32_t i = 0; i < graph->count; i++)
-        work->updates[i] &= !work->forward[i] && work->module->instructions[i].opcode != IR_PARAMETER;
+        work->in_update[i] &= !work->forward[i] && work->module->instructions[i].opcode != IR_PARAMETER;
     for (int32_t k = 0; k < work->flow->output_count; k++) live[work->flow->output_values[k]] = true;
     ir_flow_mark_ancestors(graph, live);
 }
@@ -334,7 +338,7 @@ static void mark_updates(Phases *work, bool *live) {
 static void mark_before_gradients(Phases *work, bool *after_gradient) {
     grow_regions(work);
     follow_gradients(work);
-    find_cuts(work);
+    find_boundaries(work);
     mark_gradients(work, true, after_gradient);
     /* Inputs of the optimizer's statistics may depend on gradients. */
     memcpy(after_gradient, work->before_gradient, sizeof(bool) * (size_t)work->graph->count);
@@ -342,7 +346,8 @@ static void mark_before_gradients(Phases *work, bool *after_gradient) {
     mark_gradients(work, false, after_gradient);
     find_named_bodies(work);
     for (int32_t i = 0; i < work->graph->count; i++)
-        work->before_gradient[i] |= work->updates[i] && !work->free[i] && is_named_backward(work, i);
+        work->before_gradient[i] |=
+            work->in_update[i] && !work->is_independent[i] && is_named_backward(work, i);
     ir_flow_mark_ancestors(work->graph, work->before_gradient);
 }
 
@@ -356,38 +361,38 @@ AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFl
                    .module = graph->module,
                    .forward = forward,
                    .phases = roles->phases,
-                   .updates = ARENA_ARRAY(scratch, bool, count),
+                   .in_update = ARENA_ARRAY(scratch, bool, count),
                    .is_output = ARENA_ARRAY(scratch, bool, count),
                    .is_weight = ARENA_ARRAY(scratch, bool, count),
                    .follows_state = ARENA_ARRAY(scratch, bool, count),
                    .follows_forward = ARENA_ARRAY(scratch, bool, count),
                    .follows_work = ARENA_ARRAY(scratch, bool, count),
-                   .free = ARENA_ARRAY(scratch, bool, count),
+                   .is_independent = ARENA_ARRAY(scratch, bool, count),
                    .before_gradient = ARENA_ARRAY(scratch, bool, count),
                    .named_bodies = ARENA_ARRAY(scratch, bool, graph->module->computation_count),
-                   .region = ARENA_ARRAY(scratch, bool, count),
-                   .groups = ARENA_ARRAY(scratch, int32_t, count),
+                   .in_region = ARENA_ARRAY(scratch, bool, count),
+                   .group = ARENA_ARRAY(scratch, int32_t, count),
                    .last_use = ARENA_ARRAY(scratch, int32_t, count),
-                   .gradient = ARENA_ARRAY(scratch, bool, count),
-                   .entering = ARENA_ARRAY(scratch, int32_t, count),
-                   .open_until = ARENA_ARRAY(scratch, int32_t, count),
-                   .cuts = ARENA_ARRAY(scratch, int32_t, count),
-                   .results = ARENA_ARRAY(scratch, int32_t, count)};
+                   .follows_gradient = ARENA_ARRAY(scratch, bool, count),
+                   .entry = ARENA_ARRAY(scratch, int32_t, count),
+                   .live_until = ARENA_ARRAY(scratch, int32_t, count),
+                   .boundary = ARENA_ARRAY(scratch, int32_t, count),
+                   .new_weight = ARENA_ARRAY(scratch, int32_t, count)};
     bool *live = ARENA_ARRAY(scratch, bool, count), *used_elsewhere = ARENA_ARRAY(scratch, bool, count);
     bool *after_update = ARENA_ARRAY(scratch, bool, count), *of_result = ARENA_ARRAY(scratch, bool, count);
     bool *after_gradient = ARENA_ARRAY(scratch, bool, count);
     if (arena->failed || scratch->failed) return am_fail_memory(error, (int64_t)count * 48);
     for (int32_t i = 0; i < count; i++) {
-        work.groups[i] = i;
-        work.entering[i] = work.open_until[i] = work.cuts[i] = work.last_use[i] = work.results[i] = -1;
+        work.group[i] = i;
+        work.entry[i] = work.live_until[i] = work.boundary[i] = work.last_use[i] = work.new_weight[i] = -1;
         work.phases[i] = IR_PHASE_OTHER;
     }
     mark_inputs(&work, roles);
     mark_updates(&work, live);
     mark_before_gradients(&work, after_gradient);
     find_first_phases(&work, live, after_update, of_result);
-    hand_back_rates(&work, used_elsewhere);
-    TRY(ir_find_recomputed(work.phases, roles->repeats, scratch, graph, work.free, error));
-    settle_plumbing(&work, after_update);
+    assign_rates_to_optimizer(&work, used_elsewhere);
+    TRY(ir_find_recomputed(work.phases, roles->repeats, scratch, graph, work.is_independent, error));
+    assign_forwarded_values(&work, after_update);
     return AM_OK;
 }
