@@ -25,6 +25,9 @@
 
 #define BUFFER_ALIGNMENT 64
 
+/* Steps of a value that no step reads or defines, and of one whose memory is free or has passed on. */
+enum { NEVER = -1, RELEASED = -2 };
+
 typedef struct Gap {
     int64_t offset, bytes;
 } Gap;
@@ -32,26 +35,27 @@ typedef struct Gap {
 /* The memory of the copies of a value that exist beside it (lowering/program/layer_copies.h). */
 typedef struct OtherCopies {
     int64_t offset, bytes;
-    int32_t next_made, next_freed; /* values after the same step; -1 */
+    int32_t next_created, next_released; /* values after the same step; -1 */
 } OtherCopies;
 
 typedef struct Planner {
     Program *program;
     Arena *arena;
-    int32_t *storage;   /* [value]: whose memory it is; becomes the values' own at the end */
-    int32_t *last_use;  /* [value]: last step that reads its storage, the first of steps that run together;
-                           step_count for outputs */
-    int32_t *update_of; /* [value]: index in updates, or -1 */
-    int32_t *made_at;   /* [value]: step that makes it, counted alike */
-    bool *outside;      /* [value]: made where the caller wants it */
-    bool has_loop;      /* the program has one */
-    int32_t *kept_first,
-        *kept_next;      /* [step], [value]: values freed after a step that does not read them; -1 */
-    LayerCopies copies;  /* of a sample */
-    OtherCopies *others; /* [value] of a sample; NULL: no sample */
-    int32_t *made_first, *freed_first; /* [step] of a sample: values whose other copies are made, and freed,
-                                          after it; -1 */
-    Gap *gaps;                         /* by offset, disjoint, not adjacent */
+    int32_t *storage;       /* [value]: the value whose memory it uses; copied to the values at the end */
+    int32_t *last_use;      /* [value]: the last step that reads its storage, the first of steps that run
+                               together; step_count for outputs; or NEVER, RELEASED */
+    int32_t *update_of;     /* [value]: index in updates, or -1 */
+    int32_t *defined_at;    /* [value]: the step that defines it, counted alike; or NEVER */
+    bool *in_caller_memory; /* [value]: an output in an array of the caller */
+    bool has_loop;          /* the program has one */
+    /* Operands that a running collective still reads: lists of values by the step after which they are free.
+     */
+    int32_t *held_first, *held_next; /* [step], [value]; -1: the end of a list */
+    LayerCopies copies;              /* of a sample */
+    OtherCopies *others;             /* [value] of a sample; NULL: no sample */
+    /* [step] of a sample: values whose other copies are created, and released, after it; -1 */
+    int32_t *created_first, *released_first;
+    Gap *gaps; /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
     int64_t end; /* high-water mark */
     int32_t peak_step;
@@ -64,8 +68,8 @@ static int64_t aligned_bytes(const IrShape *shape) {
     return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
 }
 
-/* Takes the smallest gap that fits, else the end of the allocation. */
-static int64_t take(Planner *self, int64_t bytes) {
+/* Allocates bytes in the smallest gap that fits, else at the end. Returns the offset. */
+static int64_t allocate(Planner *self, int64_t bytes) {
     int32_t best = -1;
     self->used += bytes;
     for (int32_t g = 0; g < self->gap_count; g++)
@@ -92,7 +96,8 @@ static int64_t take(Planner *self, int64_t bytes) {
     return offset;
 }
 
-static void give(Planner *self, int64_t offset, int64_t bytes) {
+/* Makes bytes a gap again, joined with its neighbours. */
+static void release(Planner *self, int64_t offset, int64_t bytes) {
     if (bytes == 0) return;
     self->used -= bytes;
     if (self->program->red_zone > 0) return;
@@ -143,7 +148,7 @@ static void find_storage_and_lifetimes(Planner *self) {
         self->storage[root_of(self, instruction->operands[1])] = instruction->operands[0];
     }
     for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = root_of(self, v);
-    for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
+    for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->defined_at[v] = NEVER;
     for (int32_t s = 0, together; s < program->step_count; s += together) {
         together = program_steps_together(program, s);
         for (int32_t own = s; own < s + together; own++) {
@@ -151,7 +156,7 @@ static void find_storage_and_lifetimes(Planner *self) {
             for (int32_t k = 0; k < program_step_operands(program, step); k++)
                 self->last_use[self->storage[program_step_operand(program, step, k)]] = s;
             for (int32_t k = 0; k < program_step_results(program, step); k++)
-                self->made_at[program_step_result(program, step, k)] = s;
+                self->defined_at[program_step_result(program, step, k)] = s;
         }
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
@@ -159,20 +164,18 @@ static void find_storage_and_lifetimes(Planner *self) {
             self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-/* Keeps the operands of a sum over devices or a gather while it may be running: up to the first
- * step that uses its result; for a sum, until as many more have begun as run concurrently
- * (reduce_early.h).
- */
-static AmStatus keep_under_way(Planner *self, AmError *error) {
+/* Holds the operands of a sum over devices or a gather while it may be running: up to the first step that
+ * reads its result; for a sum, until as many more have started as run concurrently (reduce_early.h). */
+static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
     const Program *program = self->program;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
-    int32_t begun[REDUCE_EARLY_UNDER_WAY]; /* the latest sums behind step s, next first */
-    self->kept_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
-    self->kept_next = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    int32_t started[REDUCE_EARLY_UNDER_WAY]; /* the next sums after step s */
+    self->held_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->held_next = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
     if (self->arena->failed) return am_fail_memory(error, program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->step_count;
-    for (int32_t s = 0; s <= program->step_count; s++) self->kept_first[s] = -1;
-    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) begun[k] = program->step_count;
+    for (int32_t s = 0; s <= program->step_count; s++) self->held_first[s] = -1;
+    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) started[k] = program->step_count;
     for (int32_t s = program->step_count - 1; s >= 0; s--) {
         const ProgramStep *step = &program->steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++)
@@ -181,7 +184,7 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         bool is_sum = instruction && program_reduces_beside(program, instruction);
         if (!is_sum && (!instruction || !program_gathers(instruction))) continue;
-        int32_t until = is_sum ? begun[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
+        int32_t until = is_sum ? started[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
         for (int32_t k = 0; k < program_step_results(program, step); k++)
             if (first_use[program_step_result(program, step, k)] < until)
                 until = first_use[program_step_result(program, step, k)];
@@ -191,23 +194,23 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
             if (self->last_use[storage] >= last || program->values[storage].kind == PROGRAM_VALUE_PARAMETER)
                 continue;
             self->last_use[storage] = last;
-            self->kept_next[storage] = self->kept_first[last];
-            self->kept_first[last] = storage;
+            self->held_next[storage] = self->held_first[last];
+            self->held_first[last] = storage;
         }
         if (!is_sum || !program_reduces(instruction)) continue;
-        for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
-        begun[0] = s;
+        for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) started[k] = started[k - 1];
+        started[0] = s;
     }
     return AM_OK;
 }
 
-/* Outputs that a step makes, where the caller has places for them. */
-static void find_outside(Planner *self) {
+/* Finds the outputs that steps define in arrays of the caller. */
+static void find_caller_memory(Planner *self) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->output_count && program->outputs_outside; k++) {
         if (program->outputs[k] < 0) continue;
         int32_t storage = self->storage[program->outputs[k]];
-        self->outside[storage] = self->made_at[storage] >= 0;
+        self->in_caller_memory[storage] = self->defined_at[storage] != NEVER;
     }
 }
 
@@ -218,8 +221,8 @@ static int32_t first_joined(const Program *program, int32_t i) {
     return i;
 }
 
-/* Returns whether a loop that is joined with this one takes `storage`. */
-static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
+/* Returns whether a loop that is joined with this one reads `storage`. */
+static bool is_read_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
     const ProgramInstruction *instructions = self->program->instructions;
     int32_t i = (int32_t)(instruction - instructions), first = first_joined(self->program, i);
     for (int32_t joined = first; joined < first + program_joined(self->program, first); joined++)
@@ -228,14 +231,14 @@ static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *in
     return false;
 }
 
-/* Returns whether `storage` is the operand that is changed, and no other operand lies there too. */
+/* Returns whether `storage` is the changed operand of an instruction, and that of no other operand. */
 static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
                              int32_t result) {
     int32_t place = program_changed_operand(instruction, result);
     if (place < 0) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
-    return !is_taken_by_joined(self, instruction, storage);
+    return !is_read_by_joined(self, instruction, storage);
 }
 
 /* Returns whether the row group of `step` needs `storage` when the step has run for some rows: another step
@@ -254,7 +257,7 @@ static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int
 }
 
 /* Returns whether step s reads `storage` only in the place where it writes: a fusion element by element, at
- * the same index and of the same width; or what changes there. */
+ * the same index and of the same width; or an operand that the instruction changes. */
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;
     if (is_needed_by_group(self, step, storage)) return false;
@@ -291,7 +294,7 @@ static void place_updates(Planner *self) {
     for (int32_t k = 0; k < program->update_count; k++) {
         ProgramUpdate *update = &program->updates[k];
         int32_t value = update->value, parameter = program->parameters[update->parameter];
-        int32_t s = self->made_at[value];
+        int32_t s = self->defined_at[value];
         update->in_place = value != parameter && self->storage[value] == parameter;
         if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
@@ -312,7 +315,7 @@ static void place_updates(Planner *self) {
     }
 }
 
-/* Places a result over an operand of `reader` that dies in step s; false: over none. */
+/* Places a result over an operand of `reader` that dies in step s. Returns whether there is one. */
 static bool place_over_operand(Planner *self, const ProgramStep *step, const ProgramStep *reader, int32_t s,
                                int32_t value) {
     const Program *program = self->program;
@@ -322,7 +325,7 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     for (int32_t k = 0; k < program_step_operands(program, reader) && !result->lies_apart; k++) {
         if (!fused && k != changed) continue;
         int32_t storage = self->storage[program_step_operand(program, reader, k)];
-        if (self->last_use[storage] != s || (step->row_group > 0 && self->made_at[storage] == s)) continue;
+        if (self->last_use[storage] != s || (step->row_group > 0 && self->defined_at[storage] == s)) continue;
         const ProgramValue *owner = &program->values[storage];
         if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0) continue;
         if (owner->bytes != result->bytes || !reads_in_place(self, step, storage, value)) continue;
@@ -330,7 +333,7 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
         if (reader != step && ir_shape_bytes(&owner->shape) != ir_shape_bytes(&result->shape)) continue;
         /* The operand's memory passes to the result: not freed at the end of this step. */
         result->offset = owner->offset;
-        self->last_use[storage] = -2;
+        self->last_use[storage] = RELEASED;
         return true;
     }
     return false;
@@ -345,21 +348,21 @@ static void add_copies(Planner *self, const ProgramStep *step, int32_t s, int32_
     result->bytes *= copies.own;
     if (bytes == 0) return;
     *others = (OtherCopies){.bytes = bytes,
-                            .next_made = self->made_first[copies.from],
-                            .next_freed = self->freed_first[copies.until]};
-    self->made_first[copies.from] = self->freed_first[copies.until] = value;
+                            .next_created = self->created_first[copies.from],
+                            .next_released = self->released_first[copies.until]};
+    self->created_first[copies.from] = self->released_first[copies.until] = value;
 }
 
-/* Frees and makes the other copies after step s. */
-static void change_copies(Planner *self, int32_t s) {
+/* Releases and allocates the other copies after step s. */
+static void update_copies(Planner *self, int32_t s) {
     OtherCopies *others = self->others;
-    for (int32_t v = self->freed_first[s]; v >= 0; v = others[v].next_freed)
-        give(self, others[v].offset, others[v].bytes);
-    for (int32_t v = self->made_first[s]; v >= 0; v = others[v].next_made)
-        others[v].offset = take(self, others[v].bytes);
+    for (int32_t v = self->released_first[s]; v >= 0; v = others[v].next_released)
+        release(self, others[v].offset, others[v].bytes);
+    for (int32_t v = self->created_first[s]; v >= 0; v = others[v].next_created)
+        others[v].offset = allocate(self, others[v].bytes);
 }
 
-/* A result of `step`, which is step s or runs together with it. */
+/* Places a result of `step`, which is step s or runs together with it. */
 static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     Program *program = self->program;
     ProgramValue *result = &program->values[value];
@@ -372,14 +375,14 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
     if (self->others) add_copies(self, step, s, value);
     result->offset = -1;
-    if (self->outside[value]) return;
+    if (self->in_caller_memory[value]) return;
     const ProgramRowGroup *rows = program_row_group(program, step);
     for (const ProgramStep *reader = step; reader >= (rows ? &program->steps[rows->first] : step); reader--)
         if (place_over_operand(self, step, reader, s, value)) return;
-    result->offset = result->bytes > 0 ? take(self, result->bytes) : 0;
+    result->offset = result->bytes > 0 ? allocate(self, result->bytes) : 0;
 }
 
-/* The values that an instruction's regions make: one region runs at a time. */
+/* The memory of the values in the regions of an instruction: one region runs at a time. */
 static int64_t workspace_bytes(const ProgramInstruction *instruction) {
     int64_t most = 0;
     for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
@@ -396,16 +399,16 @@ static void place_workspace(Planner *self, const ProgramStep *step) {
     instruction->workspace = 0;
     instruction->workspace_bytes = workspace_bytes(instruction);
     if (instruction->workspace_bytes == 0) return;
-    instruction->workspace = take(self, instruction->workspace_bytes);
+    instruction->workspace = allocate(self, instruction->workspace_bytes);
 }
 
-static void give_workspace(Planner *self, const ProgramStep *step) {
+static void release_workspace(Planner *self, const ProgramStep *step) {
     if (step->fusion >= 0) return;
     const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
+    if (instruction->workspace_bytes > 0) release(self, instruction->workspace, instruction->workspace_bytes);
 }
 
-/* The step of those that run together whose workspace is the largest. */
+/* The step with the largest workspace of those that run together. */
 static int32_t largest_workspace(const Program *program, int32_t s, int32_t together) {
     int64_t most = -1;
     int32_t largest = s;
@@ -417,8 +420,8 @@ static int32_t largest_workspace(const Program *program, int32_t s, int32_t toge
     return largest;
 }
 
-/* Bytes in use now, and the end of the last one: a gap at the end of the allocation is free. */
-static ProgramExtent extent_now(const Planner *self) {
+/* Bytes in use, and the end of the last one, without a gap at the end of the allocation. */
+static ProgramExtent current_extent(const Planner *self) {
     ProgramExtent extent = {self->used, self->end};
     const Gap *last = self->gap_count > 0 ? &self->gaps[self->gap_count - 1] : NULL;
     if (last && last->offset + last->bytes == self->end) extent.end = last->offset;
@@ -439,17 +442,17 @@ static AmStatus place_staging(Planner *self, AmError *error) {
         update->staging = -1;
         if (update->in_place || storage == program->parameters[update->parameter] || !updated[storage])
             continue;
-        update->staging = take(self, aligned_bytes(&program->values[update->value].shape));
+        update->staging = allocate(self, aligned_bytes(&program->values[update->value].shape));
     }
     if (self->used > self->most_used) {
         self->most_used = self->used;
         self->peak_step = program->step_count > 0 ? program->step_count - 1 : 0;
     }
-    program->memory[program->step_count] = (ProgramMemory){extent_now(self), extent_now(self)};
+    program->memory[program->step_count] = (ProgramMemory){current_extent(self), current_extent(self)};
     return AM_OK;
 }
 
-/* Results and workspaces of the steps that run together from step s on. */
+/* Places results and workspaces of the steps that run together from step s on. */
 static void place_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     int32_t placed = s, placed_end = s + together; /* of workspaces */
@@ -464,14 +467,14 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
         if (own >= placed && own < placed_end) place_workspace(self, step);
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
-    ProgramMemory memory = {.inside = extent_now(self)};
-    for (int32_t own = placed; own < placed_end; own++) give_workspace(self, &program->steps[own]);
-    memory.around = extent_now(self);
+    ProgramMemory memory = {.inside = current_extent(self)};
+    for (int32_t own = placed; own < placed_end; own++) release_workspace(self, &program->steps[own]);
+    memory.around = current_extent(self);
     for (int32_t own = s; own < s + together; own++) program->memory[own] = memory;
 }
 
-/* Frees the values that later steps do not need. */
-static void free_steps(Planner *self, int32_t s, int32_t together) {
+/* Releases the values that later steps do not read. */
+static void release_operands(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
@@ -479,23 +482,23 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
             if (self->last_use[storage] != s) continue;
             const ProgramValue *owner = &program->values[storage];
             if (owner->kind != PROGRAM_VALUE_TEMPORARY) continue;
-            give(self, owner->offset, owner->bytes);
-            self->last_use[storage] = -2;
+            release(self, owner->offset, owner->bytes);
+            self->last_use[storage] = RELEASED;
         }
         for (int32_t k = 0; k < program_step_results(program, step); k++) {
             /* A result without readers (one leaf of several) is freed at once. */
             int32_t result = program_step_result(program, step, k);
-            if (self->storage[result] == result && self->last_use[result] == -1)
-                give(self, program->values[result].offset, program->values[result].bytes);
+            if (self->storage[result] == result && self->last_use[result] == NEVER)
+                release(self, program->values[result].offset, program->values[result].bytes);
         }
     }
     for (int32_t own = s; own < s + together; own++)
-        for (int32_t storage = self->kept_first[own]; storage >= 0; storage = self->kept_next[storage]) {
+        for (int32_t storage = self->held_first[own]; storage >= 0; storage = self->held_next[storage]) {
             if (self->last_use[storage] != own) continue;
-            give(self, program->values[storage].offset, program->values[storage].bytes);
-            self->last_use[storage] = -2;
+            release(self, program->values[storage].offset, program->values[storage].bytes);
+            self->last_use[storage] = RELEASED;
         }
-    for (int32_t own = s; own < s + together && self->others; own++) change_copies(self, own);
+    for (int32_t own = s; own < s + together && self->others; own++) update_copies(self, own);
 }
 
 /* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */
@@ -511,16 +514,16 @@ static AmStatus find_copies(Planner *self, AmError *error) {
     Program *program = self->program;
     self->copies = (LayerCopies){.program = program,
                                  .storage = self->storage,
-                                 .made_at = self->made_at,
+                                 .made_at = self->defined_at,
                                  .last_use = self->last_use,
                                  .has_loop = self->has_loop};
     TRY(layer_copies_find(&self->copies, self->arena, error));
     if (!self->copies.steps_of) return AM_OK;
     self->others = ARENA_ARRAY(self->arena, OtherCopies, program->value_count + 1);
-    self->made_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
-    self->freed_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->created_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->released_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
     if (self->arena->failed) return am_fail_memory(error, program->value_count);
-    for (int32_t s = 0; s <= program->step_count; s++) self->made_first[s] = self->freed_first[s] = -1;
+    for (int32_t s = 0; s <= program->step_count; s++) self->created_first[s] = self->released_first[s] = -1;
     return AM_OK;
 }
 
@@ -533,26 +536,26 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .last_use = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .update_of = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                    .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                    .outside = ARENA_ARRAY(arena, bool, program->value_count + 1)};
+                    .defined_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .in_caller_memory = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
     self.end = program->red_zone;
     find_storage_and_lifetimes(&self);
-    TRY(keep_under_way(&self, error));
-    find_outside(&self);
+    TRY(hold_operands_of_collectives(&self, error));
+    find_caller_memory(&self);
     place_updates(&self);
     TRY(find_copies(&self, error));
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
         ProgramValue *value = &program->values[program->parameters[k]];
         value->bytes = aligned_bytes(&value->shape) * ir_layers_of(program->module, value->origin);
-        value->offset = take(&self, value->bytes);
+        value->offset = allocate(&self, value->bytes);
     }
     program->parameter_bytes = self.most_used = self.end;
     for (int32_t s = 0, together; s < program->step_count; s += together) {
         together = program_steps_together(program, s);
         place_steps(&self, s, together);
-        free_steps(&self, s, together);
+        release_operands(&self, s, together);
     }
     TRY(place_staging(&self, error));
     for (int32_t v = 0; v < program->value_count; v++) {
