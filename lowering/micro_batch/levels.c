@@ -34,31 +34,51 @@ bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i) {
     return self->split_options->live[i] && self->rules->alias[i] == i && !micro_batch_is_plumbing(self, i);
 }
 
-/* Calls `visit` for every array that instruction i takes. */
-typedef void Visit(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data);
+/* An array that an instruction reads: a leaf of its producer. */
+typedef struct InputArray {
+    int32_t producer, leaf;
+} InputArray;
 
-static void visit_operands(MicroBatchRewrite *self, int32_t i, Visit *visit, void *data) {
-    const PlannedLoop *loop = rules_loop(self->rules, i);
-    for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-        visit(self, i, loop->leaves[l].initial, loop->leaves[l].initial_leaf, data);
-    if (loop || micro_batch_is_reader(self, i)) return;
-    for (int32_t k = 0; k < self->module->instructions[i].operand_count; k++)
-        for (int32_t leaf = 0; leaf < micro_batch_operand_leaves(self, i, k); leaf++) {
-            int32_t producer, producer_leaf;
-            micro_batch_operand(self, i, k, leaf, &producer, &producer_leaf);
-            visit(self, i, producer, producer_leaf, data);
+typedef struct Levels {
+    MicroBatchRewrite *rewrite;
+    InputArray *inputs;      /* instruction i reads those from first_input[i] to first_input[i + 1] */
+    int32_t *first_input;    /* [instruction + 1] */
+    int32_t count, capacity; /* of inputs */
+    int32_t *needed;         /* [component], scratch memory */
+} Levels;
+
+/* Lists the arrays that instructions read. */
+static AmStatus list_inputs(Levels *self, AmError *error) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    Arena *arena = rewrite->arena;
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const PlannedLoop *loop = rules_loop(rewrite->rules, i);
+        bool reads_operands = !loop && !micro_batch_is_reader(rewrite, i);
+        self->first_input[i] = self->count;
+        if (!micro_batch_is_written(rewrite, i)) continue;
+        for (int32_t l = 0; loop && l < loop->leaf_count; l++) {
+            ARENA_RESERVE(arena, self->inputs, self->count, self->capacity);
+            if (arena->failed) return am_fail_memory(error, self->count);
+            self->inputs[self->count++] = (InputArray){loop->leaves[l].initial, loop->leaves[l].initial_leaf};
         }
+        for (int32_t k = 0; reads_operands && k < rewrite->module->instructions[i].operand_count; k++)
+            for (int32_t leaf = 0; leaf < micro_batch_operand_leaves(rewrite, i, k); leaf++) {
+                InputArray input;
+                micro_batch_operand(rewrite, i, k, leaf, &input.producer, &input.leaf);
+                ARENA_RESERVE(arena, self->inputs, self->count, self->capacity);
+                if (arena->failed) return am_fail_memory(error, self->count);
+                self->inputs[self->count++] = input;
+            }
+    }
+    self->first_input[rewrite->rules->entry_count] = self->count;
+    return AM_OK;
 }
 
-/* ---- what depends on a weight ---- */
+/* ---- values that depend on a weight ---- */
 
-static void derive(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    (void)leaf;
-    (void)data;
-    self->is_derived[i] |= self->is_derived[producer];
-}
-
-static void find_derived(MicroBatchRewrite *self) {
+/* Marks the values that depend on a weight or on optimizer state. */
+static void find_derived(const Levels *levels) {
+    MicroBatchRewrite *self = levels->rewrite;
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
@@ -72,7 +92,8 @@ static void find_derived(MicroBatchRewrite *self) {
     }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!micro_batch_is_written(self, i)) continue;
-        visit_operands(self, i, derive, NULL);
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++)
+            self->is_derived[i] |= self->is_derived[levels->inputs[k].producer];
         for (int32_t l = 0; l < micro_batch_given_count(self, i); l++) {
             int32_t reader = micro_batch_given_reader(self, i, l);
             if (reader >= 0) self->is_derived[reader] = self->is_derived[i];
@@ -88,26 +109,26 @@ static bool is_backward(const MicroBatchRewrite *self, int32_t i) {
     return phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || phase == IR_PHASE_OPTIMIZER;
 }
 
-/* A forward value that the backward pass takes, whose iterations are to be others. */
+/* Returns whether `producer` is a forward value that a backward operator reads in another loop. */
 static bool is_apart(const MicroBatchRewrite *self, int32_t i, int32_t producer) {
     return self->settings.separate_backward && micro_batch_in_entry(self, producer) &&
            self->module->instructions[producer].shape.type != DTYPE_TUPLE && is_backward(self, i) &&
            !is_backward(self, producer);
 }
 
-static void unite_operand(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    (void)data;
-    MicroBatchKind kind = micro_batch_state(self, producer, leaf)->kind;
-    bool is_taken =
-        (kind == TIME_SPLIT && !is_apart(self, i, producer)) || (kind == TIME_PARTIAL && self->carries[i]);
-    if (is_taken && self->is_derived[producer]) union_find_join(self->component, i, producer);
-}
-
-static void find_components(MicroBatchRewrite *self) {
+/* Joins the values that one loop has to compute. */
+static void find_components(const Levels *levels) {
+    MicroBatchRewrite *self = levels->rewrite;
     union_find_begin(self->component, self->rules->entry_count);
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i)) continue;
-        visit_operands(self, i, unite_operand, NULL);
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
+            int32_t producer = levels->inputs[k].producer;
+            MicroBatchKind kind = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind;
+            bool is_joined = (kind == TIME_SPLIT && !is_apart(self, i, producer)) ||
+                             (kind == TIME_PARTIAL && self->carries[i]);
+            if (is_joined && self->is_derived[producer]) union_find_join(self->component, i, producer);
+        }
         const PlannedLoop *loop = rules_loop(self->rules, i);
         for (int32_t l = 0; loop && l < loop->leaf_count; l++)
             if (loop->leaves[l].afterwards >= 0)
@@ -117,31 +138,34 @@ static void find_components(MicroBatchRewrite *self) {
 
 /* ---- levels ---- */
 
-/* Loops that must be over before i can take this value. */
-static void raise_level(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    int32_t *needed = data, before = 0;
+/* The number of loops that must have run before instruction i can read this array. */
+static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const InputArray *input) {
+    int32_t producer = input->producer;
     /* The iterations of i's loop use their own estimate of `producer`. */
     if (self->estimating >= 0 && self->is_estimated[producer] && micro_batch_in_loop(self, i) &&
         micro_batch_component(self, i) == self->estimating)
-        return;
-    switch (micro_batch_state(self, producer, leaf)->kind) {
-    case TIME_SPLIT:
-        before = micro_batch_level(self, producer);
-        if (self->is_derived[producer] && (self->gathers[i] || is_apart(self, i, producer))) before++;
-        break;
-    case TIME_PARTIAL: before = micro_batch_level(self, producer) + (self->carries[i] ? 0 : 1); break;
-    case TIME_WHOLE: before = self->available[producer]; break;
+        return 0;
+    switch (micro_batch_state(self, producer, input->leaf)->kind) {
+    case TIME_SPLIT: {
+        bool is_later = self->is_derived[producer] && (self->gathers[i] || is_apart(self, i, producer));
+        return micro_batch_level(self, producer) + is_later;
     }
-    if (before > *needed) *needed = before;
+    case TIME_PARTIAL: return micro_batch_level(self, producer) + !self->carries[i];
+    default: return self->available[producer];
+    }
 }
 
-/* One pass; true if some level rose. */
-static bool raise_levels(MicroBatchRewrite *self) {
+/* Raises levels in one pass over all instructions. Returns whether some level rose. */
+static bool raise_levels(const Levels *levels) {
+    MicroBatchRewrite *self = levels->rewrite;
     bool changed = false;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         int32_t needed = 0;
         if (!micro_batch_is_written(self, i)) continue;
-        visit_operands(self, i, raise_level, &needed);
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
+            int32_t before = loops_before(self, i, &levels->inputs[k]);
+            if (before > needed) needed = before;
+        }
         if (micro_batch_in_loop(self, i)) {
             int32_t *level = &self->level[micro_batch_component(self, i)];
             changed |= needed > *level;
@@ -161,82 +185,89 @@ static bool raise_levels(MicroBatchRewrite *self) {
     return changed;
 }
 
-/* Loops that must be over before i can take a value that depends on no weight. */
-static void raise_count(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    int32_t *needed = data;
-    bool is_whole = micro_batch_state(self, producer, leaf)->kind == TIME_WHOLE;
-    int32_t before = is_whole ? self->available[producer] : micro_batch_level(self, producer);
-    (void)i;
-    if (!self->is_derived[producer] && before > *needed) *needed = before;
-}
-
-/* Raises the level of a forward component to the `needed` one of a backward component that takes from it. */
-static void raise_forward(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    const int32_t *needed = data;
-    bool is_taken = micro_batch_state(self, producer, leaf)->kind == TIME_SPLIT && self->is_derived[producer];
-    if (!is_taken || !is_apart(self, i, producer)) return;
-    int32_t *level = &self->level[micro_batch_component(self, producer)];
-    if (*level < needed[micro_batch_component(self, i)]) *level = needed[micro_batch_component(self, i)];
-}
-
-/* Moves the forward pass behind the sums of data that the backward pass takes, such as the count of targets
+/* Moves the forward pass behind the sums of data that the backward pass reads, such as the count of targets
  * of a masked mean, which then have a loop of their own: iterations of both passes can alternate. Returns
- * whether some level rose. `needed`: [component], scratch memory. */
-static bool postpone_forward(MicroBatchRewrite *self, int32_t *needed) {
-    int32_t count = self->rules->entry_count;
+ * whether some level rose. */
+static bool postpone_forward(const Levels *levels) {
+    MicroBatchRewrite *self = levels->rewrite;
+    int32_t count = self->rules->entry_count, *needed = levels->needed;
     int64_t before = 0, after = 0;
     for (int32_t i = 0; i < count; i++) before += self->level[i], needed[i] = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (micro_batch_is_written(self, i) && micro_batch_in_loop(self, i) && self->is_derived[i])
-            visit_operands(self, i, raise_count, &needed[micro_batch_component(self, i)]);
-    for (int32_t i = 0; i < count; i++)
-        if (micro_batch_is_written(self, i) && micro_batch_in_loop(self, i))
-            visit_operands(self, i, raise_forward, needed);
+    /* The loops before each component because of values that depend on no weight. */
+    for (int32_t i = 0; i < count; i++) {
+        if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i) || !self->is_derived[i])
+            continue;
+        int32_t *own = &needed[micro_batch_component(self, i)];
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
+            int32_t producer = levels->inputs[k].producer;
+            bool is_whole = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_WHOLE;
+            int32_t loops = is_whole ? self->available[producer] : micro_batch_level(self, producer);
+            if (!self->is_derived[producer] && loops > *own) *own = loops;
+        }
+    }
+    /* A forward component gets the level that a backward component, which reads from it, needs. */
+    for (int32_t i = 0; i < count; i++) {
+        if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i)) continue;
+        int32_t own = needed[micro_batch_component(self, i)];
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
+            int32_t producer = levels->inputs[k].producer;
+            bool is_split = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_SPLIT;
+            if (!is_split || !self->is_derived[producer] || !is_apart(self, i, producer)) continue;
+            int32_t *level = &self->level[micro_batch_component(self, producer)];
+            if (*level < own) *level = own;
+        }
+    }
     for (int32_t i = 0; i < count; i++) after += self->level[i];
     return after > before;
 }
 
-/* Returns false if some component would have to run after itself. `needed`: [component], scratch memory. */
-static bool find_levels(MicroBatchRewrite *self, int32_t *needed) {
+/* Returns false if some component would have to run after itself. */
+static bool find_levels(const Levels *levels) {
+    MicroBatchRewrite *self = levels->rewrite;
     for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->available[i] = 0;
     do {
-        while (raise_levels(self))
+        while (raise_levels(levels))
             for (int32_t i = 0; i < self->rules->entry_count; i++)
                 if (self->level[i] > TIME_MOST_LEVELS) return false;
-    } while (self->settings.separate_backward && postpone_forward(self, needed));
+    } while (self->settings.separate_backward && postpone_forward(levels));
     return true;
 }
 
-/* ---- what cannot be split ---- */
+/* ---- modules that cannot be split ---- */
 
-/* How a component comes to need its own results. */
+/* The way by which a component needs its own results. */
 typedef struct Recurrence {
     int32_t component;
-    int32_t *cause; /* [instruction]: the sum, or the operator that takes all examples, it depends on; -1 */
+    int32_t *cause; /* [instruction]: the sum, or the operator of all examples, on which it depends; -1 */
     int32_t found;  /* the cause that the component itself needs, -1 */
     int32_t user;
 } Recurrence;
 
-static void find_cause(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
-    Recurrence *recurrence = data;
-    MicroBatchKind kind = micro_batch_state(self, producer, leaf)->kind;
-    int32_t cause = recurrence->cause[producer];
+/* Finds the cause by which instruction i depends on the component through this array; -1: none. */
+static int32_t cause_of_input(const MicroBatchRewrite *self, const Recurrence *recurrence, int32_t i,
+                              const InputArray *input) {
+    int32_t producer = input->producer;
     bool is_own =
         micro_batch_in_loop(self, producer) && micro_batch_component(self, producer) == recurrence->component;
-    if (kind == TIME_PARTIAL) cause = is_own && !self->carries[i] ? producer : -1;
-    if (kind == TIME_SPLIT) cause = is_own && self->gathers[i] ? i : -1;
-    if (cause >= 0 && recurrence->cause[i] < 0) recurrence->cause[i] = cause;
+    switch (micro_batch_state(self, producer, input->leaf)->kind) {
+    case TIME_PARTIAL: return is_own && !self->carries[i] ? producer : -1;
+    case TIME_SPLIT: return is_own && self->gathers[i] ? i : -1;
+    default: return recurrence->cause[producer];
+    }
 }
 
 /* Follows the component's reduced sums; `found` is the instruction by which they reach it again. */
-static AmStatus find_recurrence(MicroBatchRewrite *self, Recurrence *recurrence, AmError *error) {
+static AmStatus find_recurrence(const Levels *levels, Recurrence *recurrence, AmError *error) {
+    MicroBatchRewrite *self = levels->rewrite;
     recurrence->cause = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
     if (!recurrence->cause) return am_fail_memory(error, self->rules->entry_count);
     recurrence->found = -1;
     for (int32_t i = 0; i < self->rules->entry_count; i++) recurrence->cause[i] = -1;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!micro_batch_is_written(self, i)) continue;
-        visit_operands(self, i, find_cause, recurrence);
+        for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1] && recurrence->cause[i] < 0;
+             k++)
+            recurrence->cause[i] = cause_of_input(self, recurrence, i, &levels->inputs[k]);
         for (int32_t l = 0; !micro_batch_in_loop(self, i) && l < micro_batch_given_count(self, i); l++) {
             int32_t reader = micro_batch_given_reader(self, i, l);
             if (reader >= 0) recurrence->cause[reader] = recurrence->cause[i];
@@ -283,20 +314,24 @@ static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, 
 }
 
 AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error) {
-    find_derived(self);
-    find_components(self);
+    int32_t count = self->rules->entry_count;
+    Levels levels = {.rewrite = self,
+                     .first_input = ARENA_ARRAY(self->arena, int32_t, count + 1),
+                     .needed = ARENA_ARRAY(self->arena, int32_t, count + 1)};
+    if (self->arena->failed) return am_fail_memory(error, count);
+    TRY(list_inputs(&levels, error));
+    find_derived(&levels);
+    find_components(&levels);
     self->estimating = -1;
-    int32_t *needed = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
-    if (!needed) return am_fail_memory(error, self->rules->entry_count);
-    while (!find_levels(self, needed)) {
+    while (!find_levels(&levels)) {
         Recurrence recurrence = {.found = -1};
         int32_t late = -1;
-        for (int32_t i = 0; i < self->rules->entry_count && recurrence.found < 0; i++) {
+        for (int32_t i = 0; i < count && recurrence.found < 0; i++) {
             if (self->level[i] <= TIME_MOST_LEVELS / 2 || micro_batch_component(self, i) != i) continue;
             if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i)) continue;
             if (late < 0) late = i;
             recurrence.component = i;
-            TRY(find_recurrence(self, &recurrence, error));
+            TRY(find_recurrence(&levels, &recurrence, error));
         }
         if (recurrence.found < 0 || micro_batch_component(self, recurrence.component) == self->estimating)
             return micro_batch_refuse(self, recurrence.found < 0 ? late : recurrence.found,
