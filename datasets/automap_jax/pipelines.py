@@ -424,7 +424,9 @@ class Run:
         self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in document["parameters"]
                         if row["output"] is not None}
         self.donates = donates
-        self.splits_weights = any(turn[0] == "weights" for stage in self.stages for turn in stage["turns"])
+        # Files of earlier versions have the passes of a stage under "turns".
+        self.passes = [stage["passes"] if "passes" in stage else stage["turns"] for stage in self.stages]
+        self.splits_weights = any(kind == "weights" for passes in self.passes for kind, *_ in passes)
         self.make_functions()
 
     # ---- functions ----
@@ -673,16 +675,16 @@ class Run:
         return axes[0] if axes else None
 
     def run_passes(self, step, batches):
-        """Every stage's turns in their order, each as soon as its inputs are there."""
+        """Runs the passes of every stage in their order, each as soon as its inputs are there."""
         stages, parts = len(self.stages), self.plan.parts
         at, done = [0] * stages, set()
         open_forward, self.live = [0] * stages, [0] * stages
         ends = "weights" if self.splits_weights else "backward"
-        while any(k < len(stage["turns"]) for k, stage in zip(at, self.stages)):
+        while any(k < len(passes) for k, passes in zip(at, self.passes)):
             progress = False
-            for s, stage in enumerate(self.stages):
-                while at[s] < len(stage["turns"]):
-                    kind, chunk, batch = stage["turns"][at[s]]
+            for s, passes in enumerate(self.passes):
+                while at[s] < len(passes):
+                    kind, chunk, batch = passes[at[s]]
                     part = chunk * stages + s
                     needs = {"forward": [("forward", part - 1, batch)] if part else [],
                              "backward": [("forward", part, batch)]
@@ -690,14 +692,14 @@ class Run:
                              "weights": [("backward", part, batch)]}[kind]
                     if not all(need in done for need in needs):
                         break
-                    self.turn(kind, part, step, batches[batch])
+                    self.run_pass(kind, part, step, batches[batch])
                     done.add((kind, part, batch))
                     open_forward[s] += (kind == "forward") - (kind == ends)
                     self.live[s] = max(self.live[s], open_forward[s])
                     at[s], progress = at[s] + 1, True
             assert progress, "the schedule waits for itself"
 
-    def turn(self, kind, part, step, batch):
+    def run_pass(self, kind, part, step, batch):
         function = self.functions[kind, part]
         if function.outputs:
             self.call(function, part, batch, step)

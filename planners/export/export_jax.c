@@ -107,9 +107,8 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
 }
 
 /* The passes of a stage in order: [[pass, chunk, micro-batch], ...]; one stage alternates. */
-static AmStatus iterations_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage,
-                                   AmError *error) {
-    static const char *const passes[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
+static AmStatus passes_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage, AmError *error) {
+    static const char *const names[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
     ScheduleKind kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan);
     int32_t chunks = plan->stages[stage].range_count, count;
     ScheduleIteration *iterations;
@@ -117,7 +116,7 @@ static AmStatus iterations_to_json(json_t **rows, Arena *arena, const Plan *plan
                             chunks, error));
     *rows = json_array();
     for (int32_t k = 0; k < count; k++)
-        json_array_append_new(*rows, json_pack("[s, i, i]", passes[iterations[k].pass], iterations[k].chunk,
+        json_array_append_new(*rows, json_pack("[s, i, i]", names[iterations[k].pass], iterations[k].chunk,
                                                iterations[k].micro_batch));
     return AM_OK;
 }
@@ -125,11 +124,11 @@ static AmStatus iterations_to_json(json_t **rows, Arena *arena, const Plan *plan
 static AmStatus add_stages(json_t *rows, Arena *arena, const Plan *plan, AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        json_t *iterations;
-        TRY(iterations_to_json(&iterations, arena, plan, s, error));
+        json_t *passes;
+        TRY(passes_to_json(&passes, arena, plan, s, error));
         json_array_append_new(rows,
                               json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true), "recomputes",
-                                        stage->recompute.range_count > 0, "turns", iterations));
+                                        stage->recompute.range_count > 0, "passes", passes));
     }
     return AM_OK;
 }

@@ -98,9 +98,9 @@ def document_of(name, options, folder):
 
 
 def most_live(stage):
-    """The most micro-batches between the passes, by the turns of the document."""
-    last = "weights" if any(kind == "weights" for kind, *_ in stage["turns"]) else "backward"
-    changes = ((kind == "forward") - (kind == last) for kind, *_ in stage["turns"])
+    """The most micro-batches between the passes, by the passes of the document."""
+    last = "weights" if any(kind == "weights" for kind, *_ in stage["passes"]) else "backward"
+    changes = ((kind == "forward") - (kind == last) for kind, *_ in stage["passes"])
     return max(itertools.accumulate(changes))
 
 
@@ -177,13 +177,13 @@ def check(name, what, options, folder):
     return f"{told}, {check_memory(name, what, document, plan, peaks)}" if name == "gpt2_tiny" else told
 
 
-def document_of_one_part(micro_batches, turns):
+def document_of_one_part(micro_batches, passes, key="passes"):
     """For a step of a scalar state and a vector of data."""
     rows = [{"number": 0, "role": "weight", "output": 0, "part": 0, "spec": []},
             {"number": 1, "role": "data", "output": None, "part": 0, "spec": [None]}]
     mesh = {"shape": [1], "axis_names": ["data"], "devices": [0]}
     return {"format": "automap-jax-2", "micro_batches": micro_batches, "schedule": "none", "parts": 1, "parameters": rows,
-            "stages": [{"mesh": mesh, "recomputes": False, "turns": turns}]}
+            "stages": [{"mesh": mesh, "recomputes": False, key: passes}]}
 
 
 TWO_BATCHES = [[kind, 0, batch] for batch in (0, 1) for kind in ("forward", "backward")]
@@ -201,7 +201,8 @@ def check_whole_batch():
 
     arguments = np.float32(2), np.arange(4, dtype=np.float32)
     for count in (1, 2):
-        run = automap_jax.run(document_of_one_part(count, TWO_BATCHES[: 2 * count]), step, arguments)
+        key = "passes" if count > 1 else "turns"  # the key of earlier versions
+        run = automap_jax.run(document_of_one_part(count, TWO_BATCHES[: 2 * count], key), step, arguments)
         assert np.allclose(run(*arguments), step(*arguments)), (count, run(*arguments), step(*arguments))
 
 
