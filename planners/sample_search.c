@@ -1,4 +1,6 @@
-/* The search on a sample of layers, and the simulation of its best plans on the module. */
+/* The search on a sample of layers: the module with one or a few of its repeated layers is searched, and the
+ * best plans of the sample are extended to all layers and simulated on the module, the fastest first.
+ */
 #include "planners/sample_search.h"
 
 #include <math.h>

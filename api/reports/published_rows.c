@@ -1,4 +1,7 @@
-/* The rows of the report `published`: each as a training step, a cluster and a strategy, simulated. */
+/* The rows of the report `published`. A row names a model, a machine and a strategy. It becomes a training
+ * step of models/transformer.h, a cluster of built-in devices and a Strategy, whose plan is simulated. Rows
+ * of equal models share one module.
+ */
 #include "api/reports/published_rows.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Each hierarchy is one path: from the folder of the process's group up to the folder where it is mounted. */
+/* The groups of the process in each hierarchy of control groups: the path from the folder of its group up to
+ * the folder where the hierarchy is mounted.
+ */
 #define _GNU_SOURCE
 #include "base/system/cgroup.h"
 

@@ -1,4 +1,6 @@
-/* The compiler's own detection; processors of other families have none of the x86 extensions. */
+/* The vector extensions of the processor, by the compiler's own detection. Processors of other families have
+ * none of the x86 extensions.
+ */
 #include "base/system/cpu_features.h"
 
 #if defined __x86_64__

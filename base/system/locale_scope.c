@@ -1,4 +1,6 @@
-/* uselocale() switches one thread; its locale objects are POSIX 2008. */
+/* The C locale for a scope: uselocale() of POSIX 2008 switches one thread, so that numbers are read and
+ * written with a decimal point whatever the locale of the program is.
+ */
 #define _GNU_SOURCE
 #include "base/system/locale_scope.h"
 

@@ -1,4 +1,6 @@
-/* The constants are NCCL's, in seconds, by transport of the hop and protocol. */
+/* NCCL's own estimate of a collective's time: latencies in seconds by transport of the hop, algorithm and
+ * protocol, and bandwidths as fractions of the link. The constants are those of its tuning code.
+ */
 #include "cost/collective/nccl_model.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Small modules, one for each class of operators and its sizes; see calibration_modules.c. */
+/* Small modules that measure classes of operators: one operator of a class and a size in each, as HLO text.
+ * The probe runs them with the kernels of a step, and the times become curves of the cluster file.
+ */
 #ifndef EXECUTOR_CALIBRATE_CALIBRATION_MODULES_H
 #define EXECUTOR_CALIBRATE_CALIBRATION_MODULES_H
 

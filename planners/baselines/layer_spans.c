@@ -1,4 +1,6 @@
-/* Finds layers as spans of forward operators; see the definition of boundaries in the header. */
+/* Finds layers as spans of forward operators: from the first to the last operator that reads a weight of the
+ * layer. A boundary may be anywhere between the end of one span and the begin of the next.
+ */
 #include "planners/baselines/layer_spans.h"
 
 /* Adds operator i to the layer whose weights it reads. */

@@ -1,4 +1,9 @@
-/* The dynamic programming of chain_exact.h. */
+/* The shortest pipeline over a chain by dynamic programming over (stages left, first unit, first place):
+ *
+ *     length(left, unit, place) = min over ends of (stage up to the end joined with length(left - 1, end))
+ *
+ * A cell keeps the end of its first stage, by which follow() reads the plan from the table.
+ */
 #include "planners/cut_agent/chain_exact.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* FNV-1a over the decisions of a plan, field by field, since structs have padding. */
+/* The memo of simulated plans: a table by the FNV-1a hash of a plan's decisions. The hash goes field by
+ * field, since structs have padding.
+ */
 #include "planners/improve/plan_memo.h"
 
 #include <math.h>

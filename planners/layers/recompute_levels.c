@@ -1,4 +1,9 @@
-/* Minimum cuts of segments for a range of prices of memory; see the formula in the header. */
+/* Levels of recomputation: for a range of prices lambda of memory, the minimum cut of
+ *
+ *     sum of seconds(v) over recomputed v + lambda * sum of bytes(v) over saved v
+ *
+ * over the operators of a segment. Of the solutions, those nearest to 3/4, 1/2 and 1/4 of the bytes are kept.
+ */
 #include "planners/layers/recompute_levels.h"
 
 #include <math.h>

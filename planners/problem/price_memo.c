@@ -1,4 +1,4 @@
-/* Open addressing with linear steps, at most half full. */
+/* A hash table of prices: open addressing with linear steps, at most half full, doubled when it is fuller. */
 #include "planners/problem/price_memo.h"
 
 #define FIRST_CAPACITY 256

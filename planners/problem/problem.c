@@ -1,4 +1,8 @@
-/* The one-stage plans on one mesh as a problem: candidates, axis plans and their prices. */
+/* The one-stage plans on one mesh as a problem: candidates, axis plans and their prices.
+ *
+ * problem_price() assigns, lowers and prices an axis plan once. The memo finds it again by its lists, and the
+ * price memo by its assignment, since many axis plans give the same assignment.
+ */
 #include "planners/problem/problem.h"
 
 #include <math.h>

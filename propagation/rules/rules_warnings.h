@@ -1,4 +1,4 @@
-/* Warnings about operators that no axis splits; see rules_warnings.c. */
+/* Warnings about operators without a partitioning rule, which every device computes in full. */
 #ifndef PROPAGATION_RULES_RULES_WARNINGS_H
 #define PROPAGATION_RULES_RULES_WARNINGS_H
 
