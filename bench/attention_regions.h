@@ -3,6 +3,7 @@
 #ifndef BENCH_ATTENTION_REGIONS_H
 #define BENCH_ATTENTION_REGIONS_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +17,16 @@ typedef struct AttentionForm {
     int32_t batch, heads, groups, rows, keys, width; /* query heads are heads * groups */
     const char *type;                                /* "f32", "f64", "bf16", "f16" */
     bool is_backward, is_causal, has_bias, has_cap;
-    bool heads_first; /* operands are [batch, heads, rows, width], else [batch, rows, heads, width] */
+    bool heads_first;   /* operands are [batch, heads, rows, width], else [batch, rows, heads, width] */
+    bool has_positions; /* a causal mask compares vectors that are operands */
+    bool has_drops;     /* the last operand marks the probabilities that are kept */
+    int32_t window;     /* keys that a row sees under a causal mask; 0: all */
 } AttentionForm;
+
+/* Operands of the forward region; those of the gradient follow. */
+static inline int32_t attention_operands(const AttentionForm *form) {
+    return 3 + form->has_bias + 2 * form->has_positions + form->has_drops;
+}
 
 enum { REGION_MOST_ARRAYS = 12 };
 
@@ -139,15 +148,27 @@ static inline void attention_masked(Text *text, const AttentionForm *form, const
         last = "s5";
     }
     if (form->is_causal) {
-        text_append(text,
-                    " i_row = s32[%d] iota(), iota_dimension=0\n i_key = s32[%d] iota(), iota_dimension=0\n",
-                    form->rows, form->keys);
+        if (!form->has_positions)
+            text_append(
+                text,
+                " i_row = s32[%d] iota(), iota_dimension=0\n i_key = s32[%d] iota(), iota_dimension=0\n",
+                form->rows, form->keys);
         attention_declare(text, form, "b_row", "s32", 's');
         text_append_string(text, "broadcast(i_row), dimensions={2}\n");
         attention_declare(text, form, "b_key", "s32", 's');
         text_append(text, "broadcast(i_key), dimensions={%d}\n", form->groups > 1 ? 4 : 3);
-        attention_declare(text, form, "mask", "pred", 's');
+        attention_declare(text, form, form->window ? "causal" : "mask", "pred", 's');
         text_append(text, "compare(b_row, b_key), direction=GE\n c_low = %s[] constant(-1e30)\n", wide);
+        if (form->window > 0) {
+            text_append(text, " c_window = s32[] constant(%d)\n", form->window);
+            attention_broadcast(text, form, "b_window", "s32", "c_window", false);
+            attention_declare(text, form, "distance", "s32", 's');
+            text_append_string(text, "subtract(b_row, b_key)\n");
+            attention_declare(text, form, "near", "pred", 's');
+            text_append_string(text, "compare(distance, b_window), direction=LT\n");
+            attention_declare(text, form, "mask", "pred", 's');
+            text_append_string(text, "and(causal, near)\n");
+        }
         attention_broadcast(text, form, "b_low", wide, "c_low", false);
         attention_declare(text, form, "masked", wide, 's');
         text_append(text, "select(mask, %s, b_low)\n", last);
@@ -155,6 +176,17 @@ static inline void attention_masked(Text *text, const AttentionForm *form, const
     }
     attention_declare(text, form, "masked", wide, 's');
     text_append(text, "copy(%s)\n", last);
+}
+
+/* Appends the scaled elements of `from` that are kept, and zeros. */
+static inline void attention_drop(Text *text, const AttentionForm *form, const char *name, const char *from,
+                                  const char *wide) {
+    char scaled[32];
+    snprintf(scaled, sizeof scaled, "%s_scaled", name);
+    attention_declare(text, form, scaled, wide, 's');
+    text_append(text, "multiply(%s, b_kept)\n", from);
+    attention_declare(text, form, name, wide, 's');
+    text_append(text, "select(drops, %s, b_none)\n", scaled);
 }
 
 /* Probabilities from the row maximum and sum; `p` in the operands' type. */
@@ -171,8 +203,14 @@ static inline void attention_probabilities(Text *text, const AttentionForm *form
     attention_broadcast(text, form, "b_sum", wide, "sum", true);
     attention_declare(text, form, "p_wide", wide, 's');
     text_append_string(text, "divide(e, b_sum)\n");
+    if (form->has_drops) {
+        text_append(text, " c_kept = %s[] constant(1.25)\n", wide);
+        attention_broadcast(text, form, "b_kept", wide, "c_kept", false);
+        attention_broadcast(text, form, "b_none", wide, "zero", false);
+        attention_drop(text, form, "p_left", "p_wide", wide);
+    }
     attention_declare(text, form, "p", form->type, 's');
-    text_append_string(text, "convert(p_wide)\n");
+    text_append(text, "convert(%s)\n", form->has_drops ? "p_left" : "p_wide");
 }
 
 static inline void attention_gradients(Text *text, const AttentionForm *form, const char *wide) {
@@ -188,8 +226,9 @@ static inline void attention_gradients(Text *text, const AttentionForm *form, co
                 "dot(p, %s), lhs_batch_dims={0,1}, rhs_batch_dims={0,%d}, lhs_contracting_dims={%s}, "
                 "rhs_contracting_dims={%s}\n",
                 gradient, head, summed, of_queries);
-    attention_declare(text, form, "dp", wide, 's');
+    attention_declare(text, form, form->has_drops ? "dp1" : "dp", wide, 's');
     text_append_string(text, "convert(dp0)\n");
+    if (form->has_drops) attention_drop(text, form, "dp", "dp1", wide);
     attention_declare(text, form, "dpp", wide, 's');
     text_append_string(text, "multiply(dp, p_wide)\n");
     attention_declare(text, form, "delta", wide, 'r');
@@ -256,6 +295,14 @@ static inline Text attention_text(const AttentionForm *form) {
     if (form->has_bias)
         text_append(&text, " bias = %s[%d,%d,%d] parameter(%d)\n", wide, form->heads, form->rows, form->keys,
                     number++);
+    if (form->has_positions) {
+        text_append(&text, " i_row = s32[%d] parameter(%d)\n", form->rows, number++);
+        text_append(&text, " i_key = s32[%d] parameter(%d)\n", form->keys, number++);
+    }
+    if (form->has_drops) {
+        attention_declare(&text, form, "drops", "pred", 's');
+        text_append(&text, "parameter(%d)\n", number++);
+    }
     if (form->is_backward) {
         attention_declare(&text, form, "do", form->type, 'q');
         text_append(&text, "parameter(%d)\n", number++);

@@ -238,7 +238,7 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     const Program *region = call->instruction->regions[0];
     RegionBlocks *blocks = &kernel->blocks;
     double elements = 0;
-    TRY(region_blocks_find(blocks, arena, region, error));
+    TRY(region_blocks_find(blocks, arena, region, true, error));
     if (blocks->labels.count > REGION_MOST_LABELS)
         return am_fail(error, AM_ERROR_INPUT, "", "too many dimensions");
     kernel->rows = blocks->labels.sizes[blocks->row];

@@ -134,6 +134,8 @@ static Class element_class(CausalSearch *self, const ProgramInstruction *instruc
         return is_noted ? class : ANY;
     }
     case IR_SELECT: {
+        /* Dropped weights: zero, whatever the other mask says. */
+        if (of[0] == ANY && of[1] == ZERO && of[2] == ZERO) return ZERO;
         if (of[0] != NEVER && of[0] != ALWAYS) return ANY;
         Class masked = of[0] == NEVER ? of[2] : of[1];
         int32_t scores = instruction->operands[of[0] == NEVER ? 1 : 2];

@@ -119,11 +119,12 @@ static void join_small(RegionBlocks *self, const ValueLabels *scores) {
 }
 
 /* Chooses the rows, the longest free dimension of one operand of the scores, and the labels beside them. */
-static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) {
+static AmStatus divide_scores(RegionBlocks *self, Arena *arena, bool joins, AmError *error) {
     bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[REGION_MOST_LABELS] = {false};
     if (!after) return am_fail_memory(error, self->region->value_count);
     const ProgramInstruction *scores = find_scores(self, after);
     if (!scores) return refuse("no product depends on another", error);
+    self->scores = scores;
     const ValueLabels *of = &self->labels.values[scores->first_result];
     const RegionLabels *labels = &self->labels;
     int32_t side = 0;
@@ -141,7 +142,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) 
     for (int32_t k = 0; k < of->count && k < REGION_MOST_LABELS; k++)
         self->is_divided[of->list[k]] =
             may[k] && region_labels_has(labels, scores->operands[side], of->list[k]);
-    join_small(self, of);
+    if (joins) join_small(self, of);
     for (int32_t i = 0; i < self->region->instruction_count; i++)
         for (int32_t l = 0; l < labels->count; l++)
             if (self->is_divided[l] && self->stage[i] != REGION_UNUSED &&
@@ -211,7 +212,8 @@ static AmStatus check_outputs(const RegionBlocks *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error) {
+AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, bool joins,
+                            AmError *error) {
     *blocks = (RegionBlocks){.region = region};
     TRY(region_labels_find(&blocks->labels, arena, region, error));
     blocks->maker = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
@@ -228,7 +230,7 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
     for (int32_t i = 0; i < region->instruction_count; i++)
         blocks->maker[region->instructions[i].first_result] = i;
     find_used(blocks);
-    TRY(divide_scores(blocks, arena, error));
+    TRY(divide_scores(blocks, arena, joins, error));
     for (int32_t i = 0; i < region->instruction_count; i++)
         if (blocks->stage[i] != REGION_UNUSED) TRY(find_stage(blocks, i, error));
     return check_outputs(blocks, error);

@@ -23,7 +23,8 @@ typedef enum RegionStage { REGION_UNUSED, REGION_BEFORE, REGION_BLOCK, REGION_AF
 typedef struct RegionBlocks {
     const Program *region;
     RegionLabels labels;
-    int32_t row;          /* label */
+    const ProgramInstruction *scores; /* the largest dot on which another one depends */
+    int32_t row;                      /* label */
     bool has_whole_rows;  /* a block has all queries of several examples or heads, and `row` is their label */
     bool *is_divided;     /* [label] */
     bool *is_summed;      /* [label]: divided, and summed over by an accumulator */
@@ -36,8 +37,10 @@ typedef struct RegionBlocks {
 enum { REGION_MOST_LABELS = 64 };        /* of a region that is computed by blocks */
 enum { REGION_JOINED_BYTES = 64 << 10 }; /* of f32 scores in a block of several heads or examples */
 
-/* Fills `blocks`, in the arena. AM_ERROR_INPUT: the region is not computed by blocks. */
-AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error);
+/* Fills `blocks`, in the arena. `joins`: blocks of small scores have several heads or examples.
+ * AM_ERROR_INPUT: the region is not computed by blocks. */
+AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, bool joins,
+                            AmError *error);
 
 enum { MOST_POSITIONS = 8 };
 

@@ -218,10 +218,23 @@ static AmStatus number_labels(LabelFinder *self, RegionLabels *labels, AmError *
     return AM_OK;
 }
 
+/* Marks the values that outputs depend on: a dead view may have another order of dimensions. */
+static void mark_needed(const Program *region, bool *is_needed) {
+    for (int32_t k = 0; k < region->roles->output_count; k++)
+        if (region->outputs[k] >= 0) is_needed[region->outputs[k]] = true;
+    for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &region->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count && is_needed[instruction->first_result]; k++)
+            is_needed[instruction->operands[k]] = true;
+    }
+}
+
 AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *region, AmError *error) {
     LabelFinder self = {.arena = arena, .region = region};
+    bool *is_needed = ARENA_ARRAY(arena, bool, region->value_count + 1);
     self.first = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
-    if (!self.first) return am_fail_memory(error, region->value_count * 4);
+    if (arena->failed) return am_fail_memory(error, region->value_count * 4);
+    mark_needed(region, is_needed);
     for (int32_t v = 0; v < region->value_count; v++) {
         const IrShape *shape = &region->values[v].shape;
         if (ir_shape_elements(shape) == 0)
@@ -230,7 +243,8 @@ AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *r
         for (int32_t d = 0; d < shape->rank; d++) add_atom(&self, shape->dimensions[d]);
     }
     for (int32_t i = 0; i < region->instruction_count && !arena->failed; i++)
-        if (!match_instruction(&self, &region->instructions[i]))
+        if ((is_needed[region->instructions[i].first_result] || region->instructions[i].result_count != 1) &&
+            !match_instruction(&self, &region->instructions[i]))
             return am_fail(error, AM_ERROR_INPUT, "", "'%s' is not computed by blocks",
                            ir_opcode_name(region->instructions[i].opcode));
     if (arena->failed) return am_fail_memory(error, self.count * (int64_t)sizeof(Atom));

@@ -1,25 +1,6 @@
 /* Attention by blocks: as exact as instruction by instruction against f64, and the same bits from teams of
  * any size. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <math.h>
-
-#include "bench/attention_regions.h"
-#include "executor/array/wide.h"
-
-static double number_at(const void *memory, Dtype type, int64_t i) {
-    Wide value;
-    wide_load(&value, (const char *)memory + i * dtype_bytes(type), type, 1, 1);
-    return value.floating;
-}
-
-static void set_number(void *memory, Dtype type, int64_t i, double number) {
-    Wide value = {.floating = number};
-    wide_store((char *)memory + i * dtype_bytes(type), type, &value, WIDE_FLOATING, 1, 1);
-}
+#include "tests/support/attention_case.h"
 
 static KernelDevice *open_team(int32_t threads) {
     KernelDevice *device;
@@ -30,72 +11,6 @@ static KernelDevice *open_team(int32_t threads) {
     return device;
 }
 
-static void prepare(AttentionRegion *region, KernelDevice *device, const AttentionForm *form) {
-    AmError error = {0};
-    Text text = attention_text(form);
-    if (attention_prepare(region, device, text.data, text.length, &error) != AM_OK)
-        fail_msg("%s\n%s", error.text, text.data);
-    text_free(&text);
-}
-
-/* Random numbers that bf16 represents, so that all types have the same inputs. */
-static void fill(AttentionRegion *region, int32_t k, uint64_t seed) {
-    const IrShape *shape = attention_input(region, k);
-    Random random;
-    random_seed(&random, seed);
-    for (int64_t i = 0; i < ir_shape_elements(shape); i++)
-        set_number(region->inputs[k], shape->type, i, (double)random_below(&random, 33) / 16 - 1);
-    /* A bias below masked scores: the first row then reads the masked keys. */
-    for (int64_t i = 0; i < shape->dimensions[2] && k == 3 && shape->rank == 3; i++)
-        set_number(region->inputs[k], shape->type, i, -2e30);
-}
-
-/* Maxima and sums of rows for a backward region, from the forward one. */
-static void fill_rows(AttentionRegion *backward, KernelDevice *device, const AttentionForm *form) {
-    AttentionRegion forward;
-    AttentionForm of_forward = *form;
-    AmError error = {0};
-    int32_t own = form->has_bias ? 4 : 3;
-    of_forward.is_backward = false;
-    prepare(&forward, device, &of_forward);
-    for (int32_t k = 0; k < own; k++) fill(&forward, k, (uint64_t)k + 1);
-    assert_int_equal(attention_run_plain(&forward, &error), AM_OK);
-    for (int32_t k = 1; k < 3; k++)
-        memcpy(backward->inputs[own + k], executable_output(forward.plain, k),
-               (size_t)ir_shape_bytes(attention_output(&forward, k)));
-    attention_free(&forward);
-}
-
-static void load(AttentionRegion *region, KernelDevice *device, const AttentionForm *form) {
-    int32_t own = (form->has_bias ? 4 : 3) + form->is_backward;
-    AmError error = {0};
-    prepare(region, device, form);
-    for (int32_t k = 0; k < own; k++) fill(region, k, (uint64_t)k + 1);
-    if (form->is_backward) fill_rows(region, device, form);
-    for (int32_t k = 0; k < region->output_count; k++)
-        memset(region->outputs[k], 0x7f, (size_t)ir_shape_bytes(attention_output(region, k)));
-    /* Scratch memory holds what earlier steps left there. */
-    memset(region->scratch, 0xff, (size_t)region->blocked->scratch_bytes);
-    assert_int_equal(attention_run_plain(region, &error), AM_OK);
-    region->blocked->run(region->blocked);
-}
-
-/* Root mean squares of the differences from the exact output: of both executions. */
-static void find_errors(double errors[2], const AttentionRegion *region, const AttentionRegion *exact,
-                        int32_t k) {
-    const IrShape *shape = attention_output(region, k), *wide = attention_output(exact, k);
-    int64_t count = ir_shape_elements(shape);
-    errors[0] = errors[1] = 0;
-    for (int64_t i = 0; i < count; i++) {
-        double right = number_at(executable_output(exact->plain, k), wide->type, i);
-        double plain = number_at(executable_output(region->plain, k), shape->type, i) - right;
-        double blocked = number_at(region->outputs[k], shape->type, i) - right;
-        errors[0] += plain * plain;
-        errors[1] += blocked * blocked;
-    }
-    for (int32_t way = 0; way < 2; way++) errors[way] = sqrt(errors[way] / (double)count);
-}
-
 /* Blocks give at most the error of instructions, but for chance; f64 has no reference but those. */
 static void check(AttentionForm form) {
     for (int32_t pass = 0; pass < 2; pass++) {
@@ -104,11 +19,11 @@ static void check(AttentionForm form) {
         AttentionForm of_exact = form;
         form.is_backward = of_exact.is_backward = pass == 1;
         of_exact.type = "f64";
-        load(&exact, device, &of_exact);
-        load(&regions[0], device, &form);
+        attention_load(&exact, device, &of_exact);
+        attention_load(&regions[0], device, &form);
         for (int32_t k = 0; k < exact.output_count; k++) {
             double errors[2], noise = strcmp(form.type, "f64") == 0 ? 1e-15 : 1e-8;
-            find_errors(errors, &regions[0], &exact, k);
+            attention_find_errors(errors, &regions[0], &exact, k);
             if (!(errors[1] <= 1.05 * errors[0] + noise))
                 fail_msg("%s %s, output %d: error %g, %g instruction by instruction", form.type,
                          pass ? "backward" : "forward", k, errors[1], errors[0]);
@@ -116,7 +31,7 @@ static void check(AttentionForm form) {
         for (int32_t threads = 2; threads < 4; threads++) {
             KernelDevice *team = open_team(threads);
             AttentionRegion *other = &regions[threads - 1];
-            load(other, team, &form);
+            attention_load(other, team, &form);
             for (int32_t k = 0; k < exact.output_count; k++)
                 assert_memory_equal(other->outputs[k], regions[0].outputs[k],
                                     (size_t)ir_shape_bytes(attention_output(other, k)));
@@ -156,6 +71,13 @@ static void test_bias_and_cap(void **state) {
     check((AttentionForm){3, 2, 2, 140, 33, 8, "f32", .has_bias = true, .has_cap = true, .is_causal = true});
     check((AttentionForm){1, 2, 1, 200, 200, 8, "f32", .has_bias = true, .is_causal = true});
     check((AttentionForm){1, 2, 1, 140, 70, 16, "bf16", .has_cap = true});
+}
+
+static void test_masks(void **state) {
+    (void)state;
+    check((AttentionForm){1, 2, 1, 140, 150, 8, "f32", .is_causal = true, .has_positions = true});
+    check((AttentionForm){1, 2, 2, 140, 150, 8, "f32", .is_causal = true, .has_drops = true});
+    check((AttentionForm){1, 2, 1, 140, 70, 8, "f32", .is_causal = true, .window = 20});
 }
 
 static void test_small_sizes(void **state) {
@@ -220,6 +142,7 @@ int main(void) {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_groups_of_queries),
         cmocka_unit_test(test_bias_and_cap),
+        cmocka_unit_test(test_masks),
         cmocka_unit_test(test_small_sizes),
         cmocka_unit_test(test_short_sequences),
         cmocka_unit_test(test_refusals),
