@@ -37,6 +37,7 @@ static const struct {
     {IR_CONVOLUTION, cuda_prepare_convolution, "cuDNN"},
     {IR_CUSTOM_CALL, prepare_custom_call, "markers, TopK"},
     {IR_DOT, cuda_prepare_dot, "cuBLASLt"},
+    {IR_FUSION, cuda_prepare_region, "generated"},
 };
 
 /* Opcodes that the CPU runs and CUDA lacks. */

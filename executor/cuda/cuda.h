@@ -16,6 +16,7 @@ typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
 CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
 CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
+CudaPrepare cuda_prepare_region;      /* generated.c: fused attention */
 
 /* Prepares a call of kernels whose text is written already, of any family (generated.c). The source is
  * copied. */

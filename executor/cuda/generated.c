@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
+#include "executor/cuda/codegen/attention/source_region.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/unit_cache.h"
 
@@ -73,6 +74,18 @@ AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) 
     CudaSource source;
     TRY(cuda_source_make(&source, arena, call, error));
     return cuda_prepare_source(call, arena, &source, error);
+}
+
+AmStatus cuda_prepare_region(KernelCall *call, Arena *arena, AmError *error) {
+    AmWarnings *warnings = cuda_device_of(call->device)->warnings;
+    AmError reason = {0};
+    CudaSource source;
+    AmStatus status = cuda_source_region(&source, arena, call, &reason);
+    if (status == AM_OK) return cuda_prepare_source(call, arena, &source, error);
+    if (status == AM_ERROR_INPUT && warnings)
+        am_warn(warnings, "fused attention runs operator by operator, with more memory than planned: %s",
+                reason.text);
+    return am_fail(error, status, "", "%s", reason.text);
 }
 
 /* Takes the kernels of a call off the device's list. */

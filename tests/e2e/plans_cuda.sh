@@ -24,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 # losses MODEL PLAN DEVICE: one a line, of the steps
 losses() {
   LD_LIBRARY_PATH=$stand_ins XDG_CACHE_HOME=$stand_ins/cache "$automap" run "$1"/model.hlo.pb --plan "$2" \
-    --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" | awk '/^step +[0-9]/ { print $4 }'
+    --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" 2>"$work/words" | awk '/^step +[0-9]/ { print $4 }'
 }
 
 # check MODEL DEVICES OPTION...: by the plan of these options, the same losses to six digits, and no step left out
@@ -42,3 +42,4 @@ check mlp_tiny 4 --mesh data=2 "${pipeline[@]}" --schedule zb_h1
 check gpt2_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule interleaved_1f1b --chunks 2
 check gpt2_tiny 2 --expert megatron --attention fused
 grep -q '"attention": "fused"' "$work/plan.json" || { echo "attention is not fused"; exit 1; }
+if grep 'operator by operator' "$work/words"; then exit 1; fi
