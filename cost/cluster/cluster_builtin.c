@@ -166,15 +166,6 @@ void cluster_add_rails(json_t *edges, json_t *link_list, const char *name, json_
     json_object_set_new(edge, "width", json_integer(servers));
 }
 
-/* A link between any two devices of a server. */
-static void add_mesh(json_t *edges, const FamilyRow *family, int servers) {
-    json_t *edge = add_edges(edges, "server{s}/device{a}", "server{s}/device{b}", family->link);
-    add_range(edge, "s", servers);
-    add_range(edge, "a", family->devices);
-    add_range(edge, "b", family->devices);
-    json_object_set_new(edge, "where", json_string("a < b"));
-}
-
 /* Sizes of the axes of a slice of 2^k chips: as equal as possible, the last axis the longest, axes that the
  * slice does not have 1. Returns the smallest. */
 static int slice_axes(int sizes[MOST_AXES], int axes, int chips) {
@@ -214,7 +205,14 @@ static void add_topology(json_t *root, const FamilyRow *family, int count) {
     json_t *edges = json_array(), *link_list = json_object_get(root, "links");
     if (family->shape != SWITCHED)
         json_object_set_new(link_list, family->link, cluster_builtin_link(family->link));
-    if (family->shape == MESH) add_mesh(edges, family, count);
+    if (family->shape == MESH) {
+        /* A link between any two devices of a server. */
+        json_t *edge = add_edges(edges, "server{s}/device{a}", "server{s}/device{b}", family->link);
+        add_range(edge, "s", count);
+        add_range(edge, "a", family->devices);
+        add_range(edge, "b", family->devices);
+        json_object_set_new(edge, "where", json_string("a < b"));
+    }
     if (family->shape == GRID4)
         add_grid(edges, family->link, count, (int[]){1, 4, 4}, (bool[]){true, true, true});
     if (family->shape == TORUS) {

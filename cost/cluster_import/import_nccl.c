@@ -146,12 +146,6 @@ static AmStatus number_gpus(NcclReader *self) {
     return AM_OK;
 }
 
-static const Gpu *gpu_of(const NcclReader *self, const XmlElement *gpu) {
-    const Gpu *found = self->gpus;
-    while (found->element != gpu) found++;
-    return found;
-}
-
 static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
     double rate = nvlink_rate(self, gpu->element), to_switches = 0;
     for (const XmlElement *link = gpu->element->first_child; link; link = link->next) {
@@ -203,7 +197,9 @@ static void add_below(NcclReader *self, const XmlElement *element, const char *p
                    *bus = xml_attribute(c, "busid");
         const XmlElement *gpu = child(c, "gpu"), *nic = child(c, "nic");
         if (gpu) {
-            import_add_edge(self->import, gpu_of(self, gpu)->place, place, pcie, 1);
+            const Gpu *found = self->gpus;
+            while (found->element != gpu) found++;
+            import_add_edge(self->import, found->place, place, pcie, 1);
         } else if (nic) {
             add_cards(self, nic, place, pcie);
         } else if (bus) {

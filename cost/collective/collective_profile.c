@@ -263,11 +263,6 @@ static const LinkLoads *keep(Arena *arena, const LinkLoads *profile) {
     return arena->failed ? NULL : copy;
 }
 
-/* Parts may be islands of one server. */
-static int32_t most_of_a_server(const CollectiveGroup *group) {
-    return group->servers > 1 ? group->most : group->devices;
-}
-
 AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
                              const int32_t *members, int32_t group_count, int32_t group_size,
                              AmError *error) {
@@ -307,10 +302,11 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
         const LinkLoads *profile = k < different_count ? different[k] : keep(arena, &self.profiles[g]);
         if (!profile) status = am_fail_memory(error, (int64_t)sizeof *profile);
         if (k == different_count && k < MOST_COMPARED && profile) different[different_count++] = profile;
-        topologies[g] = (CollectiveTopology){.devices = group_size,
-                                             .servers = self.groups[g].servers,
-                                             .per_server = most_of_a_server(&self.groups[g]),
-                                             .profile = profile};
+        topologies[g] = (CollectiveTopology){
+            .devices = group_size,
+            .servers = self.groups[g].servers,
+            .per_server = self.groups[g].servers > 1 ? self.groups[g].most : self.groups[g].devices,
+            .profile = profile};
     }
     arena_free(&scratch);
     return status;

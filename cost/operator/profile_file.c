@@ -5,17 +5,14 @@
 
 #include "base/files/file.h"
 
-/* An empty file is a new one; a pipe is only written. */
-static bool has_bytes(const char *path) {
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
-}
-
 AmStatus profile_file_open(ProfileFile *self, const char *path, AmError *error) {
     *self = (ProfileFile){.path = path};
     TRY(profile_open(&self->added, error));
     TRY(profile_open(&self->known, error));
-    if (has_bytes(path)) TRY(profile_read(self->known, path, error));
+    /* An empty file is a new one; a pipe is only written. */
+    struct stat facts;
+    if (stat(path, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0)
+        TRY(profile_read(self->known, path, error));
     return file_check_writable(path, error);
 }
 

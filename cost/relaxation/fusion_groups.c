@@ -105,13 +105,6 @@ typedef struct Paths {
 enum { NOT_REDONE = -1, OF_NOTHING = -2 };
 enum { MOST_OPERANDS = 3 };
 
-/* Returns whether the value is in memory in every plan (mark_wanted() of lowering/passes/fuse.c) and
- * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
- * save nothing, and its sources are not examined. */
-static bool is_kept(const Paths *self, int32_t i, double made_of) {
-    return self->is_wanted[i] && made_of >= self->context->split_options->array_bytes[i];
-}
-
 /* Sets leaf and amount of an element-wise operator. */
 static void find_leaf(const Paths *self, int32_t i) {
     const SplitOptions *split_options = self->context->split_options;
@@ -132,7 +125,10 @@ static void find_leaf(const Paths *self, int32_t i) {
             (amounts[n] == amounts[best] && leaves[n] > leaves[best])) /* the later: fewer are made of it */
             best = n;
     }
-    if (is_kept(self, i, made_of)) return;
+    /* The value is in memory in every plan (mark_wanted() of lowering/passes/fuse.c) and
+     * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
+     * save nothing, and its sources are not examined. */
+    if (self->is_wanted[i] && made_of >= self->context->split_options->array_bytes[i]) return;
     self->leaf[i] = best < 0 ? OF_NOTHING : leaves[best];
     if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);
 }

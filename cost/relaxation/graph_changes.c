@@ -113,18 +113,13 @@ int32_t sharding_graph_next_label(const ShardingGraphFold *fold, const Class *cl
     return best;
 }
 
-/* The first node of every class, in the order of nodes. */
-static int32_t *find_first_nodes(Arena *arena, const ShardingGraphFold *fold) {
-    int32_t *first = ARENA_ARRAY(arena, int32_t, fold->class_count + 1);
-    for (int32_t n = fold->model->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
-    return first;
-}
-
 AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, Arena *arena,
                                 ShardingGraphFold *fold, const int32_t *labels,
                                 const ShardingGraphWeights *weights, AmError *error) {
     ShardingGraphSeed *seeds;
-    int32_t seed_count, *first = find_first_nodes(arena, fold);
+    int32_t seed_count, *first = ARENA_ARRAY(arena, int32_t, fold->class_count + 1);
+    /* The first node of every class, in the order of nodes. */
+    for (int32_t n = fold->model->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
     TRY(sharding_graph_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
     ShardingGraphRelabel *relabels = ARENA_ARRAY(arena, ShardingGraphRelabel, 2 * seed_count + 1);
     *changes = ARENA_ARRAY(arena, ShardingGraphChange, 2 * seed_count + 1);

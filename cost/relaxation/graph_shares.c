@@ -107,13 +107,6 @@ static void share_cells(Cell *cells, int32_t count, double weight) {
             *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
 }
 
-/* Limits cells of groups that nearly equal classes share: the gain of one class may be too much for
- * another. */
-static void limit_cells(Cell *cells, int32_t count) {
-    double sum = sum_shares(cells, count);
-    for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
-}
-
 void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
     if (weights->communication <= 0) return;
     for (int32_t g = 0; g < fold->group_count; g++)
@@ -128,7 +121,13 @@ void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *wei
                 for (int32_t kept = 0; kept < states; kept++) {
                     int32_t count = list_cells(fold, sharers, kept, (ReshardState)__builtin_ctzll(left));
                     if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
-                    else limit_cells(fold->cells, count);
+                    else {
+                        /* Nearly equal classes share cells of groups: the gain of one class may be too much
+                         * for another. */
+                        double sum = sum_shares(fold->cells, count);
+                        for (int32_t k = 0; k < count && sum > 1; k++)
+                            *fold->cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
+                    }
                 }
         }
 }

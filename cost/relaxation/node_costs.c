@@ -180,15 +180,6 @@ static double width_of(const ShardingGraphComputing *self, int32_t i) {
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
 }
 
-/* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
- * of such a result (choose_redone() of lowering/passes/fuse.c). */
-static double widest(const ShardingGraphComputing *self) {
-    double most = 0;
-    for (int32_t i = 0; i < self->model->context->split_options->count; i++)
-        if (self->fusion_groups->group[i] >= 0) most = fmax(most, width_of(self, i));
-    return most;
-}
-
 /* Steps per doubling at which widths are distinguished, so that nearly equal layers are folded. */
 enum { WIDTH_STEPS = 2 };
 
@@ -197,7 +188,12 @@ enum { WIDTH_STEPS = 2 };
 static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const PlanContext *context = self->model->context;
     const SplitOptions *split_options = context->split_options;
-    double *width = ARENA_ARRAY(arena, double, split_options->count + 1), redone = 2 * widest(self);
+    /* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
+     * of such a result (choose_redone() of lowering/passes/fuse.c). */
+    double widest = 0;
+    for (int32_t n = 0; n < split_options->count; n++)
+        if (self->fusion_groups->group[n] >= 0) widest = fmax(widest, width_of(self, n));
+    double *width = ARENA_ARRAY(arena, double, split_options->count + 1), redone = 2 * widest;
     int32_t *read_by =
         ARENA_ARRAY(arena, int32_t, split_options->count + 1); /* the last group that read the value */
     if (arena->failed) return NULL;

@@ -145,12 +145,6 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
                           self->device_of, error);
 }
 
-/* Returns whether a transfer goes between two chunks of one stage, and so over no link. */
-static bool is_copy(const PlanCosts *self, const ProgramTransfer *transfer) {
-    return plan_ranks_stage(self->ranks, transfer->route->source.first_rank) ==
-           plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
-}
-
 /* The pieces of a stage as the pipeline's clock wants them. */
 static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     const StagePieces *stage = &self->stages[s].of_all;
@@ -159,7 +153,10 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     for (int32_t p = 0; p < stage->piece_count; p++) {
         const ProgramTransfer *transfer = stage->pieces[p].transfer;
         pieces[p].channel = -1;
-        if (!transfer || is_copy(self, transfer)) continue;
+        /* A transfer between two chunks of one stage uses no link. */
+        if (!transfer || plan_ranks_stage(self->ranks, transfer->route->source.first_rank) ==
+                             plan_ranks_stage(self->ranks, transfer->route->target.first_rank))
+            continue;
         const ExecutedStep *executed = &self->stages[s].programs[0].steps[stage->pieces[p].first];
         TRY(find_channel(self, transfer, &pieces[p].channel, error));
         TransferChannel *channel = &self->transfers[pieces[p].channel];

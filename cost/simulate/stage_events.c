@@ -16,14 +16,6 @@ typedef struct WorkTable {
     uint64_t mask;
 } WorkTable;
 
-static uint64_t hash_work(const OperatorWork *work) {
-    uint64_t flops, bytes;
-    memcpy(&flops, &work->flops, sizeof flops);
-    memcpy(&bytes, &work->bytes, sizeof bytes);
-    return hash_combine(hash_combine(flops, bytes),
-                        (uint64_t)work->unit << 16 | (uint64_t)work->type << 1 | work->is_run);
-}
-
 static int32_t add_work(ProgramEvents *events, const OperatorWork *work, int32_t step) {
     events->works[events->work_count] = *work;
     events->first_step[events->work_count] = step;
@@ -31,7 +23,12 @@ static int32_t add_work(ProgramEvents *events, const OperatorWork *work, int32_t
 }
 
 static int32_t find_work(WorkTable *self, const OperatorWork *work, int32_t step) {
-    uint64_t slot = hash_work(work) & self->mask;
+    uint64_t flops, bytes;
+    memcpy(&flops, &work->flops, sizeof flops);
+    memcpy(&bytes, &work->bytes, sizeof bytes);
+    uint64_t slot = hash_combine(hash_combine(flops, bytes),
+                                 (uint64_t)work->unit << 16 | (uint64_t)work->type << 1 | work->is_run) &
+                    self->mask;
     for (; self->slots[slot] > 0; slot = (slot + 1) & self->mask)
         if (operator_work_equals(&self->events->works[self->slots[slot] - 1], work))
             return self->slots[slot] - 1;

@@ -138,14 +138,6 @@ static void walk_branches(StepWalker *self, const ProgramInstruction *conditiona
     self->has_spans = has_spans;
 }
 
-/* Span `span` is of the loop at place `place` of joined ones. */
-static void note_joined(StepWalker *self, int32_t place, int32_t span) {
-    ExecutedSpan *first = &self->spans[self->first_joined];
-    if (first->chunks) self->joined[place] = span;
-    else if (place == 1) first->second = span;
-    else if (place == 2) first->third = span;
-}
-
 static void walk(StepWalker *self, const Program *program, double times) {
     int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
@@ -161,7 +153,13 @@ static void walk(StepWalker *self, const Program *program, double times) {
         int32_t place = s - program_first_together(program, s);
         bool is_joined = instruction->iterations || place > 0;
         if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
-        if (self->has_spans && is_joined && !self->arena->failed) note_joined(self, place, span);
+        if (self->has_spans && is_joined && !self->arena->failed) {
+            /* `span` belongs to the loop at `place` of the joined ones. */
+            ExecutedSpan *first = &self->spans[self->first_joined];
+            if (first->chunks) self->joined[place] = span;
+            else if (place == 1) first->second = span;
+            else if (place == 2) first->third = span;
+        }
         if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
     }
 }

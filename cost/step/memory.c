@@ -271,13 +271,6 @@ void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory
     text_append_string(text, ")");
 }
 
-/* The least number of bytes at which `needed` fit, rounded up to the three digits that are printed. */
-static double enough_bytes(int64_t needed, double fraction) {
-    double bytes = (double)needed / fraction + 1, digit = 1;
-    while (bytes / digit >= 1000) digit *= 10;
-    return ceil(bytes / digit) * digit;
-}
-
 double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster) {
     double memory = (double)cluster_device_type(cluster, fit->device)->memory_bytes, scale = 1, digits;
     while (fit->needed_fraction * scale < 100 && scale < 1e15) scale *= 10;
@@ -302,7 +295,10 @@ AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fracti
         text_append(&text, "a memory fraction of %.3g would be enough", enough);
     } else {
         text_append_string(&text, "devices of ");
-        text_append_bytes_size(&text, enough_bytes(fit->needed_bytes, fraction));
+        /* The least number of bytes that is enough, rounded up to the three digits that are printed. */
+        double bytes = (double)fit->needed_bytes / fraction + 1, digit = 1;
+        while (bytes / digit >= 1000) digit *= 10;
+        text_append_bytes_size(&text, ceil(bytes / digit) * digit);
         text_append_string(&text, " would be enough");
     }
     AmStatus status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", text.data ? text.data : "no plan fits");

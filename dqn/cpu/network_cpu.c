@@ -62,18 +62,6 @@ static inline void dueling_gradients(const Real *value_gradients, int32_t batch,
     }
 }
 
-/* A constant number of atoms lets the compiler remove loops over one atom. */
-static void dueling_forward(const Real *head, int32_t batch, int32_t actions, int32_t atoms, Real *values) {
-    if (atoms == 1) dueling_values(head, batch, actions, 1, values);
-    else dueling_values(head, batch, actions, atoms, values);
-}
-
-static void dueling_backward(const Real *value_gradients, int32_t batch, int32_t actions, int32_t atoms,
-                             Real *head) {
-    if (atoms == 1) dueling_gradients(value_gradients, batch, actions, 1, head);
-    else dueling_gradients(value_gradients, batch, actions, atoms, head);
-}
-
 void network_forward(const Network *network, const Real *parameters, NetworkPass *pass,
                      const Real *observations, int32_t batch, Real *values) {
     const Real *inputs = convolutions_forward(network, parameters, pass, observations, batch);
@@ -84,8 +72,11 @@ void network_forward(const Network *network, const Real *parameters, NetworkPass
         if (i < head) relu(pass->outputs[i], (int64_t)batch * network->layers[i].outputs);
         inputs = pass->outputs[i];
     }
-    if (network->shape.dueling) dueling_forward(pass->outputs[head], batch, actions, atoms, values);
-    else memcpy(values, pass->outputs[head], sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
+    if (network->shape.dueling) {
+        /* A constant number of atoms lets the compiler remove loops over one atom. */
+        if (atoms == 1) dueling_values(pass->outputs[head], batch, actions, 1, values);
+        else dueling_values(pass->outputs[head], batch, actions, atoms, values);
+    } else memcpy(values, pass->outputs[head], sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
 }
 
 /* weights and biases of one layer, from outputs' derivatives. */
@@ -132,8 +123,10 @@ void network_backward(const Network *network, const Real *parameters, NetworkPas
     int32_t convolutions = network->shape.convolution_count, atoms = network->action_outputs;
     const Real *dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
     Real *current = pass->gradient, *below = pass->next_gradient;
-    if (network->shape.dueling) dueling_backward(value_gradients, batch, actions, atoms, current);
-    else memcpy(current, value_gradients, sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
+    if (network->shape.dueling) {
+        if (atoms == 1) dueling_gradients(value_gradients, batch, actions, 1, current);
+        else dueling_gradients(value_gradients, batch, actions, atoms, current);
+    } else memcpy(current, value_gradients, sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
     for (int32_t i = head; i >= 0; i--) {
         const NetworkLayer *layer = &network->layers[i];
         const Real *inputs = i == 0 ? dense_inputs : pass->outputs[i - 1];

@@ -207,14 +207,6 @@ static AmStatus enqueue_update(LearnerCuda *learner, AmError *error) {
     return launch(learner, learner->kernels.finish, 1, arguments, error);
 }
 
-/* Records one update as a graph; nothing of it runs. */
-static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
-    TRY(cuda_check(cuda_capture_begin(learner->stream), "recording an update", error));
-    AmStatus status = enqueue_update(learner, error);
-    CUresult ended = cuda_capture_end(learner->stream, status == AM_OK, &learner->graph, NULL);
-    return status == AM_OK ? cuda_check(ended, "recording an update", error) : status;
-}
-
 static bool makes_updates_in_one_block(const LearnerCuda *learner) {
     return learner->base.settings.update == DQN_UPDATE_BLOCK &&
            learner->base.network.shape.convolution_count == 0;
@@ -235,7 +227,13 @@ static AmStatus cuda_learn(Learner *base, int32_t updates, AmError *error) {
     TRY(cuda_device_use(&learner->device, error));
     TRY(flush(learner, error));
     if (makes_updates_in_one_block(learner)) return learn_in_one_block(learner, updates, error);
-    if (!learner->graph) TRY(capture_update(learner, error));
+    if (!learner->graph) {
+        /* One update as a graph, which is recorded without running it. */
+        TRY(cuda_check(cuda_capture_begin(learner->stream), "recording an update", error));
+        AmStatus status = enqueue_update(learner, error);
+        CUresult ended = cuda_capture_end(learner->stream, status == AM_OK, &learner->graph, NULL);
+        TRY(status == AM_OK ? cuda_check(ended, "recording an update", error) : status);
+    }
     for (int32_t i = 0; i < updates; i++)
         TRY(cuda_check(cuda.cuGraphLaunch(learner->graph, learner->stream), "starting an update", error));
     return AM_OK;

@@ -6,17 +6,13 @@
  */
 #include "executor/program/updates.h"
 
-static bool needs_copy(const Program *program, const ProgramUpdate *update) {
-    const ProgramValue *value = &program->values[update->value];
-    return !update->in_place && value->storage != program->parameters[update->parameter];
-}
-
 AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program, AmError *error) {
     *updates = (Updates){.list = ARENA_ARRAY(arena, Update, program->update_count + 1)};
     if (!updates->list) return am_fail_memory(error, (int64_t)sizeof(Update) * program->update_count);
     for (int32_t k = 0; k < program->update_count; k++) {
         const ProgramUpdate *update = &program->updates[k];
-        if (!needs_copy(program, update)) continue;
+        int32_t storage = program->values[update->value].storage;
+        if (update->in_place || storage == program->parameters[update->parameter]) continue;
         updates->list[updates->count++] =
             (Update){.update = update, .bytes = ir_shape_bytes(&program->values[update->value].shape)};
     }

@@ -328,16 +328,6 @@ static AmStatus report_median(void *user, const Program *program, int32_t step, 
     return of->options->medians.on_median(of->options->medians.user, of->rank, program, step, seconds, error);
 }
 
-/* Saves the last checkpoint, the state and the outputs, before anything else that may fail. `not_saved`: the
- * failure of the checkpoint, which does not keep the state from being saved. */
-static AmStatus save_results(Run *run, AmError *not_saved, AmError *error) {
-    CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
-    checkpoint_finish(run->checkpoint, run_steps_in_all(run), &position, not_saved);
-    if (run->options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
-    if (run->options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
-    return AM_OK;
-}
-
 static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     const RunOptions *options = run->options;
     if (options->steps < 1)
@@ -359,7 +349,15 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     TRY(run_all_ranks(run, error));
     TRY(fill_report(run, report, error));
     AmError not_saved = {0};
-    if (run->end != RUN_NOT_FINITE) TRY(save_results(run, &not_saved, error));
+    if (run->end != RUN_NOT_FINITE) {
+        /* Results are saved before anything else that may fail. The state is saved even if the checkpoint is
+         * `not_saved`. */
+        CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
+        checkpoint_finish(run->checkpoint, run_steps_in_all(run), &position, &not_saved);
+        if (run->options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
+        if (run->options->outputs_path && run->steps_done > 0)
+            TRY(results_save_outputs(&run->results, error));
+    }
     if (options->trace.path) TRY(write_trace(run, error));
     if (options->medians.on_median) {
         for (int32_t r = 0; r < run->rank_count; r++) {

@@ -43,11 +43,6 @@ static int64_t gathered_bytes(const Program *program, int32_t i) {
     return bytes;
 }
 
-/* Returns the layers that an instruction of the program of a sample represents, else 1. */
-static int32_t layers_of(const Program *program, int32_t i) {
-    return ir_layers_of(program->module, program->instructions[i].origin);
-}
-
 /* Lists the gathers of each group. */
 static void list_runs(Mover *self, const int32_t *order, const bool *late) {
     int32_t count = self->graph->count;
@@ -57,7 +52,8 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
         for (; place < count && late[order[place]]; place++) {
             int64_t bytes = gathered_bytes(self->program, order[place]);
             run.bytes += bytes;
-            run.all_bytes += bytes * layers_of(self->program, order[place]);
+            run.all_bytes +=
+                bytes * ir_layers_of(self->program->module, self->program->instructions[order[place]].origin);
         }
         run.end = place;
         if (run.bytes > 0 && place < count) self->runs[self->run_count++] = run;

@@ -157,13 +157,6 @@ static int32_t *find_times(const Scheduler *self, bool are_constants_there) {
     return time;
 }
 
-/* The peak of the memory then. */
-static AmStatus find_most(Scheduler *self, AmError *error) {
-    const int32_t *time = find_times(self, false);
-    if (!time) return am_fail_memory(error, self->graph.count);
-    return live_bytes_most(&self->most, &self->live, time, error);
-}
-
 /* Returns whether i recomputes values of the forward pass from others of it, and from no recomputed ones. */
 static bool begins_recomputing(const Scheduler *self, int32_t i) {
     const Program *program = self->program;
@@ -519,7 +512,12 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     for (int32_t i = 0; i < count; i++) self.first_deferred[i] = self.next_deferred[i] = -1;
     find_roles(&self);
     if (!self.has_chain) TRY(defer_recomputations(&self, error));
-    if (self.has_chain) TRY(find_most(&self, error));
+    if (self.has_chain) {
+        /* The peak of the memory without early reductions. */
+        const int32_t *time = find_times(&self, false);
+        if (!time) return am_fail_memory(error, self.graph.count);
+        TRY(live_bytes_most(&self.most, &self.live, time, error));
+    }
     if (self.has_chain) latency_front_pass(&self.front, &self.latency, -1);
     TRY(order_all(&self, error));
     bool is_changed = false;

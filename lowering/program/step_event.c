@@ -34,13 +34,6 @@ static void add_window(Text *key, const IrAttributes *attributes) {
     }
 }
 
-static void add_gather(Text *key, const IrGather *of, int32_t operand_rank) {
-    add_numbers(key, "offset", of->offset_dimensions, of->offset_count);
-    add_numbers(key, "collapsed", of->collapsed_dimensions, of->collapsed_count);
-    add_numbers(key, "starts", of->start_index_map, of->index_map_count);
-    add_numbers(key, "window", of->slice_sizes, of->slice_sizes ? operand_rank : 0);
-}
-
 static void add_attributes(Text *key, const ProgramInstruction *instruction, int32_t operand_rank) {
     const IrAttributes *attributes = instruction->attributes;
     if (!attributes) return;
@@ -53,7 +46,14 @@ static void add_attributes(Text *key, const ProgramInstruction *instruction, int
     }
     if (attributes->convolution) add_convolution(key, attributes->convolution);
     add_window(key, attributes);
-    if (attributes->gather) add_gather(key, attributes->gather, operand_rank);
+    if (attributes->gather) {
+        add_numbers(key, "offset", attributes->gather->offset_dimensions, attributes->gather->offset_count);
+        add_numbers(key, "collapsed", attributes->gather->collapsed_dimensions,
+                    attributes->gather->collapsed_count);
+        add_numbers(key, "starts", attributes->gather->start_index_map, attributes->gather->index_map_count);
+        add_numbers(key, "window", attributes->gather->slice_sizes,
+                    attributes->gather->slice_sizes ? operand_rank : 0);
+    }
     if (attributes->slice_stride) add_numbers(key, "stride", attributes->slice_stride, operand_rank);
     if (attributes->comparison) text_append(key, " %s", attributes->comparison);
     if (attributes->custom_call_target) text_append(key, " %s", attributes->custom_call_target);

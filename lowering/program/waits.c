@@ -68,14 +68,6 @@ static int32_t find_wait(const WaitFinder *self, const ProgramStep *step) {
     return wait;
 }
 
-/* Marks the awaited collective, and all before it, as ended. */
-static void retire(WaitFinder *self, int32_t collective) {
-    int32_t done = 0;
-    while (done < self->count && self->under_way[done].collective <= collective) done++;
-    for (int32_t k = done; k < self->count; k++) self->under_way[k - done] = self->under_way[k];
-    self->count -= done;
-}
-
 AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *program, AmError *error) {
     WaitFinder self = {.arena = arena, .program = program};
     *waits = ARENA_ARRAY(arena, int32_t, program->step_count + 1);
@@ -91,7 +83,13 @@ AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *progra
             issue(&self, s, instruction);
         } else if (self.count > 0) {
             (*waits)[s] = find_wait(&self, step);
-            if ((*waits)[s] >= 0) retire(&self, (*waits)[s]);
+            if ((*waits)[s] >= 0) {
+                /* The awaited collective, and all before it, have ended. */
+                int32_t done = 0;
+                while (done < self.count && self.under_way[done].collective <= (*waits)[s]) done++;
+                for (int32_t k = done; k < self.count; k++) self.under_way[k - done] = self.under_way[k];
+                self.count -= done;
+            }
         }
     }
     return arena->failed ? am_fail_memory(error, program->step_count) : AM_OK;

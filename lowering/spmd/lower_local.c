@@ -90,14 +90,6 @@ const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction,
     return part;
 }
 
-/* The bounds of a slice of a dimension with `local` elements on this device: all of them, or those
- * of one of the equal blocks of which it has a piece each. */
-static void localise_bounds(int64_t *start, int64_t *limit, int64_t size, int64_t local) {
-    int64_t block = *limit - *start, piece = local / (size / block);
-    *start = *start / block * piece;
-    *limit = *start + piece;
-}
-
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
                                      const IrShape *operand) {
     const IrAttributes *whole = instruction->attributes;
@@ -115,8 +107,12 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
             int64_t extent = local_sizes[d];
             starts[d] = whole->slice_start[d];
             local_sizes[d] = whole->slice_limit[d];
-            if (sbp_ways(self->program->mesh, state, d) > 1)
-                localise_bounds(&starts[d], &local_sizes[d], operand->dimensions[d], extent);
+            if (sbp_ways(self->program->mesh, state, d) > 1) {
+                /* The device has a shard of each of several equal blocks, or of the only one. */
+                int64_t block = local_sizes[d] - starts[d], shard = extent / (operand->dimensions[d] / block);
+                starts[d] = starts[d] / block * shard;
+                local_sizes[d] = starts[d] + shard;
+            }
         }
         local->slice_start = starts;
         local->slice_limit = local_sizes;

@@ -44,13 +44,6 @@ bool lower_has_regions(IrOpcode opcode) {
     return opcode == IR_WHILE || opcode == IR_CONDITIONAL || opcode == IR_CALL || opcode == IR_FUSION;
 }
 
-/* Everything that a loop takes is carried: 0, 1, 2, ... */
-static const int32_t *count_up(Arena *arena, int32_t count) {
-    int32_t *numbers = ARENA_ARRAY(arena, int32_t, count + 1);
-    for (int32_t k = 0; numbers && k < count; k++) numbers[k] = k;
-    return numbers;
-}
-
 AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
                              AmError *error) {
     const IrInstruction *source = &module->instructions[instruction->origin];
@@ -70,7 +63,12 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
     }
     instruction->regions = regions;
     instruction->region_count = source->called_count;
-    if (is_loop) instruction->carried = count_up(arena, instruction->operand_count);
+    if (is_loop) {
+        /* Everything that a loop takes is carried: 0, 1, 2, ... */
+        int32_t *numbers = ARENA_ARRAY(arena, int32_t, instruction->operand_count + 1);
+        for (int32_t k = 0; numbers && k < instruction->operand_count; k++) numbers[k] = k;
+        instruction->carried = numbers;
+    }
     return arena->failed ? am_fail_memory(error, instruction->operand_count) : AM_OK;
 }
 

@@ -50,21 +50,18 @@ static Pieces pieces_of(const TransferEnd *end, int32_t device, int32_t d, int64
     return pieces;
 }
 
-static void add_overlap(Matcher *self, int32_t d, Overlap overlap) {
-    ARENA_RESERVE(self->arena, self->found, self->first[d + 1], self->capacity);
-    if (!self->arena->failed) self->found[self->first[d + 1]++] = overlap;
-}
-
 /* Both lists of pieces are ascending. */
 static void match_dimension(Matcher *self, int32_t d, const Pieces *source, const Pieces *target) {
     for (int64_t a = 0, b = 0; a < source->blocks && b < target->blocks;) {
         int64_t from = a * source->step + source->start, to = b * target->step + target->start;
         int64_t from_end = from + source->extent, to_end = to + target->extent;
         int64_t start = from > to ? from : to, end = from_end < to_end ? from_end : to_end;
-        if (start < end)
-            add_overlap(
-                self, d,
-                (Overlap){a * source->extent + start - from, b * target->extent + start - to, end - start});
+        if (start < end) {
+            ARENA_RESERVE(self->arena, self->found, self->first[d + 1], self->capacity);
+            if (!self->arena->failed)
+                self->found[self->first[d + 1]++] = (Overlap){a * source->extent + start - from,
+                                                              b * target->extent + start - to, end - start};
+        }
         if (from_end <= to_end) a++;
         else b++;
     }

@@ -289,13 +289,6 @@ static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *
     return AM_OK;
 }
 
-static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
-    Arena arena = {0};
-    AmStatus status = try_plan_in(self, &arena, plan, error);
-    arena_free(&arena);
-    return status;
-}
-
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
@@ -323,7 +316,10 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
     plan->stages = stages;
     plan->stage_count = stage_count;
-    return try_plan(self, plan, error);
+    Arena arena = {0};
+    AmStatus status = try_plan_in(self, &arena, plan, error);
+    arena_free(&arena);
+    return status;
 }
 
 static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {

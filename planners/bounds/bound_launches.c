@@ -60,11 +60,6 @@ static bool is_always_fused(const Counter *self, int32_t i) {
            ir_instruction(self->module, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
 }
 
-/* Launches of one run of the operator; of a group they are counted at one of its operators. */
-static double launches_of(const Counter *self, int32_t i) {
-    return is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i];
-}
-
 /* ---- loops ---- */
 
 static double copied_values(const Program *program) {
@@ -160,7 +155,9 @@ static double count_total(Counter *self) {
         int32_t within = entry_loop_of(self, c);
         if (within == IN_BRANCH) continue;
         for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
-            double here = launches_of(self, i) * self->rules->times[c];
+            /* The launches of a fusion group are counted at one of its operators. */
+            double here = (is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i]) *
+                          self->rules->times[c];
             total += here;
             if (within >= 0) self->loops[within] += here;
         }

@@ -28,14 +28,6 @@ static int32_t most_stages(const BoundSpace *space, const Cluster *cluster) {
     return space->most_stages < cluster->device_count ? space->most_stages : cluster->device_count;
 }
 
-static void list_widths(BoundPipelines *self) {
-    int32_t devices = self->cluster->device_count;
-    for (int32_t width = 1; width <= devices && self->width_count < BOUND_MOST_WIDTHS; width++)
-        if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
-    self->most_stages = most_stages(self->space, self->cluster);
-    if (self->most_stages > MOST_STAGES) self->most_stages = MOST_STAGES;
-}
-
 /* Mixes of the paths that hold for a schedule of one chunk a stage. */
 static const CutMixes *mixes_of(ScheduleKind schedule) {
     static const CutMixes alternating = {6,
@@ -167,7 +159,11 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
                            .mixes = mixes_of(space->schedule)};
     BoundIteration *iterations = ARENA_ARRAY(&arena, BoundIteration, count);
     AmStatus status = iterations ? bound_groups_find(&self.groups, error) : am_fail_memory(error, count);
-    list_widths(&self);
+    int32_t devices = self.cluster->device_count;
+    for (int32_t width = 1; width <= devices && self.width_count < BOUND_MOST_WIDTHS; width++)
+        if (devices % width == 0 || (width & (width - 1)) == 0) self.widths[self.width_count++] = width;
+    self.most_stages = most_stages(self.space, self.cluster);
+    if (self.most_stages > MOST_STAGES) self.most_stages = MOST_STAGES;
     for (int32_t k = 0; k < count && iterations; k++)
         iterations[k] = (BoundIteration){.of = &self, .micro_batches = micro_batches[k]};
     if (status == AM_OK) status = bound_iterations(bound, &self, iterations, count, error);

@@ -81,14 +81,6 @@ static void try_ends(ChainTable *table, int32_t left, int32_t unit, int32_t unit
     }
 }
 
-static void fill(ChainTable *table, int32_t left, int32_t unit) {
-    for (int32_t first = 0; first < table->places; first++) {
-        *cell(table, left, unit, first) = (Cell){.length = INFINITY};
-        for (int32_t unit_end = unit + 1; unit_end + left - 1 <= table->units; unit_end++)
-            try_ends(table, left, unit, unit_end, first);
-    }
-}
-
 static void follow(const ChainTable *table, int32_t stages, ChainPlan *plan) {
     *plan = (ChainPlan){.stages = stages};
     for (int32_t s = 0; s < stages; s++) {
@@ -116,7 +108,13 @@ AmStatus chain_exact(ChainExact *result, const ChainProblem *problem, bool any_s
         int32_t first = any_stages ? 0 : problem->stages - left;
         for (int32_t unit = first; unit + left <= table.units; unit++) {
             if (left == 1) fill_last(&table, unit);
-            else fill(&table, left, unit);
+            else {
+                for (int32_t k = 0; k < table.places; k++) {
+                    *cell(&table, left, unit, k) = (Cell){.length = INFINITY};
+                    for (int32_t unit_end = unit + 1; unit_end + left - 1 <= table.units; unit_end++)
+                        try_ends(&table, left, unit, unit_end, k);
+                }
+            }
         }
         double length = is_start ? cell(&table, left, 0, 0)->length : INFINITY;
         if (!(length < result->length)) continue;

@@ -43,14 +43,6 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
     return has_failed ? am_fail_memory(self->error, count) : AM_OK;
 }
 
-static const char *mesh_text(Arena *arena, const Mesh *mesh) {
-    Text text = {0};
-    mesh_append(&text, mesh, " ");
-    const char *copy = text.data ? arena_copy_string(arena, text.data) : "";
-    text_free(&text);
-    return copy ? copy : "";
-}
-
 /* The first and the last forward operators of the stage that compute anything. */
 static void name_operators(const Explainer *self, const PlanStage *of, ExplainedStage *stage) {
     const PlanContext *whole = self->whole;
@@ -120,7 +112,11 @@ AmStatus explain_stages(Explainer *self) {
         ExplainedStage *stage = &result->stages[s];
         stage->first_rank = self->ranks.first_rank[s];
         stage->device_count = plan->stages[s].mesh.device_count;
-        stage->mesh = mesh_text(self->arena, &plan->stages[s].mesh);
+        Text text = {0};
+        mesh_append(&text, &plan->stages[s].mesh, " ");
+        const char *copy = text.data ? arena_copy_string(self->arena, text.data) : "";
+        text_free(&text);
+        stage->mesh = copy ? copy : "";
         stage->zero_level = storage_zero_level(&plan->stages[s]);
         add_devices(self, stage);
         name_operators(self, &plan->stages[s], stage);

@@ -41,15 +41,6 @@ static AmStatus find_stack(const TrainerReader *self, LayerPath *stack) {
         self->row->form);
 }
 
-/* Refuses a cut inside of a layer. */
-static AmStatus fail_inside(const TrainerReader *self, const LayerPath *path, int32_t a, int32_t b) {
-    return am_fail(
-        self->error, AM_ERROR_INFEASIBLE, "",
-        "%s cuts between layers, and the plan has parts of %.*s on stages %d and %d; export --whole-layers "
-        "moves the cuts",
-        self->row->trainer, path->end, path->path, a % self->plan->stage_count, b % self->plan->stage_count);
-}
-
 /* Finds the part of each layer, and checks that weights outside layers are at an end. */
 static AmStatus find_parts(TrainerReader *self, const LayerPath *stack, int32_t *part_of, int32_t *count) {
     const IrRoles *roles = self->context->roles;
@@ -72,7 +63,12 @@ static AmStatus find_parts(TrainerReader *self, const LayerPath *stack, int32_t 
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "", "%s are for fewer than %d layers",
                            self->row->form, MOST_LAYERS);
         int32_t *of = &part_of[path.number];
-        if (*of >= 0 && *of != part) return fail_inside(self, &path, *of, part);
+        if (*of >= 0 && *of != part)
+            return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                           "%s cuts between layers, and the plan has parts of %.*s on stages %d and %d; "
+                           "export --whole-layers moves the cuts",
+                           self->row->trainer, path.end, path.path, *of % self->plan->stage_count,
+                           part % self->plan->stage_count);
         *of = part;
         if (path.number >= *count) *count = (int32_t)path.number + 1;
     }

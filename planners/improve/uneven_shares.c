@@ -398,15 +398,6 @@ static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced
     return AM_OK;
 }
 
-/* FLOP/s in f32 of the devices at a coordinate. */
-static double peak_at(const PlanStage *stage, const Cluster *cluster, int32_t axis, int32_t coordinate) {
-    double peak = 0;
-    for (int32_t d = 0; d < stage->mesh.device_count; d++)
-        if (mesh_coordinate(&stage->mesh, d, axis) == coordinate)
-            peak += cluster_device_type(cluster, stage->devices[d])->flops_per_second[DTYPE_F32];
-    return peak;
-}
-
 /* Whale's algorithm 1: shares [coordinate] follow the peak rates. While a coordinate lacks memory, a unit of
  * its load moves to the one with the least load for its rate that has room. */
 static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, const PlanStage *stage,
@@ -414,8 +405,11 @@ static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, co
     const double unit = 1.0 / (double)(self->unit > self->size ? self->unit : 64 * self->size);
     double *peaks = ARENA_ARRAY(sharing->arena, double, self->size), sum = 0;
     if (!peaks) return am_fail_memory(error, self->size);
-    for (int32_t k = 0; k < self->size; k++)
-        sum += peaks[k] = peak_at(stage, sharing->search->cluster, sharing->axis, k);
+    for (int32_t d = 0; d < stage->mesh.device_count; d++) {
+        const ClusterDeviceType *type = cluster_device_type(sharing->search->cluster, stage->devices[d]);
+        peaks[mesh_coordinate(&stage->mesh, d, sharing->axis)] += type->flops_per_second[DTYPE_F32];
+    }
+    for (int32_t k = 0; k < self->size; k++) sum += peaks[k];
     for (int32_t k = 0; k < self->size; k++) shares[k] = peaks[k] / sum;
     for (int64_t moved = 0; moved < 1 / unit; moved++) {
         int32_t from = -1, to = -1;

@@ -24,11 +24,6 @@ static int64_t capacity_of(double seconds) {
     return (int64_t)fmin(units, MOST_UNITS);
 }
 
-/* Returns whether the operator joins the fusion of its user, so that its operands are read there anyway. */
-static bool is_fused_with_user(IrOpcode opcode) {
-    return ir_is_elementwise(opcode) || ir_opcode_has(opcode, FACT_MOVES);
-}
-
 /* The seconds of computing a forward operator again, of the whole batch; 0: it costs nothing. */
 static double seconds_of(const PlanContext *context, int32_t i, const ClusterDeviceType *type,
                          Arena *scratch) {
@@ -37,7 +32,9 @@ static double seconds_of(const PlanContext *context, int32_t i, const ClusterDev
     const SplitOptions *split_options = context->split_options;
     double bytes = split_options->bytes[i];
     if (stages_is_transparent(context, i)) return 0;
-    if (is_fused_with_user(instruction->opcode)) return bytes / type->memory_bytes_per_second;
+    /* The operator joins the fusion of its user, so that its operands are read there anyway. */
+    if (ir_is_elementwise(instruction->opcode) || ir_opcode_has(instruction->opcode, FACT_MOVES))
+        return bytes / type->memory_bytes_per_second;
     for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
         bytes += split_options->bytes[split_options->operands[k]];
     const OperatorWork work = {
@@ -132,21 +129,16 @@ AmStatus recompute_solve(uint8_t *choices, const RecomputeLevels *levels, const 
 
 enum { PRICES = 14 };
 
-static double saved_bytes(const RecomputeLevels *levels, const uint8_t *choices, int32_t entry) {
-    double bytes = 0;
-    for (int32_t i = 0; i < entry; i++)
-        if (choices[i] == RECOMPUTE_SAVED) bytes += levels->bytes[i];
-    return bytes;
-}
-
 /* Takes, for each of the shares 3/4, 1/2 and 1/4 of the bytes without recomputation, the solution whose bytes
  * are nearest to it, each solution once. */
 static void choose_levels(RecomputeLevels *levels, uint8_t *solutions[PRICES], int32_t entry) {
-    double all = 0, bytes[PRICES];
+    double all = 0, bytes[PRICES] = {0};
     int32_t last = -1;
     for (int32_t i = 0; i < entry; i++)
         if (levels->is_needed[i] && !(levels->seconds[i] == 0)) all += levels->bytes[i];
-    for (int32_t p = 0; p < PRICES; p++) bytes[p] = saved_bytes(levels, solutions[p], entry);
+    for (int32_t p = 0; p < PRICES; p++)
+        for (int32_t i = 0; i < entry; i++)
+            if (solutions[p][i] == RECOMPUTE_SAVED) bytes[p] += levels->bytes[i];
     for (int32_t k = 0; k < RECOMPUTE_MOST_LEVELS; k++) {
         double wanted = all * (RECOMPUTE_MOST_LEVELS - k) / (RECOMPUTE_MOST_LEVELS + 1);
         int32_t best = -1;

@@ -46,12 +46,6 @@ AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *err
     return AM_OK;
 }
 
-/* The recomputation that keeps the next fewer bytes; RECOMPUTE_FULL is the last. */
-static uint8_t next_recompute(const LayerCosts *costs, uint8_t recompute) {
-    int32_t next = recompute == RECOMPUTE_NONE ? RECOMPUTE_LEVELS : recompute + 1;
-    return (uint8_t)(next < RECOMPUTE_LEVELS + costs->levels.count ? next : RECOMPUTE_FULL);
-}
-
 /* Raises the recomputation of the stages that lack memory; false where none can. */
 static bool recompute_more(const PipelineCandidates *self, const PipelineCandidate *try,
                            PipelineLayout *pipeline) {
@@ -63,7 +57,10 @@ static bool recompute_more(const PipelineCandidates *self, const PipelineCandida
         const StageModel *model = stage_model_of(self->model, pipeline);
         double limit = model->classes[pipeline->stages[s].place.class].limit;
         if (try->peak_bytes[s] <= limit || strategy->recompute == RECOMPUTE_FULL) continue;
-        strategy->recompute = next_recompute(self->costs, strategy->recompute);
+        /* The recomputation that keeps the next fewer bytes; RECOMPUTE_FULL is the last. */
+        int32_t next = strategy->recompute == RECOMPUTE_NONE ? RECOMPUTE_LEVELS : strategy->recompute + 1;
+        strategy->recompute =
+            (uint8_t)(next < RECOMPUTE_LEVELS + self->costs->levels.count ? next : RECOMPUTE_FULL);
         is_changed = true;
     }
     return is_changed;

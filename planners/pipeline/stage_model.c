@@ -16,10 +16,6 @@ static int32_t servers_of(const Cluster *cluster, int32_t first, int32_t width) 
     return count;
 }
 
-static bool begins_server(const Cluster *cluster, int32_t device) {
-    return device == 0 || cluster->server_of[device] != cluster->server_of[device - 1];
-}
-
 /* Returns whether a stage may have this width by a pin on the devices of a scope: the number of one of
  * `copies` equal parts of the cluster, times the copies. With pins of 1 and 2, 12 devices have stages of 4
  * and 8. `first`: the place, which begins at a multiple of the copies; 0 for any. */
@@ -35,7 +31,9 @@ static bool is_pinned_width(const StageModel *self, int32_t first, int32_t width
 /* Stages of pinned numbers of devices may begin at more places: those of 1 and of 2 fill 3 devices. */
 static bool may_be_place(const StageModel *self, int32_t first, int32_t width) {
     if (first + width > self->cluster->device_count) return false;
-    return first % width == 0 || begins_server(self->cluster, first) || is_pinned_width(self, first, width);
+    return first % width == 0 || first == 0 ||
+           self->cluster->server_of[first] != self->cluster->server_of[first - 1] ||
+           is_pinned_width(self, first, width);
 }
 
 /* Returns whether both have as many devices of each type, and on as many servers. */
@@ -159,16 +157,11 @@ static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *err
     return AM_OK;
 }
 
-static int32_t largest_server(const Cluster *cluster) {
-    int32_t most = 1;
-    for (int32_t s = 0; s < cluster->server_count; s++)
-        if (cluster->servers[s].device_count > most) most = cluster->servers[s].device_count;
-    return most;
-}
-
 /* The fixed degree; else powers of two that fit into a server, and the whole server. */
 static void list_tensors(StageModel *self) {
-    int32_t most = largest_server(self->cluster), fixed = self->settings.degrees.tensor;
+    int32_t most = 1, fixed = self->settings.degrees.tensor;
+    for (int32_t s = 0; s < self->cluster->server_count; s++)
+        if (self->cluster->servers[s].device_count > most) most = self->cluster->servers[s].device_count;
     if (fixed > 0) {
         self->tensors[self->tensor_count++] = fixed;
         return;
@@ -527,19 +520,15 @@ bool stage_model_cost(const StageModel *self, int32_t micro_batches, const Stage
     return found;
 }
 
-/* Seconds of a link for so many bytes. */
-static double link_seconds(const Cluster *cluster, int32_t link, double bytes) {
-    if (link < 0 || bytes <= 0) return 0;
-    const ClusterLink *of = &cluster->links[link];
-    return of->latency_seconds + bytes / (of->bytes_per_second * cluster_efficiency(&of->efficiency, bytes));
-}
-
 double stage_model_transfer(const StageModel *self, int32_t micro_batches, int32_t cut, int32_t device,
                             bool returns) {
     const Cluster *cluster = self->cluster;
     double bytes = (returns ? self->costs->returning : self->costs->crossing)[cut] / micro_batches;
     if (device <= 0 || device >= cluster->device_count) return 0;
-    return link_seconds(cluster, cluster_link_between(cluster, device - 1, device), bytes);
+    int32_t link = cluster_link_between(cluster, device - 1, device);
+    if (link < 0 || bytes <= 0) return 0;
+    const ClusterLink *of = &cluster->links[link];
+    return of->latency_seconds + bytes / (of->bytes_per_second * cluster_efficiency(&of->efficiency, bytes));
 }
 
 /* ---- pipelines ---- */

@@ -16,10 +16,6 @@ static bool has_narrow_scores(const PlanContext *context) {
     return true;
 }
 
-static bool type_has_kernels(const ClusterDeviceType *type, bool is_narrow) {
-    return type->operators || (is_narrow && type->named[DTYPE_BF16]);
-}
-
 /* Seconds of the whole module's operators on the slowest type. */
 static AmStatus price(double *seconds, const PlanContext *context, const Cluster *cluster, AmError *error) {
     Arena arena = {0};
@@ -42,8 +38,10 @@ AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *c
     *has = ir_count_attention(unfused->attention) > 0;
     if (!*has) return AM_OK;
     bool is_narrow = has_narrow_scores(unfused);
-    for (int32_t s = 0; s < cluster->server_count; s++)
-        *has &= type_has_kernels(&cluster->types[cluster->servers[s].type], is_narrow);
+    for (int32_t s = 0; s < cluster->server_count; s++) {
+        const ClusterDeviceType *type = &cluster->types[cluster->servers[s].type];
+        *has &= type->operators || (is_narrow && type->named[DTYPE_BF16]);
+    }
     return AM_OK;
 }
 

@@ -62,17 +62,13 @@ static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-static double best_seconds(const Exact *self) {
-    const Problem *problem = self->problem;
-    bool has_own = problem->has_best && problem->best_price.excess <= 0;
-    return has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff;
-}
-
 /* Returns whether a branch is left out: its bound is no better, or it is postponed indefinitely. */
 static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
     self->nodes++;
-    if (seconds >= best_seconds(self)) return true;
+    const Problem *problem = self->problem;
+    bool has_own = problem->has_best && problem->best_price.excess <= 0;
+    if (seconds >= (has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff)) return true;
     if (self->nodes < self->most_nodes && !problem_must_stop(self->problem)) return false;
     self->open = fmin(self->open, seconds);
     return true;

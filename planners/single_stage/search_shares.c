@@ -251,16 +251,12 @@ AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmEr
     return AM_OK;
 }
 
-/* Seconds of the problem's plan that got shares last; INFINITY: none has. */
-static double *shared_seconds(SingleStageSearch *self, const Problem *problem) {
-    int32_t k = 0;
-    while (k < self->share_count && self->shares[k].problem != problem) k++;
-    if (k == self->share_count) self->shares[self->share_count++] = (ProblemShare){problem, INFINITY};
-    return &self->shares[k].seconds;
-}
-
 AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error) {
-    double *shared = shared_seconds(self, problem), best = INFINITY;
+    int32_t own = 0;
+    while (own < self->share_count && self->shares[own].problem != problem) own++;
+    if (own == self->share_count) self->shares[self->share_count++] = (ProblemShare){problem, INFINITY};
+    /* Seconds of the problem's plan that got shares last; INFINITY: none has. */
+    double *shared = &self->shares[own].seconds, best = INFINITY;
     int64_t most = share_left(self);
     MemoryFit fit;
     Plan *plan;

@@ -10,12 +10,6 @@ typedef struct Wish {
     uint8_t differs; /* axes (bits) on which they do not agree */
 } Wish;
 
-static void ask(Wish *wish, SbpState state) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES && wish->users > 0; axis++)
-        if (!sbp_equal_on(wish->state, state, axis)) wish->differs |= (uint8_t)(1u << axis);
-    if (wish->users++ == 0) wish->state = state;
-}
-
 static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
     for (int32_t other = 0; other < MESH_MAX_AXES; other++)
         if (other != axis && state.axis[other] == sbp) return true;
@@ -53,8 +47,12 @@ AmStatus states_follow_users(Assignment *assignment, Arena *scratch, const PlanC
                     whole |= (uint8_t)(1u << axis);
             /* i needs the dimensions replicated that it does not split. */
             wish->differs |= whole & (uint8_t)~split;
-            if (whole & ~wish->differs) ask(wish, split_operand_state(assignment, context, i, k - first));
-            else wish->users++;
+            if (whole & ~wish->differs) {
+                SbpState state = split_operand_state(assignment, context, i, k - first);
+                for (int32_t m = 0; m < MESH_MAX_AXES && wish->users > 0; m++)
+                    if (!sbp_equal_on(wish->state, state, m)) wish->differs |= (uint8_t)(1u << m);
+                if (wish->users++ == 0) wish->state = state;
+            } else wish->users++;
         }
     }
     for (int32_t n = 0; n < split_options->decided_count; n++) {

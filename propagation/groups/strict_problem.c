@@ -111,16 +111,6 @@ static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is
     }
 }
 
-/* Adds the results of the branches of a conditional on which the loss depends. */
-static void enter_branches(StrictProblem *problem, const PlannedConditional *conditional, bool *is_forward,
-                           bool is_body) {
-    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
-        for (int32_t r = 0; r < conditional->result_count; r++) {
-            is_forward[conditional->branches[k].made[r]] = true;
-            problem->is_body[conditional->branches[k].made[r]] |= is_body;
-        }
-}
-
 /* Goes once over all instructions that are marked; returns how many marks there are then. */
 static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
     const Rules *rules = problem->context->rules;
@@ -140,7 +130,13 @@ static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
             }
             const PlannedLoop *loop = rules_loop(rules, i);
             if (loop) enter_loop(problem, loop, is_forward);
-            enter_branches(problem, rules_conditional(rules, i), is_forward, problem->is_body[i]);
+            /* The loss depends on the results of the branches of a conditional. */
+            const PlannedConditional *conditional = rules_conditional(rules, i);
+            for (int32_t n = 0; conditional && n < conditional->branch_count; n++)
+                for (int32_t r = 0; r < conditional->result_count; r++) {
+                    is_forward[conditional->branches[n].made[r]] = true;
+                    problem->is_body[conditional->branches[n].made[r]] |= problem->is_body[i];
+                }
         }
     }
     for (int32_t i = 0; i < rules->count; i++) marks += is_forward[i] + problem->is_body[i];

@@ -104,13 +104,6 @@ static SbpState needed_state(const PlanContext *context, const Assignment *assig
     return needed;
 }
 
-/* An HLO sharding cannot say that a shard is a piece of each of several blocks: whole there. */
-static SbpState without_blocks(SbpState state) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (sbp_is_split(state.axis[axis]) && state.cut[axis].outer > 1) sbp_set(&state, axis, SBP_B);
-    return state;
-}
-
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error) {
     const Rules *rules = context->rules;
@@ -119,7 +112,11 @@ AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, 
     SbpState *built = ARENA_ARRAY(arena, SbpState, rules->count);
     if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * rules->count);
     for (int32_t i = rules->count - 1; i >= 0; i--) {
-        if (!rules->on_demand[i]) built[i] = without_blocks(assignment->stored[i]);
+        /* An HLO sharding cannot express a shard of each of several blocks: the value is replicated there. */
+        SbpState state = assignment->stored[i];
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+            if (sbp_is_split(state.axis[axis]) && state.cut[axis].outer > 1) sbp_set(&state, axis, SBP_B);
+        if (!rules->on_demand[i]) built[i] = state;
         /* Users come after, and the first to come is seen last. */
         const IrInstruction *instruction = &rules->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {

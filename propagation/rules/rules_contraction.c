@@ -102,14 +102,6 @@ static bool is_splittable(const IrWindowDimension *window) {
            rule_is_near(window->window_dilation);
 }
 
-/* Returns whether a kernel is a parameter, converted or laid out anew at most. */
-static bool is_weight(const IrModule *module, int32_t kernel) {
-    const IrInstruction *value = &module->instructions[kernel];
-    for (int32_t steps = 0; steps < KERNEL_STEPS && value->operand_count == 1; steps++)
-        value = &module->instructions[value->operands[0]];
-    return value->opcode == IR_PARAMETER;
-}
-
 /* Windows side by side, or those of their gradient, whose base is dilated. */
 static FactorHalo window_halo(const IrWindowDimension *window) {
     bool is_patch = window->padding_low == 0 && window->window_dilation == 1 &&
@@ -128,7 +120,11 @@ static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convo
     int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);
     int64_t cells = rule_size(builder, 1, convolution->kernel_spatial[k]);
     if (!is_splittable(window)) return;
-    bool has_weight = is_weight(builder->module, builder->instruction->operands[1]);
+    /* The kernel is a weight if it is a parameter, converted or transposed at most. */
+    const IrInstruction *value = &builder->module->instructions[builder->instruction->operands[1]];
+    for (int32_t steps = 0; steps < KERNEL_STEPS && value->operand_count == 1; steps++)
+        value = &builder->module->instructions[value->operands[0]];
+    bool has_weight = value->opcode == IR_PARAMETER;
     if (cells > places && !has_weight) {
         /* Partial sums of a 16-bit type would be rounded before they are added. */
         Dtype type = builder->shapes[rule_result(builder)]->type;

@@ -73,14 +73,6 @@ static const IrDot *share_dot(Sharing *self, const IrDot *dot) {
     return share_bytes(self, &own, sizeof own, sizeof own, false);
 }
 
-/* Attributes of the operators that stand in every layer; what those of others point to stays their own. */
-static const IrAttributes *share_attributes(Sharing *self, const IrAttributes *attributes) {
-    IrAttributes own = *attributes;
-    own.dimensions = share(self, own.dimensions, sizeof *own.dimensions, own.dimension_count);
-    if (own.dot) own.dot = share_dot(self, own.dot);
-    return share_bytes(self, &own, sizeof own, sizeof own, false);
-}
-
 /* Room for one rule. */
 typedef struct RuleRoom {
     Factor *factors; /* [the most of any rule] */
@@ -128,7 +120,12 @@ AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *e
         IrShape *shape = &instruction->shape;
         if (shape->type != DTYPE_TUPLE)
             shape->dimensions = share(&of_module, shape->dimensions, sizeof *shape->dimensions, shape->rank);
-        instruction->attributes = share_attributes(&of_module, instruction->attributes);
+        /* Attributes of the operators that stand in every layer; what those of others point to stays their
+         * own. */
+        IrAttributes own = *instruction->attributes;
+        own.dimensions = share(&of_module, own.dimensions, sizeof *own.dimensions, own.dimension_count);
+        if (own.dot) own.dot = share_dot(&of_module, own.dot);
+        instruction->attributes = share_bytes(&of_module, &own, sizeof own, sizeof own, false);
         share_factors(&of_rules, rules, i, &room);
     }
     return arena->failed || canonical->arena.failed ? am_fail_memory(error, of_rules.count) : AM_OK;

@@ -86,14 +86,6 @@ static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tile
     return count > 0;
 }
 
-static bool element_operand(const Spread *self, int32_t i, int32_t user, const Tiles **out) {
-    int32_t first = spread_element_leaf(self, i, ir_instruction(self->module, user)->attributes->tuple_index);
-    for (int32_t k = 0; k < spread_leaf_count(self, i); k++) out[k] = NULL;
-    for (int32_t k = 0; k < spread_leaf_count(self, user); k++)
-        out[first + k] = self->leaves[self->first_leaf[user] + k];
-    return spread_leaf_count(self, user) > 0;
-}
-
 /* Returns the sharding of an outfeed's first operand, an array of `rank`: the first of a tuple over the
  * operands. */
 static const Tiles *outfeed_operand(Spread *self, const IrInstruction *user, int32_t operand, int32_t rank) {
@@ -151,7 +143,14 @@ bool spread_from_user(Spread *self, int32_t i, int32_t use, int32_t level, const
     }
     if (!spread_is_spatial(self, user_index)) return false;
     if (user->opcode == IR_TUPLE) return tuple_operand(self, i, use, out);
-    if (user->opcode == IR_GET_TUPLE_ELEMENT) return element_operand(self, i, user_index, out);
+    if (user->opcode == IR_GET_TUPLE_ELEMENT) {
+        int32_t first =
+            spread_element_leaf(self, i, ir_instruction(self->module, user_index)->attributes->tuple_index);
+        for (int32_t k = 0; k < spread_leaf_count(self, i); k++) out[k] = NULL;
+        for (int32_t k = 0; k < spread_leaf_count(self, user_index); k++)
+            out[first + k] = self->leaves[self->first_leaf[user_index] + k];
+        return spread_leaf_count(self, user_index) > 0;
+    }
     const IrInstruction *value = ir_instruction(self->module, i);
     if (value->shape.type == DTYPE_TUPLE) {
         if (!same_dimensions(&value->shape, &user->shape)) return false;

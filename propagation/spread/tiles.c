@@ -33,13 +33,6 @@ static bool same_tiles(const Tiles *a, const Tiles *b) {
             memcmp(a->devices, b->devices, sizeof(int32_t) * (size_t)a->device_count) == 0);
 }
 
-static uint32_t hash_tiles(const Tiles *tiles) {
-    uint32_t hash = 2166136261u ^ (uint32_t)tiles->device ^ (uint32_t)tiles->kind << 24;
-    for (int32_t d = 0; d < tiles->rank; d++) hash = (hash ^ (uint32_t)tiles->tiles[d]) * 16777619u;
-    for (int32_t k = 0; k < tiles->device_count; k++) hash = (hash ^ (uint32_t)tiles->devices[k]) * 16777619u;
-    return hash;
-}
-
 static int compare_devices(const void *a, const void *b) {
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
@@ -49,7 +42,10 @@ const Tiles *tiles_keep(TilesPool *pool, Tiles *tiles, int32_t *devices) {
     for (int32_t k = 0; tiles->copies > 1 && k < tiles->device_count; k += tiles->copies)
         qsort(devices + k, (size_t)tiles->copies, sizeof *devices, compare_devices);
     tiles->devices = devices;
-    const Tiles **slot = &pool->slots[hash_tiles(tiles) % SLOTS];
+    uint32_t hash = 2166136261u ^ (uint32_t)tiles->device ^ (uint32_t)tiles->kind << 24;
+    for (int32_t d = 0; d < tiles->rank; d++) hash = (hash ^ (uint32_t)tiles->tiles[d]) * 16777619u;
+    for (int32_t n = 0; n < tiles->device_count; n++) hash = (hash ^ (uint32_t)tiles->devices[n]) * 16777619u;
+    const Tiles **slot = &pool->slots[hash % SLOTS];
     for (const Tiles *known = *slot; known; known = known->next)
         if (same_tiles(known, tiles)) return known;
     Tiles *copy = ARENA_ARRAY(pool->arena, Tiles, 1);
