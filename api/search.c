@@ -4,6 +4,7 @@
 #include "api/measure.h"
 #include "api/search_settings.h"
 #include "api/work.h"
+#include "lowering/plan_file/plan_names.h"
 #include "planners/infeasible.h"
 
 typedef struct SearchJob {
@@ -111,10 +112,6 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const PlanContext *whole = search->forms.chosen;
     TRY(search_settings_complete(settings, &plan->arena, options, whole, error));
     TRY(search_settings_complete(unrestricted, &plan->arena, options, whole, error));
-    const PlanContext *given = initial ? plan_context_whole(initial->context) : whole;
-    if (given != whole)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
-                       given->layer_map ? "split" : "not split", given->layer_map ? "split" : "loop");
     search->arena = &plan->arena;
     search->result = &plan->result;
     search->batching = settings->micro_batching;
@@ -149,7 +146,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     self->plan->settings = self->settings;
     self->is_searched = true;
     self->memory_fraction = job->settings.options.memory_fraction;
-    return AM_OK;
+    return plan_names_prepare(self->module, self->whole->rewriting, error);
 }
 
 AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, const AmOptions *options,

@@ -193,6 +193,8 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     FormRequest *forms = &settings->forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
+    bool is_free = search->searcher != SEARCHER_BASELINE && !settings->narrowed_by;
+    bool is_one_stage = !search_has_stages(search) && !(search->space == SPACE_SINGLE_STAGE && is_free);
     bool is_as_read = search->pin_count > 0 || option_has(options, "keep-shardings") ||
                       search->objective == OBJECTIVE_PAPER || search->target != TARGET_AUTOMAP;
     option_choice(options, "layers", &layers);
@@ -201,8 +203,7 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
                            .attention = (AttentionChoice)attention,
                            .keeps_recomputation = option_has(options, "keep-remat"),
                            .keeps_shardings = option_has(options, "keep-shardings")};
-    if (forms->layers == LAYERS_AUTO && (is_as_read || !search_has_stages(search)))
-        forms->layers = LAYERS_LOOP;
+    if (forms->layers == LAYERS_AUTO && (is_as_read || is_one_stage)) forms->layers = LAYERS_LOOP;
 }
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {

@@ -12,6 +12,7 @@
 #include "base/files/json.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_adapt.h"
+#include "lowering/plan_file/plan_names.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/plan_file/plan_reader.h"
 
@@ -342,9 +343,10 @@ static AmStatus read_rewriting(PlanReader *self, PlanContext **whole, json_t *ro
 }
 
 static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
-    static const char *const keys[] = {
-        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule",  "stages",
-        "relaxations", "parameters",      "decisions", "predicted", "search",        "rewriting", NULL};
+    static const char *const keys[] = {"format",        "automap_version", "module",    "cluster",
+                                       "micro_batches", "schedule",        "stages",    "relaxations",
+                                       "parameters",    "decisions",       "predicted", "search",
+                                       "rewriting",     "names",           NULL};
     const char *version;
     json_t *stages;
     if (!json_is_object(root)) return plan_reader_refuse(self, "$", "expected an object");
@@ -353,6 +355,7 @@ static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(plan_rename_keys(root, self->error));
     TRY(plan_adapt(root, plan_context_source(whole), self->source, self->error));
+    TRY(plan_names_carry(root, whole->source ? whole->source : whole, self->source, self->error));
     TRY(read_rewriting(self, &whole, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));

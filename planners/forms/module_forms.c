@@ -26,7 +26,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
     AmError refusal = {0};
     *form = self->module;
     if (self->request->layers == LAYERS_LOOP) return AM_OK;
-    if (is_free && (options->initial || self->cluster->device_count < 2)) return AM_OK;
+    if (is_free && self->cluster->device_count < 2) return AM_OK;
     AmStatus status =
         plan_context_rewrite(form, self->module, (PlanRewriting){.splits_layers = true}, &refusal);
     if (status == AM_ERROR_INFEASIBLE && is_free) {
@@ -48,7 +48,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     const SearchOptions *options = self->options;
     AmError refusal = {0};
     *recomputing = NULL;
-    if (options->initial || options->target != TARGET_AUTOMAP || options->objective == OBJECTIVE_PAPER ||
+    if (options->target != TARGET_AUTOMAP || options->objective == OBJECTIVE_PAPER ||
         !search_method_explores(options->searcher) || self->request->keeps_recomputation ||
         self->request->keeps_shardings)
         return AM_OK;
@@ -69,23 +69,37 @@ static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is
                                AmError *error) {
     const SearchOptions *options = self->options;
     AttentionChoice choice = self->request->attention;
-    bool is_fused = options->initial && plan_context_whole(options->initial->context)->unfused;
     *other = NULL;
     *is_free = false;
-    if (options->initial && choice != ATTENTION_AUTO && (choice == ATTENTION_FUSED) != is_fused)
-        return am_fail(error, AM_ERROR_USAGE, "", "--attention %s: the plan of --init-plan has it %s",
-                       attention_choice_name(choice), is_fused ? "fused" : "unfused");
     if (options->objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    *is_free = choice == ATTENTION_AUTO && !options->initial && !target_is_xla(options->target) &&
+    *is_free = choice == ATTENTION_AUTO && !target_is_xla(options->target) &&
                options->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
     if (*is_free) return attention_choose(form, other, self->cluster, error);
-    if (choice == ATTENTION_UNFUSED || (choice == ATTENTION_AUTO && !is_fused)) return AM_OK;
+    if (choice != ATTENTION_FUSED) return AM_OK;
     TRY(plan_context_fuse(form, *form, error));
-    if (choice == ATTENTION_FUSED && !(*form)->unfused)
+    if (!(*form)->unfused)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--attention fused: the module has no attention operator (automap info has near misses)");
+    return AM_OK;
+}
+
+/* Takes the form of the initial plan. */
+static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
+    PlanRewriting rewriting = plan_context_whole(self->options->initial->context)->rewriting;
+    LayersChoice layers = self->request->layers;
+    AttentionChoice attention = self->request->attention;
+    if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
+                       rewriting.splits_layers ? "split" : "not split",
+                       rewriting.splits_layers ? "split" : "loop");
+    if (attention != ATTENTION_AUTO && (attention == ATTENTION_FUSED) != rewriting.fuses_attention)
+        return am_fail(error, AM_ERROR_USAGE, "", "--attention %s: the plan of --init-plan has it %s",
+                       attention_choice_name(attention), rewriting.fuses_attention ? "fused" : "unfused");
+    TRY(plan_context_rewrite(&forms->chosen, self->module, rewriting, error));
+    forms->forms[0] = (ModuleForm){.module = forms->chosen, .attention = ATTENTION_UNFUSED};
+    forms->count = 1;
     return AM_OK;
 }
 
@@ -94,6 +108,8 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     const FormFinder self = {module, cluster, request, options};
     PlanContext *chosen, *recomputing, *other;
     bool attention_is_free;
+    *forms = (ModuleForms){0};
+    if (options->initial) return take_initial(forms, &self, error);
     TRY(split_layers(&chosen, &self, error));
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));

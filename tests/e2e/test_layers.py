@@ -216,6 +216,63 @@ def check_refusals(model, plan):
     automap("run", model, "--plan", broken, "--state", "random", expect=3)
 
 
+def unstack(state, layers):
+    """The arrays of a stacked state by the paths of the form with one tree for each layer."""
+    trees = {}
+    for path, array in state.items():
+        for k in range(layers if "['decoder']" in path else 0):
+            trees[path.replace("['decoder']", f"['decoder'][{k}]")] = array[k]
+        if "['decoder']" not in path:
+            trees[path] = array
+    return trees
+
+
+def step_seconds(plan, model):
+    return json.loads(automap("simulate", plan, model, "--json").stdout)["step_seconds"]
+
+
+def check_other_form(folder, scan, losses, given):
+    """Plans of a scan on the model with one tree for each layer, and back. On the same state all lose the same."""
+    trees = forms.export("gpt", "trees", SIZES, folder / "gpt_trees", forms.sgd)
+    np.savez(trees.parent / "state.npz", **unstack(dict(np.load(given[1])), SIZES[0]))
+    options = {scan: given, trees: ["--state", trees.parent / "state.npz", *given[2:]]}
+    pipeline = ["--stages", "2", "--micro-batches", "2", "--evaluations", "8"]
+    plans = {"zero3": ["--baseline", "zero3"], "pipeline": pipeline, "kept": [*pipeline, "--keep-remat"],
+             "one": ["--space", "single_stage", "--evaluations", "8"]}
+    for kind, words in plans.items():
+        for own, other in ((scan, trees), (trees, scan)):
+            plan = own.parent / f"{kind}.json"
+            search(own, plan, *words, cluster="nominal:2")
+            found = train(other, plan, 4, *options[other])[0]
+            np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=f"{kind} of {own}")
+    search(trees, trees.parent / "again.json", "--init-plan", scan.parent / "pipeline.json", "--evaluations", 4,
+           cluster="nominal:2")
+    document = json.loads((scan.parent / "zero3.json").read_text())
+    stack = next(row["number"] for row in document["parameters"] if row["path"].endswith("['up']"))
+    document["stages"][0]["axis_priorities"]["data"] = [{"class": ["parameter", stack, 0], "kind": "weights"}]
+    broken = scan.parent / "broken.json"
+    broken.write_text(json.dumps({key: value for key, value in document.items() if key != "decisions"}))
+    run = automap("simulate", broken, trees, expect=3)
+    assert "it divides the layers of" in run.stderr and run.stderr.count("\n") == 1, run.stderr
+    narrow = forms.export("gpt", "trees", (3, 8, *SIZES[2:]), folder / "narrow", forms.sgd)
+    run = automap("simulate", scan.parent / "zero3.json", narrow, expect=3)
+    assert "the plan is for module" in run.stderr, run.stderr
+
+
+def check_prices(folder):
+    """A plan takes as long on the other form, where operators take longer than their launches."""
+    sizes = (3, 256, 4, 1024, 16, 64, 500)
+    models = {form: forms.export("gpt", form, sizes, folder / f"wide_{form}", forms.sgd) for form in ("trees", "scan")}
+    pipeline = ["--stages", "2", "--micro-batches", "2", "--evaluations", "8"]
+    one = ["--space", "single_stage", "--evaluations", "8"]
+    for own, other, limit, words in (("trees", "scan", 0.02, ["--baseline", "zero3"]), ("scan", "trees", 0.02, one),
+                                     ("trees", "scan", 0.08, pipeline), ("scan", "trees", 0.08, pipeline)):
+        plan = folder / "wide.json"
+        search(models[own], plan, *words, cluster="nominal:2")
+        ratio = step_seconds(plan, models[other]) / step_seconds(plan, models[own])
+        assert abs(ratio - 1) <= limit, (own, words, ratio)
+
+
 def check_encoder(folder):
     """A decoder that reads the encoder: 1F1B pipelines whose transfers wait for one another are left out."""
     model = forms.export("t5", "trees", forms.QUICK["t5"], folder / "t5_trees", forms.sgd)
@@ -234,7 +291,9 @@ def main():
                 check_schedules(model, losses, given)
             if (name, form) == ("gpt", "scan"):
                 check_choice(model)
+                check_other_form(folder, model, losses, given)
         check_recomputation(folder)
+        check_prices(folder)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
         check_refusals(model, plan)

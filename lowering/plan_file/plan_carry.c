@@ -1,0 +1,329 @@
+/* Carries a plan to another form of its model by the names in the file.
+ *
+ * Names are looked up in the module at hand with separate layers. The numbers in the stages are then
+ * replaced, so that the plan is read as one of this module:
+ *
+ *     class ["parameter", 33, 2] of the stack params['up']      ->  those of params['up'][0],
+ * params['up'][1], ... override of an instruction of a loop                      ->  one for each layer range
+ * [0, 824]                                            ->  up to the operator behind the border
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/json.h"
+#include "lowering/plan_file/instruction_names.h"
+#include "lowering/plan_file/plan_names.h"
+
+/* A number of the plan and an instruction of this module. */
+typedef struct CarriedNumber {
+    int64_t number;
+    int32_t instruction; /* of a border without an operator behind it: the number of instructions */
+    int32_t order;
+} CarriedNumber;
+
+typedef struct CarriedNumbers {
+    CarriedNumber *rows; /* ascending */
+    int32_t count;
+} CarriedNumbers;
+
+typedef struct Carrier {
+    Arena arena;
+    const PlanContext *context; /* in which the layers are apart */
+    const char *file;
+    const json_t *parameters; /* of the plan */
+    int64_t end;              /* of the entry of the plan's module */
+    InstructionNames names;
+    ParameterKeys keys;
+    CarriedNumbers instructions, borders;
+    AmError *error;
+} Carrier;
+
+static AmStatus refuse(const Carrier *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static AmStatus refuse(const Carrier *self, const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return am_fail(self->error, AM_ERROR_INPUT, self->file,
+                   "the plan is of another form of this model (%s) and does not apply: %s",
+                   self->context->module->source, text);
+}
+
+static int compare_numbers(const void *left, const void *right) {
+    const CarriedNumber *a = left, *b = right;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return (a->order > b->order) - (a->order < b->order);
+}
+
+/* Finds the instructions of rows [number, name]. */
+static AmStatus find_numbers(Carrier *self, CarriedNumbers *numbers, const json_t *rows, const char *key) {
+    int32_t count = self->names.count;
+    const json_t *row;
+    size_t k;
+    numbers->rows = ARENA_ARRAY(&self->arena, CarriedNumber, json_array_size(rows) + 1);
+    if (!numbers->rows) return am_fail_memory(self->error, count);
+    json_array_foreach(rows, k, row) {
+        const json_t *number = json_array_get(row, 0), *value = json_array_get(row, 1);
+        const char *name = json_string_value(value);
+        if (!json_is_integer(number) || !(name || json_is_null(value)))
+            return am_fail(self->error, AM_ERROR_INPUT, self->file,
+                           "$.names.%s[%zu]: expected [number, name]", key, k);
+        int32_t found = name ? instruction_names_find(&self->names, &self->keys, name) : count;
+        if (found < 0) return refuse(self, "no operator is \"%.300s\"", name);
+        numbers->rows[numbers->count] = (CarriedNumber){json_integer_value(number), found, numbers->count};
+        numbers->count++;
+    }
+    qsort(numbers->rows, (size_t)numbers->count, sizeof *numbers->rows, compare_numbers);
+    return AM_OK;
+}
+
+/* The first row of a number; NULL: it has none. */
+static const CarriedNumber *find_rows(const CarriedNumbers *numbers, int64_t number) {
+    int32_t low = 0, high = numbers->count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (numbers->rows[middle].number < number) low = middle + 1;
+        else high = middle;
+    }
+    return low < numbers->count && numbers->rows[low].number == number ? &numbers->rows[low] : NULL;
+}
+
+static bool is_last_row(const CarriedNumbers *numbers, const CarriedNumber *row) {
+    return row + 1 == numbers->rows + numbers->count || row[1].number != row->number;
+}
+
+static AmStatus find_instruction(const Carrier *self, const CarriedNumber **rows, const json_t *value) {
+    *rows = find_rows(&self->instructions, json_integer_value(value));
+    if (*rows && json_is_integer(value)) return AM_OK;
+    return refuse(self, "instruction %lld has no name in the plan", (long long)json_integer_value(value));
+}
+
+/* Replaces a list of objects about instructions, or of plain instructions. */
+static AmStatus carry_list(const Carrier *self, json_t *stage, const char *key) {
+    json_t *list = json_object_get(stage, key), *carried = json_array(), *row;
+    AmStatus status = AM_OK;
+    size_t k;
+    if (!list) {
+        json_decref(carried);
+        return AM_OK;
+    }
+    json_array_foreach(list, k, row) {
+        const CarriedNumber *found;
+        const json_t *number = json_is_object(row) ? json_object_get(row, "instruction") : row;
+        TRY_OR_FAIL(find_instruction(self, &found, number));
+        for (;; found++) {
+            json_t *instruction = json_integer(found->instruction);
+            json_t *copy = json_is_object(row) ? json_copy(row) : json_incref(instruction);
+            if (json_is_object(row)) json_object_set(copy, "instruction", instruction);
+            json_decref(instruction);
+            json_array_append_new(carried, copy);
+            if (json_array_size(carried) > (size_t)self->names.count)
+                TRY_OR_FAIL(refuse(self, "%s has more entries than this module has operators", key));
+            if (is_last_row(&self->instructions, found)) break;
+        }
+    }
+    json_object_set(stage, key, carried);
+fail:
+    json_decref(carried);
+    return status;
+}
+
+/* Entries of one axis, each class once for each kind. */
+typedef struct CarriedEntries {
+    json_t *list;
+    bool *taken; /* [PLAN_ENTRY_KINDS x classes] */
+} CarriedEntries;
+
+/* Appends the entry with the class of a dimension of an instruction. */
+static AmStatus add_class(const Carrier *self, CarriedEntries *entries, const json_t *entry,
+                          int32_t instruction, int64_t dimension) {
+    const Classes *classes = self->context->classes;
+    const char *kind = json_string_value(json_object_get(entry, "kind"));
+    int32_t k = 0, rank = self->context->canonical->instructions[instruction].shape.rank;
+    while (kind && k < PLAN_ENTRY_KINDS - 1 && strcmp(kind, plan_entry_kind_name((PlanEntryKind)k)) != 0) k++;
+    int32_t found = dimension >= 0 && dimension < rank
+                        ? classes_of(classes, self->context->rules, instruction, (int32_t)dimension)
+                        : -1;
+    if (found < 0)
+        return refuse(self, "dimension %lld of %s cannot be split", (long long)dimension,
+                      self->context->canonical->instructions[instruction].name);
+    bool *taken = &entries->taken[k * classes->count + found];
+    if (*taken) return AM_OK;
+    *taken = true;
+    const DimensionClass *class = &classes->classes[found];
+    json_t *copy = json_copy((json_t *)entry);
+    json_object_set_new(copy, "class",
+                        json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction",
+                                  class->number, class->dimension));
+    json_array_append_new(entries->list, copy);
+    return AM_OK;
+}
+
+static AmStatus carry_parameter(const Carrier *self, CarriedEntries *entries, const json_t *entry,
+                                json_int_t number, json_int_t dimension) {
+    const IrRoles *roles = self->context->roles;
+    const json_t *row = number < 0 ? NULL : json_array_get(self->parameters, (size_t)number);
+    const char *path = json_string_value(json_object_get(row, "path"));
+    int32_t rank = (int32_t)json_array_size(json_object_get(row, "sharding")), *layers;
+    if (!path) return refuse(self, "parameter %lld has no path in $.parameters", (long long)number);
+    int32_t single = parameter_keys_find(&self->keys, path);
+    if (single >= 0) {
+        int32_t instruction = roles->parameters[single].instruction;
+        if (self->context->canonical->instructions[instruction].shape.rank == rank)
+            return add_class(self, entries, entry, instruction, dimension);
+    }
+    int32_t count = parameter_keys_layers(&self->keys, (Arena *)&self->arena, &layers, path);
+    if (count == 0) return refuse(self, "no parameter is %.300s", path);
+    if (dimension == 0) return refuse(self, "it divides the layers of %.300s among devices", path);
+    for (int32_t k = 0; k < count; k++)
+        TRY(add_class(self, entries, entry, roles->parameters[layers[k]].instruction, dimension - 1));
+    return AM_OK;
+}
+
+static AmStatus carry_entry(const Carrier *self, CarriedEntries *entries, json_t *entry) {
+    const json_t *class = json_object_get(entry, "class");
+    const char *kind = json_string_value(json_array_get(class, 0));
+    json_int_t number = json_integer_value(json_array_get(class, 1));
+    json_int_t dimension = json_integer_value(json_array_get(class, 2));
+    if (!kind) {
+        json_array_append(entries->list, entry); /* any class */
+        return AM_OK;
+    }
+    if (!json_is_integer(json_array_get(class, 1)) || !json_is_integer(json_array_get(class, 2)))
+        return am_fail(self->error, AM_ERROR_INPUT, self->file,
+                       "$.stages: expected a class [kind, number, dimension]");
+    if (strcmp(kind, "parameter") == 0) return carry_parameter(self, entries, entry, number, dimension);
+    const CarriedNumber *row;
+    TRY(find_instruction(self, &row, json_array_get(class, 1)));
+    for (;; row++) {
+        TRY(add_class(self, entries, entry, row->instruction, dimension));
+        if (is_last_row(&self->instructions, row)) return AM_OK;
+    }
+}
+
+static AmStatus carry_priorities(Carrier *self, json_t *stage) {
+    const char *axis;
+    void *next;
+    json_t *list, *entry, *lists = json_object_get(stage, "axis_priorities");
+    size_t k;
+    json_object_foreach_safe(lists, next, axis, list) {
+        AmStatus status = AM_OK;
+        CarriedEntries entries = {
+            json_array(),
+            ARENA_ARRAY(&self->arena, bool, PLAN_ENTRY_KINDS *(self->context->classes->count + 1))};
+        if (!entries.taken) status = am_fail_memory(self->error, self->context->classes->count);
+        json_array_foreach(list, k, entry) if (status == AM_OK) status = carry_entry(self, &entries, entry);
+        if (status == AM_OK) json_object_set(lists, axis, entries.list);
+        json_decref(entries.list);
+        TRY(status);
+    }
+    return AM_OK;
+}
+
+static AmStatus carry_border(const Carrier *self, json_t *range, size_t which) {
+    json_int_t number = json_integer_value(json_array_get(range, which)), carried = 0;
+    const CarriedNumber *row = find_rows(&self->borders, number);
+    if (!json_is_integer(json_array_get(range, which))) return AM_OK; /* refused where it is read */
+    if (number >= self->end) carried = self->names.count;
+    else if (row) carried = row->instruction;
+    else if (number > 0) return refuse(self, "the border at instruction %lld has no name", (long long)number);
+    json_array_set_new(range, which, json_integer(carried));
+    return AM_OK;
+}
+
+static AmStatus carry_ranges(const Carrier *self, json_t *ranges) {
+    for (size_t k = 0; k < json_array_size(ranges);) {
+        json_t *range = json_array_get(ranges, k);
+        if (!json_is_array(range) || json_array_size(range) != 2) return AM_OK; /* refused where it is read */
+        TRY(carry_border(self, range, 0));
+        TRY(carry_border(self, range, 1));
+        bool is_empty =
+            json_integer_value(json_array_get(range, 0)) == json_integer_value(json_array_get(range, 1));
+        if (is_empty) json_array_remove(ranges, k);
+        else k++;
+    }
+    return AM_OK;
+}
+
+static AmStatus carry_stage(Carrier *self, json_t *stage) {
+    static const char *const lists[] = {"overrides", "reshards", "saved"};
+    static const char *const ranges[] = {"ranges", "recompute"};
+    TRY(carry_priorities(self, stage));
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) TRY(carry_list(self, stage, lists[k]));
+    for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++)
+        TRY(carry_ranges(self, json_object_get(stage, ranges[k])));
+    return AM_OK;
+}
+
+/* The last border of the ranges, which is the end of the entry. */
+static int64_t end_of_entry(const json_t *stages) {
+    int64_t end = 0;
+    const json_t *stage, *range;
+    size_t s, r;
+    json_array_foreach(stages, s, stage) {
+        json_array_foreach(json_object_get(stage, "ranges"), r, range) {
+            int64_t border = json_integer_value(json_array_get(range, 1));
+            if (border > end) end = border;
+        }
+    }
+    return end;
+}
+
+static AmStatus carry(Carrier *self, json_t *root, const json_t *names) {
+    json_t *stages = json_object_get(root, "stages"), *module = json_object_get(root, "module"), *stage;
+    size_t s;
+    self->parameters = json_object_get(root, "parameters");
+    self->end = end_of_entry(stages);
+    TRY(instruction_names_make(&self->names, &self->arena, self->context, self->error));
+    TRY(parameter_keys_make(&self->keys, &self->arena, self->context->roles, self->error));
+    TRY(find_numbers(self, &self->instructions, json_object_get(names, "instructions"), "instructions"));
+    TRY(find_numbers(self, &self->borders, json_object_get(names, "borders"), "borders"));
+    json_array_foreach(stages, s, stage) TRY(carry_stage(self, stage));
+    json_object_del(root, "parameters");
+    json_object_del(root, "decisions");
+    json_object_set_new(module, "sha256", json_string(self->context->sha256));
+    json_object_set_new(module, "instructions", json_integer(self->context->canonical->instruction_count));
+    return AM_OK;
+}
+
+/* Makes the context with separate layers and the plan's other rewritings, and notes it in the plan. */
+static AmStatus rewrite(Carrier *self, json_t *root, PlanContext *source, PlanRewriting rewriting) {
+    json_t *object = json_object_get(root, "rewriting");
+    PlanContext *made;
+    AmError own = {0};
+    rewriting.undoes_recomputation = json_object_get(object, "recomputation") != NULL;
+    rewriting.fuses_attention = json_object_get(object, "attention") != NULL;
+    AmStatus status = plan_context_rewrite(&made, source, rewriting, &own);
+    if (status == AM_ERROR_INFEASIBLE) return refuse(self, "%.400s", own.text);
+    TRY(am_pass_error(status, &own, self->error));
+    self->context = made;
+    if (!object && rewriting.splits_layers) json_object_set_new(root, "rewriting", object = json_object());
+    if (rewriting.splits_layers) json_object_set_new(object, "layers", json_string("split"));
+    else json_object_del(object, "layers");
+    if (object && json_object_size(object) == 0) json_object_del(root, "rewriting");
+    return AM_OK;
+}
+
+AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, AmError *error) {
+    const json_t *names = json_object_get(root, "names"), *module = json_object_get(root, "module");
+    const char *sha256 = json_string_value(json_object_get(module, "sha256"));
+    const char *parameters = json_string_value(json_object_get(names, "parameters"));
+    Carrier self = {.context = source, .file = file, .error = error};
+    PlanRewriting rewriting = {.splits_layers = true};
+    PlanContext *layers;
+    AmError own = {0};
+    char hex[65];
+    if (!parameters || !sha256 || strcmp(sha256, source->sha256) == 0) return AM_OK;
+    AmStatus status = plan_context_rewrite(&layers, source, rewriting, &own);
+    rewriting.splits_layers = status == AM_OK;
+    if (status == AM_ERROR_INFEASIBLE) layers = source;
+    else TRY(am_pass_error(status, &own, error));
+    TRY_OR_FAIL(plan_names_hash_parameters(hex, &self.arena, layers, error));
+    if (strcmp(hex, parameters) != 0) goto fail; /* another model */
+    TRY_OR_FAIL(rewrite(&self, root, source, rewriting));
+    status = carry(&self, root, names);
+fail:
+    arena_free(&self.arena);
+    return status;
+}
