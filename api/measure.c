@@ -47,14 +47,6 @@ static AmStatus list_candidates(MeasuredRun **rows, int32_t *count, const Measur
     return AM_OK;
 }
 
-/* The fastest of rows[done..count) by prediction. */
-static int32_t next_candidate(const MeasuredRun *rows, int32_t done, int32_t count) {
-    int32_t next = done;
-    for (int32_t k = done + 1; k < count; k++)
-        if (rows[k].candidate.seconds < rows[next].candidate.seconds) next = k;
-    return next;
-}
-
 /* ---- runs ---- */
 
 /* Runs a plan; a failure of the run itself is its result. */
@@ -94,7 +86,10 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
     search_watch_phase(call->watch, SEARCH_PHASE_MEASURING);
     while (self->count < most && !stop_wanted(&stop)) {
         double weights[CORRECTION_TERMS];
-        int32_t next = next_candidate(self->runs, self->count, self->candidates);
+        /* The fastest candidate by prediction. */
+        int32_t next = self->count;
+        for (int32_t k = self->count + 1; k < self->candidates; k++)
+            if (self->runs[k].candidate.seconds < self->runs[next].candidate.seconds) next = k;
         MeasuredRun row = self->runs[next];
         memmove(&self->runs[self->count + 1], &self->runs[self->count],
                 sizeof row * (size_t)(next - self->count));

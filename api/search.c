@@ -124,15 +124,6 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     return AM_OK;
 }
 
-/* The step of each baseline that fits. */
-static json_t *baselines_to_json(const SearchResult *result) {
-    json_t *object = json_object();
-    for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (isfinite(result->baselines[e].seconds))
-            json_object_set_new(object, baseline_name((Baseline)e), json_real(result->baselines[e].seconds));
-    return object;
-}
-
 static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error) {
     AmPlan *self = job->plan;
     self->plan = self->result.plan;
@@ -142,7 +133,13 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     if (!self->settings) return am_fail_memory(error, 0);
     if (self->measurements)
         json_object_set_new(self->settings, "measurements", measurements_to_json(self->measurements, false));
-    json_object_set_new(self->settings, "baselines", baselines_to_json(&self->result));
+    /* The step of each baseline that fits. */
+    json_t *baselines = json_object();
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (isfinite(self->result.baselines[e].seconds))
+            json_object_set_new(baselines, baseline_name((Baseline)e),
+                                json_real(self->result.baselines[e].seconds));
+    json_object_set_new(self->settings, "baselines", baselines);
     self->plan->settings = self->settings;
     self->is_searched = true;
     self->memory_fraction = job->settings.options.memory_fraction;

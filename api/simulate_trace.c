@@ -58,15 +58,6 @@ static void write(SimulateTrace *trace) {
     trace->text.length = 0;
 }
 
-/* Selects the first free lane; without one, the overlapping part is cut off. */
-static void choose_lane(SimulateLanes *lanes, TraceSlice *slice) {
-    double *busy_until = lanes->busy_until[slice->stream];
-    while (slice->lane + 1 < TRACE_LANES && busy_until[slice->lane] > slice->start) slice->lane++;
-    if (busy_until[slice->lane] > slice->start) slice->start = busy_until[slice->lane];
-    if (slice->end > busy_until[slice->lane]) busy_until[slice->lane] = slice->end;
-    lanes->streams |= trace_bit(slice->stream, slice->lane);
-}
-
 /* Lists the programs that a rank runs in loops over micro-batches; `body`: of the loop around, or -1. */
 static void add_repeated(SimulateTrace *self, SimulateLanes *lanes, const Program *program, int32_t body) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
@@ -178,7 +169,12 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     TraceNote notes[MOST_OWN_NOTES] = {{"stage", NULL, lanes->stage}};
     bool is_operator = executed && executed->step < executed->program->step_count;
     if (is_operator) shown.stream = program_trace_stream(executed->program, executed->step);
-    choose_lane(lanes, &shown);
+    /* The first free lane; without one, the overlapping part is cut off. */
+    double *busy_until = lanes->busy_until[shown.stream];
+    while (shown.lane + 1 < TRACE_LANES && busy_until[shown.lane] > shown.start) shown.lane++;
+    if (busy_until[shown.lane] > shown.start) shown.start = busy_until[shown.lane];
+    if (shown.end > busy_until[shown.lane]) busy_until[shown.lane] = shown.end;
+    lanes->streams |= trace_bit(shown.stream, shown.lane);
     bool crosses = shown.stream == TRACE_SEND || shown.stream == TRACE_RECEIVE;
     if (!crosses && !self->events) append_arrows(self);
     const ProgramTransfer *transfer = crosses ? executed_transfer(executed)->transfer : NULL;

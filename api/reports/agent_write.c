@@ -189,14 +189,6 @@ static AmStatus train_search(AgentCall *call, AmError *error) {
 
 /* ---- generated problems ---- */
 
-static AmStatus generate(AgentCall *call, AmError *error) {
-    int64_t seed = 0, count = DEFAULT_SETS;
-    option_integer(call->options, "seed", &seed);
-    option_integer(call->options, "count", &count);
-    TRY(array_file_check_writable(call->path, error));
-    return cut_agent_file_write(call->path, (uint64_t)seed, (int32_t)count, call->stop, error);
-}
-
 static AmStatus run(ApiWork *work, AmError *error) {
     AgentCall *call = work->user;
     call->watch = work->watch;
@@ -204,7 +196,11 @@ static AmStatus run(ApiWork *work, AmError *error) {
     call->start = clock_seconds();
     if (call->options->command == AM_COMMAND_AGENT_TRAIN) return train(call, error);
     if (call->options->command == AM_COMMAND_AGENT_TRAIN_SEARCH) return train_search(call, error);
-    return generate(call, error);
+    int64_t seed = 0, count = DEFAULT_SETS;
+    option_integer(call->options, "seed", &seed);
+    option_integer(call->options, "count", &count);
+    TRY(array_file_check_writable(call->path, error));
+    return cut_agent_file_write(call->path, (uint64_t)seed, (int32_t)count, call->stop, error);
 }
 
 AmStatus am_agent_write(const AmOptions *options, const char *const *files, int32_t file_count,

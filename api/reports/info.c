@@ -162,14 +162,6 @@ static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext 
     return AM_OK;
 }
 
-static void print_layers(Text *text, const InfoLayers *layers) {
-    if (layers->count > 0)
-        text_append(text, "\nlayers        %d, in %d stacked parameters; pipelines are cut between them",
-                    layers->count, layers->stacks);
-    else if (layers->reason)
-        text_append(text, "\nlayers        stacked; pipelines are not cut between them: %s", layers->reason);
-}
-
 static void append_warnings(json_t *list, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
@@ -325,7 +317,12 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
                 info->groups->group_count, info->groups->axis_size);
     if (context->roles->loss < 0) text_append_string(text, "none");
     else text_append(text, "output %d of %d", context->roles->loss, context->roles->output_count);
-    print_layers(text, &info->layers);
+    if (info->layers.count > 0)
+        text_append(text, "\nlayers        %d, in %d stacked parameters; pipelines are cut between them",
+                    info->layers.count, info->layers.stacks);
+    else if (info->layers.reason)
+        text_append(text, "\nlayers        stacked; pipelines are not cut between them: %s",
+                    info->layers.reason);
     print_pairs(text, context->roles);
     parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");

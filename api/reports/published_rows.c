@@ -242,16 +242,6 @@ static int64_t channels_of(const PublishedRun *run) {
     return strcmp(link, "nvlink-v100") == 0 || strcmp(link, "nvlink-p100") == 0 ? 12 : 24;
 }
 
-/* Groups of all devices, of each axis that is not all of them, of the stages, and of neighbours among them.
- */
-static int64_t communicator_bytes(const PublishedRun *run) {
-    const int64_t axes[] = {run->data, run->tensor, run->context, run->pipeline};
-    int64_t groups = run->devices > 1;
-    for (size_t k = 0; k < sizeof axes / sizeof *axes; k++) groups += axes[k] > 1 && axes[k] < run->devices;
-    if (run->pipeline > 1) groups += run->pipeline > 2 ? 2 : 1;
-    return groups * channels_of(run) * INCOMING_CONNECTIONS * CONNECTION_BYTES;
-}
-
 /* Pipeline engines have at least two buffers for outputs of the last stage (DeepSpeed, Aleph Alpha's
  * Scaling). Some free an output only when that of a later micro-batch takes its place. */
 enum { OUTPUT_BUFFERS = 2 };
@@ -273,7 +263,12 @@ static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, 
     const PublishedRun *run = row->run;
     Cluster *cluster;
     Strategy strategy = row->strategy;
-    strategy.kept_bytes = communicator_bytes(run);
+    /* Communicators of all devices, of each axis that is not all of them, and of neighbouring stages. */
+    const int64_t axes[] = {run->data, run->tensor, run->context, run->pipeline};
+    int64_t groups = run->devices > 1;
+    for (size_t k = 0; k < sizeof axes / sizeof *axes; k++) groups += axes[k] > 1 && axes[k] < run->devices;
+    if (run->pipeline > 1) groups += run->pipeline > 2 ? 2 : 1;
+    strategy.kept_bytes = groups * channels_of(run) * INCOMING_CONNECTIONS * CONNECTION_BYTES;
     AmStatus status = read_cluster(&cluster, scratch, run, &row->error);
     if (status != AM_OK) return AM_OK; /* the row's */
     int64_t share = run->global_batch / run->data;

@@ -11,14 +11,6 @@
 #include "base/text.h"
 #include "planners/plan_search.h"
 
-/* "2 stages, data=4 model=2; 8 micro-batches" */
-static void append_plan(Text *text, const Plan *plan) {
-    text_append(text, "%d %s, ", (int)plan->stage_count, plan->stage_count == 1 ? "stage" : "stages");
-    mesh_append(text, &plan->stages[0].mesh, " ");
-    text_append(text, "; %d micro-batches", (int)plan->micro_batches);
-    if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
-}
-
 static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearch *settings, AmError *error) {
     const SearchOptions options = {.space = SPACE_AUTO,
                                    .searcher = SEARCHER_ANNEAL,
@@ -35,7 +27,12 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
     AmStatus status = published_open(&whole, &cluster, arena, row, error);
     if (status == AM_OK) status = plan_search(&result, arena, whole, cluster, &options, &batching, error);
     if (status == AM_OK && result.plan) {
-        append_plan(&text, result.plan);
+        /* "2 stages, data=4 model=2; 8 micro-batches" */
+        text_append(&text, "%d %s, ", (int)result.plan->stage_count,
+                    result.plan->stage_count == 1 ? "stage" : "stages");
+        mesh_append(&text, &result.plan->stages[0].mesh, " ");
+        text_append(&text, "; %d micro-batches", (int)result.plan->micro_batches);
+        if (result.plan->stage_count > 1) text_append(&text, ", %s", result.plan->schedule);
         row->search.seconds = result.plan->predicted_step_seconds;
         row->search.plan = arena_copy_bytes(settings->arena, text.data, text.length);
         if (!row->search.plan) status = am_fail_memory(error, (int64_t)text.length);

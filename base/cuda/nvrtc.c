@@ -158,13 +158,6 @@ static AmStatus status_of(nvrtcResult result) {
     return result == NVRTC_ERROR_COMPILATION ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
 }
 
-/* Returns the line of the log with the first error, else its first line. */
-static const char *line_of_error(const char *log) {
-    const char *at = strstr(log, ": error");
-    while (at && at > log && at[-1] != '\n') at--;
-    return at ? at : log;
-}
-
 /* Returns the name of the kernel that contains line `number`, from 1, of the unit. *length: 0 if there is
  * none. */
 static const char *kernel_at_line(const char *unit, int64_t number, int32_t *length) {
@@ -189,8 +182,10 @@ static const char *kernel_at_line(const char *unit, int64_t number, int32_t *len
 /* Fails with one line: "kernel reduce_1f... does not compile: ...: automap.cu(12): error: ...". An error that
  * is of no kernel, such as a missing part of NVRTC, has no name, and may have no log. */
 static AmStatus fail_compilation(const char *unit, const char *log, nvrtcResult result, AmError *error) {
-    const char *line = line_of_error(log), *place = strchr(line, '('),
-               *reason = nvrtc.nvrtcGetErrorString(result);
+    /* The line of the log with the first error, else its first line. */
+    const char *at = strstr(log, ": error");
+    while (at && at > log && at[-1] != '\n') at--;
+    const char *line = at ? at : log, *place = strchr(line, '('), *reason = nvrtc.nvrtcGetErrorString(result);
     int32_t length, line_length = (int32_t)strcspn(line, "\n");
     const char *kernel = kernel_at_line(unit, place ? strtoll(place + 1, NULL, 10) : 0, &length);
     const char *separator = line_length > 0 ? ": " : "";

@@ -291,13 +291,6 @@ static AmStatus wait_for_work(ActorWorker *worker, AmError *error) {
     return status;
 }
 
-/* A failure elsewhere; a stall, or what came from outside, is everybody's own. */
-static AmStatus tell_failure(ActorGraph *graph, AmError *error) {
-    if (graph->failed_actor[0] == '\0') return actors_failure(graph, error);
-    return am_fail(error, AM_ERROR_RUNTIME, "", "stopped because another actor failed: '%s'",
-                   graph->failed_actor);
-}
-
 static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
     ActorGraph *graph = worker->graph;
     AmStatus status = AM_OK;
@@ -312,7 +305,12 @@ static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
         int32_t count;
         while ((count = inbox_take(&worker->inbox, messages, MESSAGES_AT_ONCE)) > 0)
             for (int32_t n = 0; n < count; n++) receive(worker, messages[n]);
-        if (atomic_load_explicit(&graph->has_failed, memory_order_acquire)) return tell_failure(graph, error);
+        if (atomic_load_explicit(&graph->has_failed, memory_order_acquire)) {
+            /* A stall, and a failure outside of the graph, belong to every worker. */
+            if (graph->failed_actor[0] == '\0') return actors_failure(graph, error);
+            return am_fail(error, AM_ERROR_RUNTIME, "", "stopped because another actor failed: '%s'",
+                           graph->failed_actor);
+        }
         follow_last_step(worker);
         if (worker->unfinished == 0) return AM_OK;
         if (worker->gated_count > 0) status = ask_gates(worker, error);

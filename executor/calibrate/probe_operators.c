@@ -306,14 +306,6 @@ static int32_t pick_sizes(int64_t *picked, const ProbeClass *class, int32_t d, b
     return kept;
 }
 
-/* Stumbles are taken off: no point is dearer than the next one along a dimension that grows. */
-static void smooth(double *seconds, const ProbeClass *class, const int32_t *counts, int32_t points) {
-    int32_t stride = 1;
-    for (int32_t d = class->dimensions - 1; d >= 0; stride *= counts[d--])
-        for (int32_t p = points - 1; p >= 0 && d < class->rises; p--)
-            if (p / stride % counts[d] < counts[d] - 1) seconds[p] = fmin(seconds[p], seconds[p + stride]);
-}
-
 /* `*curve` is NULL where time is up before all is measured. */
 static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *bench, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
@@ -343,7 +335,14 @@ static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *be
         free(measured);
         return status;
     }
-    if (status == AM_OK) smooth(measured, class, counts, points);
+    if (status == AM_OK) {
+        /* Outliers are removed: no point takes longer than the next one along a dimension that grows. */
+        int32_t stride = 1;
+        for (int32_t n = class->dimensions - 1; n >= 0; stride *= counts[n--])
+            for (int32_t m = points - 1; m >= 0 && n < class->rises; m--)
+                if (m / stride % counts[n] < counts[n] - 1)
+                    measured[m] = fmin(measured[m], measured[m + stride]);
+    }
     for (int32_t p = 0; p < points && status == AM_OK; p++)
         json_array_append_new(seconds, json_four_digits(measured[p]));
     free(measured);

@@ -88,13 +88,6 @@ AmStatus cuda_prepare_region(KernelCall *call, Arena *arena, AmError *error) {
     return am_fail(error, status, "", "%s", reason.text);
 }
 
-/* Takes the kernels of a call off the device's list. */
-static void remove_kernel(CudaKernelDevice *device, const KernelCall *call) {
-    CudaGenerated **link = &device->generated;
-    while (*link && *link != call->compiled) link = &(*link)->next;
-    if (*link) *link = (*link)->next;
-}
-
 static void run_with_last(const KernelCall *call) {
     (void)call;
 }
@@ -108,7 +101,10 @@ AmStatus cuda_join_rows(KernelCall *const *calls, Arena *arena, AmError *error) 
             return kernel_call_refuse(calls[k], "its kernel is a library's", error);
     TRY(cuda_source_rows(&source, &slots, arena, calls, error));
     for (int32_t k = 0; k < count; k++) {
-        remove_kernel(cuda_device_of(calls[k]->device), calls[k]);
+        /* Remove the kernels of the call from the device's list. */
+        CudaGenerated **link = &cuda_device_of(calls[k]->device)->generated;
+        while (*link && *link != calls[k]->compiled) link = &(*link)->next;
+        if (*link) *link = (*link)->next;
         calls[k]->scratch_bytes = 0;
         calls[k]->run = run_with_last;
     }

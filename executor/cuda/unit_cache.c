@@ -26,13 +26,6 @@ struct SharedUnit {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SharedUnit *units;
 
-static void digest_of(char digest[65], const char *text) {
-    Sha256 hash;
-    sha256_begin(&hash);
-    sha256_add(&hash, text, strlen(text));
-    sha256_end(&hash, digest);
-}
-
 /* Under `lock`; NULL: out of memory. */
 static SharedUnit *find_or_add(int32_t ordinal, const char *digest) {
     for (SharedUnit *unit = units; unit; unit = unit->next)
@@ -49,7 +42,10 @@ static SharedUnit *find_or_add(int32_t ordinal, const char *digest) {
 
 AmStatus unit_cache_take(SharedUnit **result, const CudaDevice *device, const char *text, AmError *error) {
     char digest[65];
-    digest_of(digest, text);
+    Sha256 hash;
+    sha256_begin(&hash);
+    sha256_add(&hash, text, strlen(text));
+    sha256_end(&hash, digest);
     pthread_mutex_lock(&lock);
     SharedUnit *unit = find_or_add(device->ordinal, digest);
     if (unit) unit->users++;

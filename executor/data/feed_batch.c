@@ -88,13 +88,6 @@ static AmStatus convert(const Feed *feed, char *data, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus read_once(Feed *feed, FeedFile *file, const ArrayEntry *entry, AmError *error) {
-    feed->once = malloc((size_t)feed->batch_bytes + 1);
-    if (!feed->once) return am_fail_memory(error, feed->batch_bytes);
-    TRY(array_file_read(&file->arrays, entry, feed->once, error));
-    return convert(feed, feed->once, error);
-}
-
 static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file, const ArrayEntry *entry,
                            AmError *error) {
     const IrShape *shape = feed->shape;
@@ -112,7 +105,12 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
     feed->stored = entry->type;
     int64_t stored_bytes = ir_shape_elements(shape) * dtype_bytes(entry->type);
     if (stored_bytes > feed->batch_bytes) feed->batch_bytes = stored_bytes;
-    if (feed->batches == 1 && remainder == 0) return read_once(feed, file, entry, error);
+    if (feed->batches == 1 && remainder == 0) {
+        feed->once = malloc((size_t)feed->batch_bytes + 1);
+        if (!feed->once) return am_fail_memory(error, feed->batch_bytes);
+        TRY(array_file_read(&file->arrays, entry, feed->once, error));
+        return convert(feed, feed->once, error);
+    }
     feed->in_order = shape->rank == 0 || role != IR_ROLE_DATA;
     feed->per_batch = shape->rank > 0 && shape->dimensions[0] > 0 ? shape->dimensions[0] : 1;
     feed->examples = feed->batches * feed->per_batch + remainder;
@@ -172,12 +170,6 @@ static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile
     return find_limit(feed, source, file, error);
 }
 
-static AmStatus draw(Feed *feed, const FeedSource *source, AmError *error) {
-    feed->once = calloc(1, (size_t)feed->batch_bytes + 1);
-    if (!feed->once) return am_fail_memory(error, feed->batch_bytes);
-    return feed_draw(feed->once, source->context, feed->parameter->number, source->options->seed, error);
-}
-
 AmStatus feed_open(Feed *feed, FeedSource *source, int32_t number, AmError *error) {
     const IrParameter *parameter = &source->context->roles->parameters[number];
     FeedFile *file;
@@ -187,7 +179,11 @@ AmStatus feed_open(Feed *feed, FeedSource *source, int32_t number, AmError *erro
                    .batches = 1};
     feed->batch_bytes = ir_shape_bytes(feed->shape);
     TRY(feed_source_find(&file, &entry, source, number, error));
-    if (!file) return draw(feed, source, error);
+    if (!file) {
+        feed->once = calloc(1, (size_t)feed->batch_bytes + 1);
+        if (!feed->once) return am_fail_memory(error, feed->batch_bytes);
+        return feed_draw(feed->once, source->context, feed->parameter->number, source->options->seed, error);
+    }
     feed->path = arena_copy_string(source->arena, file->path);
     if (!feed->path) return am_fail_memory(error, (int64_t)strlen(file->path));
     if (file->is_tokens) return open_tokens(feed, source, file, error);

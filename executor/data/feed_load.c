@@ -83,14 +83,6 @@ static void choose_examples(FeedLoader *loader, int64_t epoch, int64_t batch) {
         loader->chosen[k] = permutation_at(&loader->permutation, batch * order->per_batch + k);
 }
 
-/* Row by row: ranks wait meanwhile. */
-static void cut_out(const FeedCut *cut, char *place, const char *whole, Dtype type) {
-    const ShardLayout *layout = cut->layout;
-    int64_t width = dtype_bytes(type);
-    strided_copy(place + cut->offset, layout->local_strides, whole + layout->start_offset * width,
-                 layout->whole_strides, layout->dimensions, layout->rank, width);
-}
-
 static AmStatus load_batch(FeedLoader *loader, int64_t step, AmError *error) {
     const FeedOrder *order = &loader->order;
     int64_t number = order->start + step, batch = number % order->batches;
@@ -104,7 +96,14 @@ static AmStatus load_batch(FeedLoader *loader, int64_t step, AmError *error) {
         if (!whole) continue;
         TRY(feed_read_batch(load->feed, loader->chosen, batch, whole, error));
         for (int32_t c = 0; c < load->cut_count; c++)
-            if (!load->cuts[c].is_whole) cut_out(&load->cuts[c], place, whole, load->feed->shape->type);
+            if (!load->cuts[c].is_whole) {
+                /* Row by row, since ranks wait. */
+                const FeedCut *cut = &load->cuts[c];
+                const ShardLayout *layout = cut->layout;
+                int64_t width = dtype_bytes(load->feed->shape->type);
+                strided_copy(place + cut->offset, layout->local_strides, whole + layout->start_offset * width,
+                             layout->whole_strides, layout->dimensions, layout->rank, width);
+            }
     }
     return AM_OK;
 }

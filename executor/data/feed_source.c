@@ -135,14 +135,6 @@ static bool is_token_row(const FeedFile *file, const FeedSource *source) {
     return find_parameter(source, entry->name, strlen(entry->name)) < 0;
 }
 
-static AmStatus check_named_array(const FeedFile *file, AmError *error) {
-    if (file->targets >= 0)
-        return am_fail(error, AM_ERROR_INPUT, file->path, "holds arrays: expected tokens for two parameters");
-    if (file->inputs < 0 || file->arrays.count == 1) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, file->path, "holds %d arrays: expected one for the parameter named",
-                   file->arrays.count);
-}
-
 static AmStatus open_data(FeedFile *file, const FeedSource *source, const char *option, AmError *error) {
     TRY(read_names(file, source, option, error));
     file->is_tokens = token_file_is(file->path);
@@ -150,7 +142,14 @@ static AmStatus open_data(FeedFile *file, const FeedSource *source, const char *
         TRY(array_file_open(&file->arrays, file->path, error));
         file->is_tokens = is_token_row(file, source);
     }
-    if (!file->is_tokens) return check_named_array(file, error);
+    if (!file->is_tokens) {
+        if (file->targets >= 0)
+            return am_fail(error, AM_ERROR_INPUT, file->path,
+                           "holds arrays: expected tokens for two parameters");
+        if (file->inputs < 0 || file->arrays.count == 1) return AM_OK;
+        return am_fail(error, AM_ERROR_INPUT, file->path,
+                       "holds %d arrays: expected one for the parameter named", file->arrays.count);
+    }
     if (file->inputs < 0) TRY(find_token_parameters(file, source, error));
     return check_token_parameters(file, source, error);
 }

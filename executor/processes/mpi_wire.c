@@ -53,13 +53,6 @@ static AmStatus check(int code, const char *what, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "MPI: %s: %.300s", what, text);
 }
 
-/* MPICH's launcher reports a lost process by SIGUSR1; MPICH then queries the launcher and ends with
- * it. The processes detect failures themselves. */
-static void ignore_notices(void) {
-    struct sigaction action;
-    if (sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler != SIG_DFL) signal(SIGUSR1, SIG_IGN);
-}
-
 AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error) {
     int level, is_started = 0, own_process = 0, own_count = 1;
     MPI_Initialized(&is_started);
@@ -68,7 +61,12 @@ AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error) {
     if (!is_started && MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
         return am_fail(error, AM_ERROR_RUNTIME, "", "MPI cannot be started");
     started = true;
-    if (!is_started) ignore_notices();
+    if (!is_started) {
+        /* MPICH's launcher reports a lost process by SIGUSR1; MPICH then queries the launcher and ends with
+         * it. The processes detect failures themselves. */
+        struct sigaction action;
+        if (sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler != SIG_DFL) signal(SIGUSR1, SIG_IGN);
+    }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &own_process);
     MPI_Comm_size(MPI_COMM_WORLD, &own_count);

@@ -142,12 +142,6 @@ static int connect_to(const struct addrinfo *address, double deadline, int *reas
     return -1;
 }
 
-static void pause_before_deadline(int milliseconds, double deadline) {
-    int limited = socket_poll_milliseconds(deadline, milliseconds);
-    struct timespec time = {limited / 1000, (long)(limited % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
 AmStatus socket_connect(int *connection, const char *host, uint16_t port, double deadline, AmError *error) {
     const char *reason = "the time is up";
     int pause = FIRST_PAUSE_MILLISECONDS;
@@ -166,7 +160,9 @@ AmStatus socket_connect(int *connection, const char *host, uint16_t port, double
         if (clock_seconds() >= deadline)
             return am_fail(error, AM_ERROR_RUNTIME, "", "cannot connect to %.200s port %u: %s", host,
                            (unsigned)port, reason);
-        pause_before_deadline(pause, deadline);
+        int limited = socket_poll_milliseconds(deadline, pause);
+        struct timespec time = {limited / 1000, (long)(limited % 1000) * 1000000};
+        nanosleep(&time, NULL);
         pause = pause * 2 < MOST_PAUSE_MILLISECONDS ? pause * 2 : MOST_PAUSE_MILLISECONDS;
     }
 }

@@ -77,15 +77,6 @@ static void append_record(Text *text, const TimelineTrace *trace, int32_t rank, 
     trace_append_slice(text, &slice);
 }
 
-/* Bytes of the slots of values that a rank receives. */
-static int64_t received_bytes(const ChannelSet *channels, int32_t rank) {
-    int64_t bytes = 0;
-    for (int32_t k = 0; channels && k < channels->count; k++)
-        if (channels->channels[k]->receiver == rank)
-            bytes += channels->channels[k]->quota * channels->channels[k]->slot_bytes;
-    return bytes;
-}
-
 /* One rank's part of the file. */
 static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, MemoryCounter *memory,
                         double origin) {
@@ -136,8 +127,12 @@ static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, WorldPart *pa
         Arena arena = {0};
         Text text = {0};
         MemoryCounter memory;
-        status = memory_counter_open(&memory, &arena, rank->program,
-                                     received_bytes(trace->channels, rank->comm->rank), error);
+        const ChannelSet *channels = trace->channels;
+        int64_t received = 0; /* bytes of the slots of values that the rank receives */
+        for (int32_t k = 0; channels && k < channels->count; k++)
+            if (channels->channels[k]->receiver == rank->comm->rank)
+                received += channels->channels[k]->quota * channels->channels[k]->slot_bytes;
+        status = memory_counter_open(&memory, &arena, rank->program, received, error);
         if (status == AM_OK) append_rank(&text, trace, rank, &memory, origin);
         if (text.failed || (int64_t)text.length > MOST_TEXT) status = am_fail_memory(error, MOST_TEXT);
         if (status == AM_OK) status = add_all(trace, file, &text, parts, error);

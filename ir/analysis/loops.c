@@ -239,15 +239,13 @@ static int64_t count_below_zero(int64_t x, int64_t step) {
     return step > 0 ? (-x + step - 1) / step : IR_TRIPS_UNKNOWN;
 }
 
-static int64_t count_until_zero(int64_t x, int64_t step) {
-    if (x == 0) return 0;
-    return step != 0 && -x % step == 0 && -x / step > 0 ? -x / step : IR_TRIPS_UNKNOWN;
-}
-
 /* Trips while x COMPARISON 0, for x that grows by `step`. */
 static int64_t count_trips(const char *comparison, int64_t x, int64_t step) {
     bool greater = comparison[0] == 'G', or_equal = comparison[1] == 'E';
-    if (comparison[0] == 'N') return count_until_zero(x, step);
+    if (comparison[0] == 'N') {
+        if (x == 0) return 0;
+        return step != 0 && -x % step == 0 && -x / step > 0 ? -x / step : IR_TRIPS_UNKNOWN;
+    }
     if (comparison[0] == 'E') return x != 0 ? 0 : step != 0 ? 1 : IR_TRIPS_UNKNOWN;
     if (greater) x = -x, step = -step;
     return count_below_zero(or_equal ? x - 1 : x, step);
@@ -316,14 +314,6 @@ static int64_t count_condition(LoopFinder *finder, const Frame *frame, int32_t r
     "its trip count is unknown; it is priced as one trip (expected a counter with a constant step and " \
     "limit)"
 
-static void warn_unknown(IrModule *module, const IrInstruction *loop) {
-    const char *name = *loop->op_name ? loop->op_name : loop->name;
-    if (*loop->source_file)
-        am_warn(&module->warnings, "loop \"%s\" (%s:%d): " UNKNOWN_TRIPS, name, loop->source_file,
-                (int)loop->source_line);
-    else am_warn(&module->warnings, "loop \"%s\": " UNKNOWN_TRIPS, name);
-}
-
 static void find_callers(LoopFinder *finder) {
     const IrModule *module = finder->module;
     for (int32_t c = 0; c < module->computation_count; c++) {
@@ -364,7 +354,13 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
             finder.looks_left = MAX_LOOKS;
             finder.found = (IrLoop){.counter = IR_NO_COUNTER};
             int64_t trips = count_condition(&finder, NULL, module->computations[loop->called[1]].root);
-            if (trips < 0 && ++unknown_count <= MAX_NAMED) warn_unknown(module, loop);
+            if (trips < 0 && ++unknown_count <= MAX_NAMED) {
+                const char *name = *loop->op_name ? loop->op_name : loop->name;
+                if (*loop->source_file)
+                    am_warn(&module->warnings, "loop \"%s\" (%s:%d): " UNKNOWN_TRIPS, name, loop->source_file,
+                            (int)loop->source_line);
+                else am_warn(&module->warnings, "loop \"%s\": " UNKNOWN_TRIPS, name);
+            }
             finder.found.instruction = i;
             finder.found.trips = trips;
             loops->loops[count++] = finder.found;

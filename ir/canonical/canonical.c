@@ -272,15 +272,6 @@ static int32_t keep(Canonicalizer *work, int32_t computation) {
     return work->kept[computation];
 }
 
-/* Returns whether a custom call only annotates the sharding of its operand; other code treats it as a
- * barrier. */
-static bool is_sharding_annotation(const IrModule *result, const IrInstruction *instruction) {
-    const char *target = instruction->attributes->custom_call_target;
-    return instruction->opcode == IR_CUSTOM_CALL && instruction->operand_count == 1 && target &&
-           strcmp(target, "Sharding") == 0 &&
-           ir_shape_equal(&instruction->shape, &result->instructions[instruction->operands[0]].shape);
-}
-
 /* Numbers the flat list and appends it to the result as computation `computation`. */
 static AmStatus append_computation(Canonicalizer *work, IrComputation *computation, const IrComputation *from,
                                    int32_t flat_root) {
@@ -304,7 +295,12 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
         to->operands = translate(&result->arena, to->operands, to->operand_count, rank, 0);
         to->control = translate(&result->arena, to->control, to->control_count, rank, 0);
         if (!called || !to->operands || !to->control) return am_fail_memory(work->error, (int64_t)count * 8);
-        if (is_sharding_annotation(result, to)) to->opcode = IR_OPT_BARRIER;
+        /* A custom call that only annotates the sharding of its operand is a barrier. */
+        const char *target = to->attributes->custom_call_target;
+        if (to->opcode == IR_CUSTOM_CALL && to->operand_count == 1 && target &&
+            strcmp(target, "Sharding") == 0 &&
+            ir_shape_equal(&to->shape, &result->instructions[to->operands[0]].shape))
+            to->opcode = IR_OPT_BARRIER;
         for (int32_t k = 0; k < to->called_count; k++) called[k] = keep(work, to->called[k]);
         to->called = called;
         if (to->opcode == IR_PARAMETER) parameters[to->attributes->parameter_number] = first + n;

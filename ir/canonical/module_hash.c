@@ -142,13 +142,6 @@ static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first
     return is_renumbered ? hasher->rank[instruction - first] : instruction - first;
 }
 
-static void add_dot(IrFeed *feed, const IrDot *dot) {
-    ir_feed_integers(feed, dot->lhs_batch, dot->batch_count);
-    ir_feed_integers(feed, dot->rhs_batch, dot->batch_count);
-    ir_feed_integers(feed, dot->lhs_contracting, dot->contracting_count);
-    ir_feed_integers(feed, dot->rhs_contracting, dot->contracting_count);
-}
-
 static void add_convolution(IrFeed *feed, const IrConvolution *convolution) {
     const int64_t numbers[] = {convolution->input_batch,          convolution->input_feature,
                                convolution->kernel_input_feature, convolution->kernel_output_feature,
@@ -177,7 +170,12 @@ static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstructi
     const IrShape *operand =
         instruction->operand_count > 0 ? &hasher->module->instructions[instruction->operands[0]].shape : NULL;
     ir_feed_integers(feed, attributes->dimensions, attributes->dimension_count);
-    if (attributes->dot) add_dot(feed, attributes->dot);
+    if (attributes->dot) {
+        ir_feed_integers(feed, attributes->dot->lhs_batch, attributes->dot->batch_count);
+        ir_feed_integers(feed, attributes->dot->rhs_batch, attributes->dot->batch_count);
+        ir_feed_integers(feed, attributes->dot->lhs_contracting, attributes->dot->contracting_count);
+        ir_feed_integers(feed, attributes->dot->rhs_contracting, attributes->dot->contracting_count);
+    }
     if (attributes->convolution) add_convolution(feed, attributes->convolution);
     ir_feed_integer(feed, attributes->window_count);
     for (int32_t d = 0; d < attributes->window_count; d++) {
@@ -347,13 +345,6 @@ typedef struct NumberedValue {
     int32_t first; /* its first instruction */
 } NumberedValue;
 
-/* The slot of a digest: its own, or a free one. */
-static NumberedValue *find_value(NumberedValue *slots, uint64_t mask, const char hex[65]) {
-    uint64_t at = hash_bytes(hex, 64, 0) & mask;
-    while (slots[at].hex[0] && strcmp(slots[at].hex, hex) != 0) at = (at + 1) & mask;
-    return &slots[at];
-}
-
 static bool is_one_of_its_kind(const IrInstruction *instruction) {
     return instruction->opcode == IR_PARAMETER || instruction->opcode == IR_RNG ||
            instruction->control_count > 0 || ir_has_effect(instruction);
@@ -382,7 +373,10 @@ AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int
         add_instruction(&hasher, instruction, entry->first);
         ir_feed_end(&hasher.feed, hex);
         hasher.failed = hasher.failed || !hex[0];
-        NumberedValue *value = find_value(slots, mask, hex);
+        /* The slot of a digest: its own, or a free one. */
+        uint64_t at = hash_bytes(hex, 64, 0) & mask;
+        while (slots[at].hex[0] && strcmp(slots[at].hex, hex) != 0) at = (at + 1) & mask;
+        NumberedValue *value = &slots[at];
         if (!value->hex[0]) {
             memcpy(value->hex, hex, sizeof value->hex);
             value->first = i;

@@ -396,18 +396,15 @@ static AmStatus read_entries(JsonWalk *walk, const Place *place, void *message,
     return json_scan_expect(&walk->scanner, '}');
 }
 
-static AmStatus read_map(JsonWalk *walk, const Place *place, void *message,
-                         const ProtobufCFieldDescriptor *field, int32_t depth) {
-    Arena scratch = {0};
-    AmStatus status = read_entries(walk, place, message, field, depth, &scratch);
-    arena_free(&scratch);
-    return status;
-}
-
 static AmStatus read_field(JsonWalk *walk, const Place *place, void *message,
                            const ProtobufCFieldDescriptor *field, int32_t depth) {
     if (json_scan_word(&walk->scanner, "null")) return AM_OK;
-    if (field_is_map(field)) return read_map(walk, place, message, field, depth);
+    if (field_is_map(field)) {
+        Arena scratch = {0};
+        AmStatus status = read_entries(walk, place, message, field, depth, &scratch);
+        arena_free(&scratch);
+        return status;
+    }
     if (field_is_repeated(field)) return read_repeated(walk, place, message, field, depth);
     if (field_is_oneof(field)) {
         if (*field_case(message, field) != 0)

@@ -94,15 +94,6 @@ static AmStatus read_element(IrTextReader *reader, IrWord *name, Hlo__HloInstruc
     return append_instruction(reader, instruction, key_word);
 }
 
-/* An operand without an instruction. "paramter(0)" is rather a misspelt opcode. */
-static AmStatus fail_operand(const IrTextReader *reader, int64_t start, IrWord name, const char *opcode) {
-    char hint[SUGGEST_HINT_BYTES], reason[SUGGEST_HINT_BYTES + 128] = "";
-    if (*ir_opcode_hint(hint, opcode))
-        snprintf(reason, sizeof reason, ", and the opcode '%.80s' is unknown%s", opcode, hint);
-    return ir_scan_fail(&reader->scanner, start,
-                        "no instruction '%.*s' above this line in this computation%s", SHOWN(name), reason);
-}
-
 static AmStatus read_named_operand(IrTextReader *reader, Hlo__ShapeProto *written, int64_t start,
                                    const char *opcode, Hlo__HloInstructionProto **operand) {
     IrScanner *scanner = &reader->scanner;
@@ -115,7 +106,13 @@ static AmStatus read_named_operand(IrTextReader *reader, Hlo__ShapeProto *writte
         if (!written) return ir_scan_fail(scanner, start, "expected a shape before this operand");
         TRY(make_parameter(reader, name, written, operand));
     } else if (index < 0) {
-        return fail_operand(reader, start, name, opcode);
+        /* In "paramter(0)" the opcode is wrong rather than its operand. */
+        char hint[SUGGEST_HINT_BYTES], reason[SUGGEST_HINT_BYTES + 128] = "";
+        if (*ir_opcode_hint(hint, opcode))
+            snprintf(reason, sizeof reason, ", and the opcode '%.80s' is unknown%s", opcode, hint);
+        return ir_scan_fail(&reader->scanner, start,
+                            "no instruction '%.*s' above this line in this computation%s", SHOWN(name),
+                            reason);
     } else {
         *operand = reader->computation->instructions[index];
     }

@@ -95,11 +95,6 @@ AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instr
     return verify_root(verifier, instruction, called, &tuple->elements[1]);
 }
 
-/* The name of an execution thread; "" stands for the main one. */
-static const char *thread_of(const char *name) {
-    return name && *name ? name : "main";
-}
-
 /* An update or a done has the computation and the thread of its start, where it has any. */
 static AmStatus verify_continues(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_comes_after(verifier, instruction, IR_ASYNC_START, IR_ASYNC_UPDATE));
@@ -115,7 +110,9 @@ static AmStatus verify_continues(const Verifier *verifier, const IrInstruction *
                              verify_called(verifier, start, 0)->name, start->name);
     }
     const char *thread = instruction->message->async_execution_thread;
-    const char *expected = thread_of(start->message->async_execution_thread);
+    /* An empty name means the main thread. */
+    const char *name = start->message->async_execution_thread;
+    const char *expected = name && *name ? name : "main";
     if (!thread || !*thread || strcmp(thread, expected) == 0) return AM_OK;
     return verify_refuse(verifier, instruction, "it runs on thread %.80s, expected %.80s as of %s", thread,
                          expected, start->name);

@@ -8,12 +8,6 @@
 
 #include "executor/cpu/cpu.h"
 
-/* Bits of element `at`, from bit `first` of it on, up to 8 of them. */
-static uint32_t take(const uint8_t *in, Dtype type, int64_t at, int32_t first, int32_t count) {
-    uint32_t byte = in[at * dtype_bytes(type) + first / 8];
-    return byte >> first % 8 & ((1u << count) - 1);
-}
-
 static void run_bitcast(const KernelCall *call) {
     Dtype from = call->operand_shapes[0]->type, to = call->result_shapes[0]->type;
     int32_t from_bits = dtype_bits(from), to_bits = dtype_bits(to);
@@ -25,7 +19,10 @@ static void run_bitcast(const KernelCall *call) {
     int64_t bits = ir_shape_elements(call->result_shapes[0]) * to_bits;
     memset(out, 0, (size_t)bytes);
     for (int64_t at = 0; at < bits; at += step) {
-        uint32_t part = take(in, from, at / from_bits, (int32_t)(at % from_bits), step);
+        /* Up to 8 bits of the element, from bit `first` on. */
+        int32_t first = (int32_t)(at % from_bits);
+        uint32_t byte = in[at / from_bits * dtype_bytes(from) + first / 8];
+        uint32_t part = byte >> first % 8 & ((1u << step) - 1);
         int32_t within = (int32_t)(at % to_bits);
         out[at / to_bits * dtype_bytes(to) + within / 8] |= (uint8_t)(part << within % 8);
     }

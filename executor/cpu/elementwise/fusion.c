@@ -32,13 +32,6 @@ typedef struct FusionKernel {
     const int64_t *dimensions;
 } FusionKernel;
 
-/* Elements per tile: whole rows of the innermost dimension, if one fits. */
-static int64_t tile_of(const int64_t *dimensions, int32_t rank) {
-    int64_t row = 1;
-    for (int32_t d = rank - 1; d >= 0 && row == 1; d--) row = dimensions[d];
-    return row > 0 && row <= ELEMENT_TILE ? ELEMENT_TILE / row * row : ELEMENT_TILE;
-}
-
 static char *result_at(const KernelCall *call, int32_t k, int64_t element) {
     return (char *)call->results[k] + element * dtype_bytes(call->result_shapes[k]->type);
 }
@@ -130,7 +123,10 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     if (arena->failed) return am_fail_memory(error, 256 * call->operand_count);
     int64_t scratch = 0;
     kernel->elements = strided_elements(dimensions, rank);
-    kernel->tile = tile_of(dimensions, rank);
+    /* Elements per tile: whole rows of the innermost dimension, if one fits. */
+    int64_t row = 1;
+    for (int32_t d = rank - 1; d >= 0 && row == 1; d--) row = dimensions[d];
+    kernel->tile = row > 0 && row <= ELEMENT_TILE ? ELEMENT_TILE / row * row : ELEMENT_TILE;
     int64_t unit = call->rows ? call->rows->block * (kernel->elements / call->rows->rows) : kernel->tile;
     for (int32_t k = 0; k < call->operand_count; k++) {
         types[k] = call->operand_shapes[k]->type;

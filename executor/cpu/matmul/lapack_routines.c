@@ -47,10 +47,6 @@ static int smaller(const LapackJob *job) {
     return job->m < job->n ? job->m : job->n;
 }
 
-static int larger(const LapackJob *job) {
-    return job->m > job->n ? job->m : job->n;
-}
-
 static bool all_finite(const LapackJob *job, const void *matrix) {
     bool single = job->type == DTYPE_F32 || job->type == DTYPE_C64;
     int64_t count = (int64_t)job->m * job->n * (is_complex(job) ? 2 : 1);
@@ -123,7 +119,7 @@ static void run_gesdd(LapackJob *job) {
                       const int *, void *, const int *, void *, const int *, int *, int *, size_t);
     typedef void Complex(const char *, const int *, const int *, void *, const int *, void *, void *,
                          const int *, void *, const int *, void *, const int *, void *, int *, int *, size_t);
-    int k = smaller(job), most = larger(job), rows = at_least_one(job->v);
+    int k = smaller(job), most = job->m > job->n ? job->m : job->n, rows = at_least_one(job->v);
     int with_vectors = 5 * k * k + 5 * k, by_size = 2 * most * k + 2 * k * k + k;
     job->integer_count = 8 * k;
     if (is_complex(job)) {

@@ -258,16 +258,6 @@ void product_run_added(const ProductPlan *plan, float *out, const float *addend,
                  smaller_integer(plan->partial_rows, rows - i), columns, scratch);
 }
 
-/* Vectors of a panel: as many as a tile takes, a vector less where its rows then fit better, and the same
- * in all panels. */
-static int32_t panel_vectors(const TileKind *tile, int64_t rows, int64_t vectors) {
-    int32_t best = tile->most_vectors, fewer = best - 1;
-    int64_t padded = multiple_above(rows, tile->rows[best]), other = multiple_above(rows, tile->rows[fewer]);
-    if (fewer >= LEAST_VECTORS && (double)padded > slack * (double)other) best = fewer;
-    int64_t panels = (vectors + best - 1) / best;
-    return (int32_t)((vectors + panels - 1) / panels);
-}
-
 bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
                   int64_t columns, int64_t depth, int64_t out_stride) {
     if ((left.type != DTYPE_F32 && !dtype_is_16bit_float(left.type)) ||
@@ -286,7 +276,13 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
         return true;
     }
     if (tile->width < LEAST_WIDTH || rows < LEAST_ROWS || columns < tile->width) return false;
-    plan->vectors = panel_vectors(tile, rows, vectors);
+    /* Vectors of a panel: as many as a tile takes, a vector less where its rows then fit better, and the same
+     * in all panels. */
+    int32_t best = tile->most_vectors, fewer = best - 1;
+    int64_t padded = multiple_above(rows, tile->rows[best]), other = multiple_above(rows, tile->rows[fewer]);
+    if (fewer >= LEAST_VECTORS && (double)padded > slack * (double)other) best = fewer;
+    int64_t panels = (vectors + best - 1) / best;
+    plan->vectors = (int32_t)((vectors + panels - 1) / panels);
     int64_t stretches = (depth + DEPTH_BLOCK - 1) / DEPTH_BLOCK, width = plan->vectors * tile->width;
     plan->depth_block = (depth + stretches - 1) / stretches;
     plan->row_block = smaller_integer(ROW_BLOCK, multiple_above(rows, tile->rows[plan->vectors]));

@@ -61,11 +61,6 @@ static void store_word(char *out, int64_t bytes, int64_t at, uint32_t word) {
     memcpy(out + at * bytes, &word, (size_t)bytes);
 }
 
-static void store_words(char *out, int64_t at, uint32_t low, uint32_t high) {
-    uint64_t both = (uint64_t)high << 32 | low;
-    memcpy(out + at * 8, &both, 8);
-}
-
 /* The block, counted from the state's, that makes the element at a place in the
  * whole, and the first of its words. */
 static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
@@ -80,12 +75,6 @@ static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
     int64_t line = place / bits->inner, pairs = bits->split / 2 + bits->split % 2;
     *word = (int32_t)(line % bits->split % 2);
     return (line / bits->split * pairs + line % bits->split / 2) * bits->inner + place % bits->inner;
-}
-
-static void make_block(uint32_t words[4], const RandomBits *bits, const uint64_t *state, int64_t block) {
-    uint64_t low = state[1] + (uint64_t)block, high = bits->long_counter ? state[2] : state[0];
-    if (bits->philox) random_philox(words, state[0], low, high + (low < state[1]));
-    else threefry(words, state[0], low);
 }
 
 int64_t random_place(const IrShape *whole, const ProgramShard *shard, const int64_t *index) {
@@ -107,10 +96,16 @@ static void run_random_bits(const KernelCall *call) {
         int32_t word;
         int64_t place = bits->shard ? random_place(&bits->whole, bits->shard, index) : at;
         int64_t block = block_of(bits, place, &word);
-        if (block != made) make_block(words, bits, state, block);
+        if (block != made) {
+            uint64_t low = state[1] + (uint64_t)block, high = bits->long_counter ? state[2] : state[0];
+            if (bits->philox) random_philox(words, state[0], low, high + (low < state[1]));
+            else threefry(words, state[0], low);
+        }
         made = block;
-        if (bits->bytes == 8) store_words(out, at, words[word], words[word + 1]);
-        else store_word(out, bits->bytes, at, words[word]);
+        if (bits->bytes == 8) {
+            uint64_t both = (uint64_t)words[word + 1] << 32 | words[word];
+            memcpy(out + at * 8, &both, 8);
+        } else store_word(out, bits->bytes, at, words[word]);
         if (bits->shard) strided_next(index, local->dimensions, local->rank);
     }
     if (bits->long_counter) next[2] = state[2] + (counted < state[1]);

@@ -207,14 +207,6 @@ static bool is_untouched(const IrWindowDimension *window) {
     return window->size == 1 && window->stride == 1 && window->padding_low == 0 && window->padding_high == 0;
 }
 
-static VectorPoolFold *find_fold(IrOpcode opcode) {
-    const VectorPool *loops = vector_loops()->pool;
-    return opcode == IR_MAXIMUM   ? loops->maximum
-           : opcode == IR_MINIMUM ? loops->minimum
-           : opcode == IR_ADD     ? loops->sum
-                                  : NULL;
-}
-
 /* "a >= b" or "a > b" of the two parameters in this order. */
 static VectorPoolChoose *find_choose(const IrModule *module, int32_t computation) {
     const IrComputation *body = &module->computations[computation];
@@ -266,7 +258,12 @@ AmStatus pool_prepare(Pool **result, KernelCall *call, bool selects, Arena *aren
     if (input->type != DTYPE_F32 || call->result_count != 1 || !module) return AM_OK;
     int32_t folds = selects ? call->instruction->called_second : call->instruction->called;
     if (folds < 0 || (selects && call->instruction->called < 0)) return AM_OK;
-    VectorPoolFold *fold = find_fold(ir_computation_operator(module, folds));
+    IrOpcode opcode = ir_computation_operator(module, folds);
+    const VectorPool *loops = vector_loops()->pool;
+    VectorPoolFold *fold = opcode == IR_MAXIMUM   ? loops->maximum
+                           : opcode == IR_MINIMUM ? loops->minimum
+                           : opcode == IR_ADD     ? loops->sum
+                                                  : NULL;
     VectorPoolChoose *choose = selects ? find_choose(module, call->instruction->called) : NULL;
     if (!fold || (selects && (!choose || fold != vector_loops()->pool->sum))) return AM_OK;
     Pool *pool = ARENA_ARRAY(arena, Pool, 1);

@@ -26,19 +26,15 @@ typedef struct RowsKernel {
     int32_t parts;
 } RowsKernel;
 
-/* The addresses for the block whose first row is `row`. */
-static void place(const Member *member, void **addresses, char *scratch, int64_t row) {
-    for (int32_t k = 0; k < member->call.operand_count + member->call.result_count; k++)
-        if (member->near_at[k] >= 0)
-            addresses[k] =
-                (void *)((uintptr_t)(scratch + member->near_at[k]) - (uintptr_t)(row * member->row_bytes[k]));
-}
-
 static void run_member(const Member *member, char *scratch, int64_t first, int64_t end) {
     KernelCall call = member->call;
     call.operands = (void **)(scratch + member->addresses_at);
     call.results = call.operands + call.operand_count;
-    place(member, call.operands, scratch, first);
+    /* The addresses for the block whose first row is `first`. */
+    for (int32_t k = 0; k < member->call.operand_count + member->call.result_count; k++)
+        if (member->near_at[k] >= 0)
+            call.operands[k] = (void *)((uintptr_t)(scratch + member->near_at[k]) -
+                                        (uintptr_t)(first * member->row_bytes[k]));
     if (call.fusion) cpu_fusion_run(&call, first * member->row, end * member->row, scratch + member->work_at);
     else cpu_reduce_run(&call, first, end);
 }

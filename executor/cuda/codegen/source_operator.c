@@ -345,13 +345,6 @@ static bool append_stochastic_convert(Text *out, const ProgramFusionOp *op, cons
     return true;
 }
 
-static int32_t most_operand(const char *expression) {
-    int32_t most = 0;
-    for (const char *c = expression; *c; c++)
-        if (*c == '$' && c[1] >= '1' && c[1] <= '3' && c[1] - '0' > most) most = c[1] - '0';
-    return most;
-}
-
 /* An operator of the table. All operands but select's predicate have the type of the first. */
 static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand, const Dtype *types) {
     IrOpcode opcode = op->opcode == IR_RESHAPE || op->opcode == IR_BROADCAST ? IR_COPY : op->opcode;
@@ -364,7 +357,10 @@ static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
         const OperatorRow *candidate = &operators[k];
         if (candidate->opcode != opcode || !(candidate->classes & row->class)) continue;
-        if (most_operand(candidate->expression) != op->operand_count) return false;
+        int32_t most = 0;
+        for (const char *c = candidate->expression; *c; c++)
+            if (*c == '$' && c[1] >= '1' && c[1] <= '3' && c[1] - '0' > most) most = c[1] - '0';
+        if (most != op->operand_count) return false;
         expand(out, candidate->expression, row, op->operands);
         return true;
     }

@@ -20,13 +20,6 @@ AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error) {
     return cuda_prepare_source(call, arena, &source, error);
 }
 
-static const char *name_of(const KernelCall *call) {
-    const IrModule *module = call->program->module;
-    int32_t origin = call->instruction->origin;
-    return module && origin >= 0 && origin < module->instruction_count ? module->instructions[origin].name
-                                                                       : NULL;
-}
-
 static const char *plural(int32_t count) {
     return count == 1 ? "" : "s";
 }
@@ -48,7 +41,11 @@ static char *describe_refusals(const CudaRefusals *refusals, Arena *arena) {
 static void count_refusal(CudaKernelDevice *device, const KernelCall *call, const AmError *reason) {
     CudaRefusals *refusals = &device->refusals;
     if (!refusals->first) {
-        const char *name = name_of(call);
+        const IrModule *module = call->program->module;
+        int32_t origin = call->instruction->origin;
+        const char *name = module && origin >= 0 && origin < module->instruction_count
+                               ? module->instructions[origin].name
+                               : NULL;
         refusals->first = name ? name : ir_opcode_name(call->instruction->opcode);
         refusals->reason = *reason;
     }

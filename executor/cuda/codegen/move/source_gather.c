@@ -4,14 +4,6 @@
  */
 #include "executor/cuda/codegen/move/source_index.h"
 
-/* Defines p0, ... and w0, ... of thread i of the slices' `elements`. */
-static void append_slice_coordinates(Text *out, const IndexMap *map, int64_t elements) {
-    for (int32_t n = 0; n < map->position_rank; n++)
-        cuda_append_coordinate(out, "p", n, elements, map->slice_strides[n], map->positions[n]);
-    for (int32_t w = 0; w < map->window_rank; w++)
-        cuda_append_coordinate(out, "w", w, elements, map->window_slice_strides[w], map->window[w]);
-}
-
 void cuda_append_component(Text *out, const IndexMap *map, int32_t k) {
     Text place = {0};
     cuda_append_dot(&place, "p", map->index_strides, map->position_rank);
@@ -24,14 +16,6 @@ void cuda_append_component(Text *out, const IndexMap *map, int32_t k) {
 int64_t cuda_most_index(const IndexMap *map, int32_t k) {
     int64_t whole = map->global[map->map_dimension[k]];
     return whole - (map->map_full[k] ? whole : map->map_size[k]);
-}
-
-/* "const s64 at0 = ...;": where the window starts in the shard along component k's dimension. */
-static void append_start(Text *out, const IndexMap *map, int32_t k) {
-    text_append(out, "    const s64 at%d = clamped_index(", k);
-    cuda_append_component(out, map, k);
-    text_append(out, ", %lldll) - %lldll;\n", (long long)cuda_most_index(map, k),
-                (long long)map->start[map->map_dimension[k]]);
 }
 
 /* Returns whether pairs along the last dimension of the window are aligned in the operand and in the slices.
@@ -71,15 +55,6 @@ static int64_t join_words(IndexMap *map, int64_t bytes) {
     return bytes;
 }
 
-/* " && at0 + w1 >= 0 && at0 + w1 < 7ll": inside the shard along component k's dimension. */
-static void append_inside(Text *out, const IndexMap *map, int32_t k) {
-    char place[64];
-    long long size = (long long)map->local[map->map_dimension[k]];
-    if (map->map_window[k] < 0) snprintf(place, sizeof place, "at%d", k);
-    else snprintf(place, sizeof place, "at%d + w%d", k, map->map_window[k]);
-    text_append(out, " && %s >= 0 && %s < %lldll", place, place, size);
-}
-
 AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     IndexMap map;
     Text body = {0};
@@ -93,14 +68,29 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
     const char *type = cuda_word(word);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, elements);
-    append_slice_coordinates(&body, &map, elements);
+    /* Defines p0, ... and w0, ... of thread i of the slices' `elements`. */
+    for (int32_t n = 0; n < map.position_rank; n++)
+        cuda_append_coordinate(&body, "p", n, elements, map.slice_strides[n], map.positions[n]);
+    for (int32_t w = 0; w < map.window_rank; w++)
+        cuda_append_coordinate(&body, "w", w, elements, map.window_slice_strides[w], map.window[w]);
     for (int32_t k = 0; k < map.map_count; k++)
-        if (!map.map_full[k]) append_start(&body, &map, k);
+        if (!map.map_full[k]) {
+            /* "const s64 at0 = ...;": where the window starts in the shard along component k's dimension. */
+            text_append(&body, "    const s64 at%d = clamped_index(", k);
+            cuda_append_component(&body, &map, k);
+            text_append(&body, ", %lldll) - %lldll;\n", (long long)cuda_most_index(&map, k),
+                        (long long)map.start[map.map_dimension[k]]);
+        }
     text_append_string(&body, "    const bool inside = true");
     for (int32_t k = 0; k < map.map_count; k++) {
         int64_t d = map.map_dimension[k];
         if (map.map_full[k] || (!call->instruction->shard && map.map_size[k] <= map.local[d])) continue;
-        append_inside(&body, &map, k);
+        /* " && at0 + w1 >= 0 && at0 + w1 < 7ll": inside the shard along component k's dimension. */
+        char place[64];
+        long long size = (long long)map.local[map.map_dimension[k]];
+        if (map.map_window[k] < 0) snprintf(place, sizeof place, "at%d", k);
+        else snprintf(place, sizeof place, "at%d + w%d", k, map.map_window[k]);
+        text_append(&body, " && %s >= 0 && %s < %lldll", place, place, size);
     }
     text_append_string(&body, ";\n    const s64 place = ");
     cuda_append_dot(&body, "w", map.window_operand_strides, map.window_rank);
