@@ -43,9 +43,20 @@ typedef enum IrOpcodeFact {
     FACT_DIMENSIONS = 1 << 6,     /* has the attribute `dimensions` */
     FACT_PARTITIONED = 1 << 7,    /* only in modules that are divided among devices */
     FACT_COMPILED = 1 << 8,       /* only in compiled modules */
-    FACT_HOST = 1 << 9            /* needs a channel to the host */
+    FACT_HOST = 1 << 9,           /* needs a channel to the host */
+    FACT_PRODUCT = 1 << 10,       /* sums products of two arrays over contracted dimensions */
+    FACT_MATRIX_PRODUCT = 1 << 11 /* and every dimension is batch, free or contracted: no windows */
 } IrOpcodeFact;
 bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
+
+/* The operators of the matrix units: dot and convolution. */
+static inline bool ir_is_product(IrOpcode opcode) {
+    return ir_opcode_has(opcode, FACT_PRODUCT);
+}
+/* The products that attention has, that a transpose joins and that take an addend: dot. */
+static inline bool ir_is_matrix_product(IrOpcode opcode) {
+    return ir_opcode_has(opcode, FACT_MATRIX_PRODUCT);
+}
 
 /* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
 bool ir_is_elementwise(IrOpcode opcode);

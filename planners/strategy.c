@@ -156,7 +156,7 @@ static bool has_last(const IrShape *shape, int64_t size) {
 
 /* Returns whether an instruction but a product makes or reads a value with a last dimension of this size. */
 static bool touches(const IrModule *module, const IrInstruction *instruction, int64_t size) {
-    if (instruction->opcode == IR_DOT) return false;
+    if (ir_is_matrix_product(instruction->opcode)) return false;
     bool found = has_last(&instruction->shape, size);
     for (int32_t k = 0; k < instruction->operand_count; k++)
         found |= has_last(&module->instructions[instruction->operands[k]].shape, size);

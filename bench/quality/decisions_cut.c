@@ -99,9 +99,7 @@ static void price_strategy(const Cut *cut, int32_t i, Strategy *strategy) {
                 strategy->bytes += PARAMETER_COPIES * bytes;
         }
     }
-    OperatorUnit unit = instruction->opcode == IR_DOT           ? OPERATOR_DOT
-                        : instruction->opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION
-                                                                : OPERATOR_VECTOR;
+    OperatorUnit unit = operator_unit(instruction->opcode);
     OperatorWork work = {.flops = ir_flops(rules->module, instruction, operands, &instruction->shape) / parts,
                          .bytes = moved,
                          .unit = unit,

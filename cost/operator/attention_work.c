@@ -62,7 +62,7 @@ void attention_work(AttentionWork *work, const Program *region) {
     *work = (AttentionWork){.type = DTYPE_PRED};
     for (int32_t i = 0; i < region->instruction_count; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
-        if (instruction->opcode == IR_DOT) {
+        if (ir_is_matrix_product(instruction->opcode)) {
             work->type = region->values[instruction->operands[0]].shape.type;
             work->flops += product_flops(region, instruction);
             products++;
@@ -85,10 +85,10 @@ void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t f
     *work = (AttentionWork){.type = DTYPE_PRED, .is_causal = true};
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        if (instruction->opcode != IR_DOT && instruction->opcode != IR_REDUCE) continue;
+        if (!ir_is_matrix_product(instruction->opcode) && instruction->opcode != IR_REDUCE) continue;
         const IrShape operands[] = {module->instructions[instruction->operands[0]].shape,
                                     module->instructions[instruction->operands[1]].shape};
-        if (instruction->opcode == IR_DOT) {
+        if (ir_is_matrix_product(instruction->opcode)) {
             work->type = operands[0].type;
             work->flops += ir_flops(module, instruction, operands, &instruction->shape);
             products++;

@@ -92,7 +92,7 @@ static bool find_registers(KernelFinder *self) {
 
 /* Columns, or depth, of a step that is a product of two matrices; 0 for others. */
 static double joined_size(const Program *program, const ProgramStep *step, FusedKind kind) {
-    if (step->fusion >= 0 || program->instructions[step->instruction].opcode != IR_DOT) return 0;
+    if (step->fusion >= 0 || !ir_is_matrix_product(program->instructions[step->instruction].opcode)) return 0;
     const ProgramInstruction *dot = &program->instructions[step->instruction];
     double left = (double)ir_shape_elements(&program->values[dot->operands[0]].shape);
     double right = (double)ir_shape_elements(&program->values[dot->operands[1]].shape);

@@ -62,9 +62,9 @@ static double instruction_flops(const Program *program, const ProgramInstruction
     return ir_flops(program->module, &local, operands, &local.shape);
 }
 
-static OperatorUnit unit_of(IrOpcode opcode) {
-    if (opcode == IR_DOT) return OPERATOR_DOT;
-    return opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION : OPERATOR_VECTOR;
+OperatorUnit operator_unit(IrOpcode opcode) {
+    if (!ir_is_product(opcode)) return OPERATOR_VECTOR;
+    return ir_is_matrix_product(opcode) ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
 }
 
 /* Returns whether a result lies where the operand did, which then is not copied. */
@@ -149,8 +149,8 @@ static void instruction_work(OperatorWork *work, const Program *program,
         work->flops = work->attention.flops;
         return;
     }
-    work->unit = unit_of(instruction->opcode);
-    if (instruction->opcode == IR_DOT) work->product = product_size(program, instruction);
+    work->unit = operator_unit(instruction->opcode);
+    if (work->unit == OPERATOR_DOT) work->product = product_size(program, instruction);
     if (!ir_opcode_has(instruction->opcode, FACT_NO_FLOPS))
         work->flops = instruction_flops(program, instruction);
 }

@@ -13,6 +13,7 @@ typedef enum OperatorUnit {
     OPERATOR_DOT,        /* the matrix units, by the curve "dot" */
     OPERATOR_CONVOLUTION /* the same by the curve "convolution" */
 } OperatorUnit;
+OperatorUnit operator_unit(IrOpcode opcode);
 
 /* The work of a step, independent of the device. */
 typedef struct OperatorWork {

@@ -40,7 +40,7 @@ bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
         int32_t made = split_options->operands[k];
         while (module->instructions[made].opcode == IR_TRANSPOSE)
             made = split_options->operands[split_options->first_operand[made]];
-        if (module->instructions[made].opcode == IR_DOT) return true;
+        if (ir_is_matrix_product(module->instructions[made].opcode)) return true;
     }
     return false;
 }
@@ -275,7 +275,8 @@ static void choose_chains(const FusionReader *readers, int32_t count, FusionGrou
 static bool may_be_rounded(const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     return dtype_is_16bit_float(instruction->shape.type) &&
-           (instruction->opcode == IR_DOT || context->split_options->linearity[i] != LINEARITY_NONE);
+           (ir_is_matrix_product(instruction->opcode) ||
+            context->split_options->linearity[i] != LINEARITY_NONE);
 }
 
 static void find_groups(const Paths *self, int32_t *group) {

@@ -46,7 +46,6 @@ static double moving_seconds(const ShardingGraphComputing *self, double bytes) {
 static double product_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double flops) {
     const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
     Dtype type = ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.type;
-    bool is_dot = instruction->opcode == IR_DOT;
     double bytes = 0, ways = 1;
     for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
         bytes += local_bytes(self, i, label, slot);
@@ -55,7 +54,7 @@ static double product_seconds(const ShardingGraphComputing *self, int32_t i, int
             ways *= self->model->reshards->sizes[axis];
     OperatorWork work = {.flops = flops / ways,
                          .bytes = bytes,
-                         .unit = is_dot ? OPERATOR_DOT : OPERATOR_CONVOLUTION,
+                         .unit = operator_unit(instruction->opcode),
                          .type = type,
                          .is_run = true};
     return operator_seconds(&work, self->type);
@@ -220,9 +219,8 @@ typedef enum Kind { NO_KIND, PRODUCT, ATTENTION, REDUCTION, FUSED, MOVED } Kind;
 static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     const IrModule *module = self->model->context->canonical;
     if (fusion_groups_is_element_wise(module, i)) return FUSED;
+    if (ir_is_product(module->instructions[i].opcode)) return PRODUCT;
     switch (module->instructions[i].opcode) {
-    case IR_DOT:
-    case IR_CONVOLUTION: return PRODUCT;
     case IR_FUSION: return plan_context_whole(self->model->context)->unfused ? ATTENTION : NO_KIND;
     case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
     case IR_CONCATENATE:

@@ -23,7 +23,7 @@ enum { USED_BY_UPDATE = 1, USED_BY_OTHERS = 2 };
 /* Operators that pass a gradient on without taking it apart. */
 static bool keeps_elements(const IrModule *module, int32_t producer, int32_t user) {
     const IrInstruction *instruction = &module->instructions[user];
-    if (instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION) return false;
+    if (ir_is_product(instruction->opcode)) return false;
     const IrShape *from = &module->instructions[producer].shape, *to = &instruction->shape;
     return from->type != DTYPE_TUPLE && to->type != DTYPE_TUPLE &&
            ir_shape_elements(from) == ir_shape_elements(to);

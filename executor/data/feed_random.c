@@ -51,7 +51,7 @@ static double product(const int64_t *dimensions, const int64_t *which, int32_t c
 
 static double fan_in(const IrModule *module, const IrInstruction *user, bool is_left) {
     const int64_t *dimensions = module->instructions[user->operands[is_left ? 0 : 1]].shape.dimensions;
-    if (user->opcode == IR_DOT) {
+    if (ir_is_matrix_product(user->opcode)) {
         const IrDot *dot = user->attributes->dot;
         return product(dimensions, is_left ? dot->lhs_contracting : dot->rhs_contracting,
                        dot->contracting_count);
@@ -79,11 +79,11 @@ static void note_index(Usage *usage, int64_t size) {
 /* Adds the evidence of one user; returns whether the user forwards the value. */
 static bool note_user(Usage *usage, const IrModule *module, int32_t u, int32_t from, bool integer) {
     const IrInstruction *user = &module->instructions[u];
-    switch (user->opcode) {
-    case IR_DOT:
-    case IR_CONVOLUTION:
+    if (ir_is_product(user->opcode)) {
         if (usage->fan_in == 0) usage->fan_in = fan_in(module, user, user->operands[0] == from);
         return false;
+    }
+    switch (user->opcode) {
     case IR_MULTIPLY:
     case IR_DIVIDE:
         if (u < usage->first_scale) usage->first_scale = u;

@@ -32,7 +32,7 @@ static Rank rank_of(const IrFlowGraph *graph, const IrPairing *pairing, int32_t 
         rank.weights += pairing->output_of[p] >= 0 && marks[entry->parameters[p]];
     for (int32_t i = 0; i < graph->count; i++) {
         IrOpcode opcode = module->instructions[i].opcode;
-        rank.products += marks[i] && (opcode == IR_DOT || opcode == IR_CONVOLUTION);
+        rank.products += marks[i] && (ir_is_product(opcode));
     }
     return rank;
 }

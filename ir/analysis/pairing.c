@@ -358,7 +358,7 @@ static AmStatus drop_results(Matcher *matcher, AmError *error) {
     if (!depends) return am_fail_memory(error, flow->count);
     for (int32_t i = 0; i < flow->count; i++) {
         const IrInstruction *instruction = &matcher->module->instructions[i];
-        depends[i] = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+        depends[i] = ir_is_product(instruction->opcode);
         for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
             depends[i] = depends[ir_dataflow_operand(flow, instruction, k)];
     }

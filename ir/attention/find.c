@@ -80,7 +80,8 @@ static bool keeps_shape(const IrInstruction *instruction) {
 }
 
 static bool makes_scores(const AttentionFinder *self, const IrInstruction *dot) {
-    if (dot->opcode != IR_DOT || !dtype_is_floating(dot->shape.type) || dot->shape.rank < 2) return false;
+    if (!ir_is_matrix_product(dot->opcode) || !dtype_is_floating(dot->shape.type) || dot->shape.rank < 2)
+        return false;
     int64_t elements = ir_shape_elements(&dot->shape);
     return elements > ir_shape_elements(&self->at[dot->operands[0] - self->body->first].shape) &&
            elements > ir_shape_elements(&self->at[dot->operands[1] - self->body->first].shape);
@@ -188,7 +189,7 @@ static bool mark_ancestors(AttentionFinder *self, const AttentionGroup *group, i
         if (!self->marked[member]) continue;
         has_exponential |= self->at[member].opcode == IR_EXPONENTIAL;
         has_row |= self->kinds[member] == KIND_ROW;
-        has_dot |= self->at[member].opcode == IR_DOT;
+        has_dot |= ir_is_matrix_product(self->at[member].opcode);
         for (int32_t o = 0; o < self->at[member].operand_count; o++) {
             int32_t operand = body_operand(self, member, o);
             if (belongs(self, operand)) self->marked[operand] = true;
@@ -209,7 +210,7 @@ static void find_consumer(AttentionFinder *self, AttentionGroup *group) {
         if (self->kinds[member] != KIND_SCORES) continue;
         for (int32_t u = self->first_user[member]; u < self->first_user[member + 1]; u++) {
             int32_t user = self->users[u];
-            if (user >= best || self->at[user].opcode != IR_DOT || belongs(self, user)) continue;
+            if (user >= best || !ir_is_matrix_product(self->at[user].opcode) || belongs(self, user)) continue;
             if (phase_of(self, user) != phase_of(self, group->members[0])) continue;
             if (!mark_ancestors(self, group, member)) continue;
             best = user;
@@ -264,7 +265,7 @@ static const char *include(AttentionFinder *self, int32_t i, int64_t elements, i
         if (self->kinds[operand] == KIND_SCORES) reason = include(self, operand, elements, depth + 1);
         else if (self->kinds[operand] == KIND_ROW) continue;
         else if (is_cheap(self, operand, elements, 0)) reason = include(self, operand, elements, depth + 1);
-        else if (self->at[i].opcode != IR_DOT && ir_shape_elements(&value->shape) >= elements &&
+        else if (!ir_is_matrix_product(self->at[i].opcode) && ir_shape_elements(&value->shape) >= elements &&
                  !is_mask(&value->shape))
             return arena_format(self->arena, "it reads %s (%s), which has the size of the scores",
                                 value->name, ir_opcode_name(value->opcode));
@@ -334,7 +335,7 @@ static const char *check_users(AttentionFinder *self, const AttentionGroup *grou
             const IrInstruction *user = &self->at[self->users[u]];
             bool is_sum = user->opcode == IR_REDUCE && user->operand_count == 2;
             if (belongs(self, self->users[u]) || is_sum) continue;
-            if (user->opcode != IR_DOT)
+            if (!ir_is_matrix_product(user->opcode))
                 return arena_format(self->arena, "its scores are read by %s", ir_opcode_name(user->opcode));
         }
     }
@@ -419,7 +420,7 @@ static AmStatus add_group(AttentionFinder *self, AttentionGroup *group, AmError 
     int64_t elements = ir_shape_elements(&self->at[scores].shape);
     for (int32_t k = 0; k < group->count; k++) {
         const IrInstruction *member = &self->at[group->members[k]];
-        dots += member->opcode == IR_DOT;
+        dots += ir_is_matrix_product(member->opcode);
         has_exponential |= member->opcode == IR_EXPONENTIAL;
         has_row |= self->kinds[group->members[k]] == KIND_ROW;
     }

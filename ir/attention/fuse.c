@@ -43,8 +43,8 @@ static const int32_t *copy_called(Fuser *self, const IrInstruction *from) {
  * rounded outside, so that parts of its sum may be added first. */
 static bool is_widened(const Fuser *self, const IrAttention *row, int32_t instruction) {
     const IrInstruction *result = &self->from->instructions[instruction];
-    return row->is_backward && result->opcode == IR_DOT && dtype_is_floating(result->shape.type) &&
-           dtype_bits(result->shape.type) < 32;
+    return row->is_backward && ir_is_matrix_product(result->opcode) &&
+           dtype_is_floating(result->shape.type) && dtype_bits(result->shape.type) < 32;
 }
 
 /* The shape of a result of the fusion. */

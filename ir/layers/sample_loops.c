@@ -19,9 +19,9 @@ static void mark_beside(bool *is_beside, const IrModule *module, const IrPhase *
             int32_t operand = user->operands[k];
             const IrShape *from = &module->instructions[operand].shape;
             if (phases[operand] != IR_PHASE_BACKWARD || phases[i] == IR_PHASE_OPTIMIZER) continue;
-            bool keeps = phases[i] == IR_PHASE_BACKWARD && is_beside[i] && user->opcode != IR_DOT &&
-                         user->opcode != IR_CONVOLUTION && user->opcode != IR_TUPLE &&
-                         from->type != DTYPE_TUPLE && user->shape.type != DTYPE_TUPLE &&
+            bool keeps = phases[i] == IR_PHASE_BACKWARD && is_beside[i] && !ir_is_product(user->opcode) &&
+                         user->opcode != IR_TUPLE && from->type != DTYPE_TUPLE &&
+                         user->shape.type != DTYPE_TUPLE &&
                          ir_shape_elements(from) == ir_shape_elements(&user->shape);
             if (!keeps) is_beside[operand] = false;
         }

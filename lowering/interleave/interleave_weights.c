@@ -47,11 +47,12 @@ static bool is_cheap(const Program *body, const ProgramInstruction *instruction)
 
 /* Returns whether the instruction is worth an iteration of its own. */
 static bool is_heavy(const ProgramInstruction *instruction) {
-    static const IrOpcode opcodes[] = {IR_DOT, IR_RAGGED_DOT, IR_CONVOLUTION, IR_SCATTER, IR_CUSTOM_CALL};
+    static const IrOpcode opcodes[] = {IR_RAGGED_DOT, IR_SCATTER, IR_CUSTOM_CALL};
     if (instruction->kind == PROGRAM_COLLECTIVE || instruction->region_count > 0) return true;
+    if (instruction->kind != PROGRAM_COMPUTE) return false;
     for (size_t k = 0; k < sizeof opcodes / sizeof *opcodes; k++)
-        if (instruction->kind == PROGRAM_COMPUTE && instruction->opcode == opcodes[k]) return true;
-    return false;
+        if (instruction->opcode == opcodes[k]) return true;
+    return ir_is_product(instruction->opcode);
 }
 
 /* ---- sweeps ---- */

@@ -228,8 +228,8 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
     if (self->arena->failed) return 0;
     IrInstruction made = *instruction;
     made.shape = result_shape(self, i, factor, state);
-    bool is_summed =
-        state.kind == TIME_PARTIAL && micro_batch_in_entry(axis, i) && instruction->opcode == IR_DOT;
+    bool is_summed = state.kind == TIME_PARTIAL && micro_batch_in_entry(axis, i) &&
+                     ir_is_matrix_product(instruction->opcode);
     if (is_summed && sums_in_f32(axis, made.shape.type)) made.shape.type = DTYPE_F32;
     made.operands = operands;
     if (axis->rules->rules[i].inner) {

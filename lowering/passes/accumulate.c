@@ -59,7 +59,7 @@ static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, 
     const Program *program = self->program;
     int32_t made = sum->operands[side], addend = sum->operands[1 - side];
     const ProgramInstruction *dot = self->maker[made] < 0 ? NULL : &program->instructions[self->maker[made]];
-    if (!dot || dot->kind != PROGRAM_COMPUTE || dot->opcode != IR_DOT || !dot->attributes->dot ||
+    if (!dot || dot->kind != PROGRAM_COMPUTE || !ir_is_matrix_product(dot->opcode) || !dot->attributes->dot ||
         dot->operand_count != 2 || dot->attributes->dimension_count > 0)
         return false;
     return dot->first_result == made && self->uses[made] == 1 && made != addend &&

@@ -257,7 +257,7 @@ static bool is_lasting(const Fuser *self, int32_t value) {
     for (int32_t u = producer < 0 ? 0 : self->graph.first_user[producer];
          producer >= 0 && u < self->graph.first_user[producer + 1]; u++) {
         const ProgramInstruction *user = &self->program->instructions[self->graph.users[u]];
-        bool is_product = user->opcode == IR_DOT || user->opcode == IR_CONVOLUTION;
+        bool is_product = ir_is_product(user->opcode);
         if (user->opcode == IR_DYNAMIC_UPDATE_SLICE || user->opcode == IR_SCATTER || user->region_count > 0 ||
             (is_product && user->operand_count > 2))
             return false;

@@ -41,7 +41,7 @@ static double product_operations(const LiveBytes *live, const ProgramInstruction
     double elements = elements_of(live, instruction->first_result), batch = 1;
     for (int32_t k = 0; k < 2; k++) elements *= elements_of(live, instruction->operands[k]);
     const ProgramValue *left = &program->values[instruction->operands[0]];
-    const IrDot *dot = instruction->opcode == IR_DOT ? instruction->attributes->dot : NULL;
+    const IrDot *dot = ir_is_matrix_product(instruction->opcode) ? instruction->attributes->dot : NULL;
     const IrShape *whole = &program->module->instructions[left->origin].shape;
     for (int32_t k = 0; dot && k < dot->batch_count && whole->rank == left->shape.rank; k++)
         batch *= (double)whole->dimensions[dot->lhs_batch[k]] /

@@ -30,7 +30,7 @@ typedef struct ProgramLatency {
 /* Returns whether the instruction takes long: a step may not stand still before it. */
 static inline bool program_is_work(const ProgramInstruction *instruction) {
     return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
-           instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+           ir_is_product(instruction->opcode);
 }
 
 /* Analyses the program in its current order, in its arena. Gathers of stored weights belong to no

@@ -33,7 +33,7 @@ static bool sums_product(const Program *program, const ProgramInstruction *sum) 
         return false;
     int32_t maker = program->values[sum->operands[0]].instruction;
     const ProgramInstruction *dot = maker < 0 ? NULL : &program->instructions[maker];
-    return dot && dot->kind == PROGRAM_COMPUTE && dot->opcode == IR_DOT;
+    return dot && dot->kind == PROGRAM_COMPUTE && ir_is_matrix_product(dot->opcode);
 }
 
 static bool has_sums_of_products(const Program *program) {

@@ -333,7 +333,7 @@ static inline bool program_gathers(const ProgramInstruction *instruction) {
 static inline int32_t program_changed_operand(const ProgramInstruction *instruction, int32_t result) {
     if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
     if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
-    if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
+    if (ir_is_matrix_product(instruction->opcode) && instruction->operand_count > 2) return 2;
     bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
     return is_loop ? instruction->carried[result - instruction->first_result] : -1;
 }

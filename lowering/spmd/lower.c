@@ -264,7 +264,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (linearity_is_16bit(source) &&
-        (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state) &&
+        (is_wide || (ir_is_matrix_product(source->opcode) && sbp_has_partial(result_state) &&
                      !self->assignment->stage->rounds_parts))) {
         IrShape wide = lower_widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
@@ -291,7 +291,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     SbpState made_state = made == 0 ? result_state : result_place_state(self, i, split, carries, made);
     if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
         instruction->shard = lower_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
-    if (source->opcode == IR_CONVOLUTION) TRY(lower_local_groups(self, instruction, source, error));
+    TRY(lower_local_groups(self, instruction, source, error));
     if (source->opcode == IR_SLICE || lower_moves_window(source->opcode))
         place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));
     if (self->arena->failed) return am_fail_memory(error, 0);

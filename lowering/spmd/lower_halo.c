@@ -296,7 +296,7 @@ static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t
         instruction->kind = PROGRAM_VIEW;
         instruction->opcode = IR_COPY;
     }
-    return source->opcode == IR_CONVOLUTION ? lower_local_groups(self, instruction, source, error) : AM_OK;
+    return lower_local_groups(self, instruction, source, error);
 }
 
 /* A result of operand 0's extents, which is cut to what `result_state` has from `starts` on. */

@@ -32,7 +32,7 @@ const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstru
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error) {
     const IrConvolution *whole = source->attributes->convolution;
-    if (whole->feature_group_count == 1 && whole->batch_group_count == 1) return AM_OK;
+    if (!whole || (whole->feature_group_count == 1 && whole->batch_group_count == 1)) return AM_OK;
     bool of_features = whole->feature_group_count > 1;
     int64_t groups = of_features ? whole->feature_group_count : whole->batch_group_count;
     int64_t dimension = of_features ? whole->input_feature : whole->input_batch;

@@ -167,8 +167,7 @@ static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
 
 static bool is_product(const PaperChainBuilder *self, int32_t i) {
     IrOpcode opcode = self->context->canonical->instructions[i].opcode;
-    return plan_context_in_forward(self->context, i) &&
-           (opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_WHILE);
+    return plan_context_in_forward(self->context, i) && (ir_is_product(opcode) || opcode == IR_WHILE);
 }
 
 /* Adds the memory of weights and the optimizer at the first operators that use the weights. */

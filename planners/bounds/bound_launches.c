@@ -44,9 +44,8 @@ static double reduced_elements(const Counter *self, int32_t i) {
 /* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
     if (!self->split_options->live[i] || self->rules->on_demand[i]) return false;
+    if (ir_is_product(ir_instruction(self->module, i)->opcode)) return true;
     switch (ir_instruction(self->module, i)->opcode) {
-    case IR_DOT:
-    case IR_CONVOLUTION:
     case IR_SORT:
     case IR_SCATTER: return true;
     case IR_REDUCE: return reduced_elements(self, i) > self->least_parts;

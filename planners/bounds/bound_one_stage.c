@@ -37,7 +37,7 @@ static IrPhase phase_of(const PlanContext *whole, const ShardingGraphNode *node)
 
 static bool is_fused(const PlanContext *whole, const ShardingGraphNode *node) {
     IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
-    return !node->is_tensor && opcode != IR_DOT && opcode != IR_CONVOLUTION && opcode != IR_REDUCE;
+    return !node->is_tensor && !ir_is_product(opcode) && opcode != IR_REDUCE;
 }
 
 /* Makes operands from the forward pass free, since they may be recomputed. */

@@ -40,7 +40,7 @@ typedef struct WorkFinder {
 
 static bool is_product(const WorkFinder *self, int32_t i) {
     IrOpcode opcode = ir_instruction(self->module, i)->opcode;
-    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
+    return ir_is_product(opcode);
 }
 
 static bool is_backward(const WorkFinder *self, int32_t i) {
@@ -235,7 +235,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     if (opcode == IR_REDUCE) return;
     item->work.flops = product_flops(self, i);
     item->work.type = ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape.type;
-    item->work.unit = opcode == IR_DOT ? OPERATOR_DOT : OPERATOR_CONVOLUTION;
+    item->work.unit = operator_unit(opcode);
     if (!is_recomputed(self, i)) item->group = find_group(self, i, &is_sum);
     if (is_sum) item->sum_bytes = (double)ir_shape_bytes(&ir_instruction(self->module, i)->shape);
 }

@@ -144,7 +144,7 @@ static AmStatus check_source_recomputation(TrainerReader *self, int32_t ranges) 
     const PlanContext *whole = plan_context_whole(self->context);
     int64_t products = 0, again = 0;
     for (int32_t i = 0; i < whole->canonical->instruction_count; i++) {
-        if (whole->canonical->instructions[i].opcode != IR_DOT) continue;
+        if (!ir_is_matrix_product(whole->canonical->instructions[i].opcode)) continue;
         products += whole->roles->phases[i] == IR_PHASE_FORWARD;
         again += whole->roles->phases[i] == IR_PHASE_RECOMPUTED;
     }

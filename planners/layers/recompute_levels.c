@@ -40,9 +40,7 @@ static double seconds_of(const PlanContext *context, int32_t i, const ClusterDev
     const OperatorWork work = {
         .flops = ir_instruction_flops(module, i, scratch),
         .bytes = bytes,
-        .unit = instruction->opcode == IR_DOT           ? OPERATOR_DOT
-                : instruction->opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION
-                                                        : OPERATOR_VECTOR,
+        .unit = operator_unit(instruction->opcode),
         .type = split_options_array_shape(
                     &module->instructions[instruction->operand_count > 0 ? instruction->operands[0] : i])
                     ->type,

@@ -55,12 +55,12 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *ca
         if (!context->rules->is_planned[c]) continue;
         for (int32_t i = within->first; i < within->first + within->count; i++) {
             IrOpcode opcode = module->instructions[i].opcode;
-            bool is_product = opcode == IR_DOT || opcode == IR_CONVOLUTION;
+            bool is_product = ir_is_product(opcode);
             if (!is_product || !context->split_options->live[i] || context->rules->on_demand[i]) continue;
             const IrInstruction *first = &module->instructions[module->instructions[i].operands[0]];
             ProductGroup product = {.flops = ir_instruction_flops(context->canonical, i, &scratch),
                                     .times = context->rules->times[c],
-                                    .is_convolution = opcode == IR_CONVOLUTION,
+                                    .is_convolution = !ir_is_matrix_product(opcode),
                                     .type = first->shape.type};
             find_candidates(&product, problem, i, candidate_of);
             add_product(self, arena, &product);

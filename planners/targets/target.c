@@ -154,7 +154,7 @@ AmStatus target_check_module(Target target, const PlanContext *context, AmError 
         const IrInstruction *instruction = &module->instructions[i];
         const IrDot *dot = instruction->attributes->dot;
         has_attention |= dot && dot->batch_count > 0;
-        if (instruction->opcode != IR_CONVOLUTION) continue;
+        if (!instruction->attributes->convolution) continue;
         return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
                        "%s trains transformers, and the module has the convolution %s", trainer,
                        instruction->op_name[0] ? instruction->op_name : instruction->name);

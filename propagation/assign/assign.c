@@ -398,7 +398,7 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
         }
         /* A dot or convolution that the axis splits is not replicated to save a collective. */
         IrOpcode opcode = self->module->instructions[i].opcode;
-        if (opcode == IR_DOT || opcode == IR_CONVOLUTION) return;
+        if (ir_is_product(opcode)) return;
     }
     if (split_options->linearity[i] == LINEARITY_NONE || linearity_is_16bit_product(instruction)) return;
     const int32_t *operands = &split_options->operands[split_options->first_operand[i]];

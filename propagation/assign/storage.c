@@ -149,7 +149,7 @@ void storage_choose_states(const Storage *self) {
 }
 
 static bool never_follows(IrOpcode opcode) {
-    return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_GATHER || opcode == IR_SCATTER;
+    return ir_is_product(opcode) || opcode == IR_GATHER || opcode == IR_SCATTER;
 }
 
 /* Finds the value that instruction i's factors should follow on the axis: its result if that is

@@ -107,7 +107,7 @@ static int32_t round_of(const IrInstruction *instruction, const Factor *factor) 
     static const int32_t of_halo[] = {[HALO_PATCH] = 4, [HALO_OVERLAP] = 4, [HALO_NEAR] = 5, [HALO_FAR] = 0};
     if (!factor_may_split(factor)) return 0;
     if (factor->halo != HALO_NONE) return of_halo[factor->halo];
-    if (instruction->opcode != IR_DOT) return 1;
+    if (!ir_is_matrix_product(instruction->opcode)) return 1;
     return instruction->attributes->dot && instruction->attributes->dot->batch_count > 0 ? 3 : 2;
 }
 
@@ -147,8 +147,9 @@ static void tie_some(ClassBuilder *builder, int32_t instruction, int32_t round, 
 static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
     const IrInstruction *self = &builder->rules->module->instructions[instruction];
     const IrInstruction *all = builder->rules->module->instructions;
-    bool second_first = self->opcode == IR_DOT && ir_shape_elements(&all[self->operands[1]].shape) >
-                                                      ir_shape_elements(&all[self->operands[0]].shape);
+    bool second_first =
+        ir_is_matrix_product(self->opcode) &&
+        ir_shape_elements(&all[self->operands[1]].shape) > ir_shape_elements(&all[self->operands[0]].shape);
     tie_some(builder, instruction, round, second_first);
     tie_some(builder, instruction, round, !second_first);
 }
@@ -296,7 +297,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
         if (i >= within->first + within->count) computation++;
         if (rules->on_demand[i] || !rules->is_planned[computation]) continue;
         const IrInstruction *instruction = &rules->module->instructions[i];
-        bool is_product = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
+        bool is_product = ir_is_product(instruction->opcode);
         double flops =
             is_product ? rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch)
                        : 0;
@@ -315,9 +316,8 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
                 SetFacts *facts = &builder->facts[root];
                 facts->divisor = common_divisor(facts->divisor, factor->size);
                 if (facts->least == 0 || factor->size < facts->least) facts->least = factor->size;
-                facts->matters |= instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
-                                  instruction->opcode == IR_GATHER || instruction->opcode == IR_SCATTER ||
-                                  instruction->opcode == IR_REDUCE;
+                facts->matters |= is_product || instruction->opcode == IR_GATHER ||
+                                  instruction->opcode == IR_SCATTER || instruction->opcode == IR_REDUCE;
                 if (strand < 0 || builder->nodes[root].set_size < builder->nodes[strand].set_size)
                     strand = root;
             }

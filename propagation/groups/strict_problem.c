@@ -67,7 +67,7 @@ static Domain bit_of(Sbp sbp) {
 /* ---- the forward body ---- */
 
 static bool is_product(IrOpcode opcode) {
-    return opcode == IR_DOT || opcode == IR_CONVOLUTION;
+    return ir_is_product(opcode);
 }
 
 /* A fusion of products, whose results are split by their readers' tensors. */
@@ -173,7 +173,7 @@ static int32_t add_tensor(StrictProblem *problem, const IrShape *shape) {
 
 static bool allows_reduction(const StrictProblem *problem, int32_t instruction) {
     IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
-    return opcode == IR_DOT || opcode == IR_GATHER || !problem->is_body[instruction];
+    return ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->is_body[instruction];
 }
 
 /* Returns whether so many elements can be split. */

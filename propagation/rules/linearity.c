@@ -27,6 +27,7 @@ static const uint8_t linearity_of_opcode[IR_OPCODE_COUNT + 1] = {
 
 /* The operands whose elements the instruction hands on or combines. */
 static uint32_t data_operands(const IrInstruction *instruction) {
+    if (ir_is_product(instruction->opcode)) return 3u;
     uint32_t all = instruction->operand_count > MOST_OPERANDS ? 0 : (1u << instruction->operand_count) - 1;
     switch (instruction->opcode) {
     case IR_SELECT: return 6u;
@@ -38,8 +39,6 @@ static uint32_t data_operands(const IrInstruction *instruction) {
     case IR_AND:
     case IR_OR:
     case IR_MULTIPLY:
-    case IR_DOT:
-    case IR_CONVOLUTION:
     case IR_COMPLEX:
     case IR_PAD:
     case IR_DYNAMIC_UPDATE_SLICE: return 3u;

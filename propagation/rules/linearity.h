@@ -45,7 +45,7 @@ static inline bool linearity_is_16bit(const IrInstruction *instruction) {
     return dtype_is_16bit_float(instruction->shape.type);
 }
 static inline bool linearity_is_16bit_product(const IrInstruction *instruction) {
-    return instruction->opcode == IR_DOT && linearity_is_16bit(instruction);
+    return ir_is_matrix_product(instruction->opcode) && linearity_is_16bit(instruction);
 }
 
 #endif

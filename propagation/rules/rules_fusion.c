@@ -34,7 +34,7 @@ static int32_t slot_instruction(const Inside *self, int32_t i, int32_t slot) {
 
 static bool is_supported(const IrInstruction *instruction) {
     if (instruction->shape.type == DTYPE_TUPLE || instruction->shape.rank > IR_MAX_RANK) return false;
-    if (ir_is_elementwise(instruction->opcode)) return true;
+    if (ir_is_elementwise(instruction->opcode) || ir_is_matrix_product(instruction->opcode)) return true;
     switch (instruction->opcode) {
     case IR_CONSTANT: return instruction->shape.rank == 0 || ir_shape_elements(&instruction->shape) == 1;
     case IR_PARAMETER:
@@ -42,8 +42,7 @@ static bool is_supported(const IrInstruction *instruction) {
     case IR_TRANSPOSE:
     case IR_RESHAPE:
     case IR_COPY:
-    case IR_REDUCE:
-    case IR_DOT: return true;
+    case IR_REDUCE: return true;
     default: return false;
     }
 }
@@ -152,7 +151,7 @@ void rule_fusion(RuleBuilder *builder) {
     bool has_product = false, is_plain = body && body->parameter_count == builder->operand_count;
     for (int32_t i = body ? body->first : 0; body && i < body->first + body->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        has_product |= instruction->opcode == IR_DOT;
+        has_product |= ir_is_matrix_product(instruction->opcode);
         is_plain &= is_supported(instruction) || (i == body->root && instruction->opcode == IR_TUPLE);
     }
     builder->unknown = !is_plain || !has_product;

@@ -111,7 +111,7 @@ static bool is_product(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     for (int32_t maker = blocks->maker[value]; maker >= 0; maker = blocks->maker[value]) {
         const ProgramInstruction *instruction = &blocks->region->instructions[maker];
-        if (instruction->opcode == IR_DOT) return instruction->operand_count == 2;
+        if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
         bool passes = instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_TRANSPOSE ||
                       instruction->opcode == IR_CONVERT || instruction->opcode == IR_TANH;
         bool is_scaled = instruction->opcode == IR_MULTIPLY || instruction->opcode == IR_DIVIDE;
@@ -165,7 +165,8 @@ static bool is_reduced(const CausalSearch *self, const ProgramInstruction *instr
 /* Returns whether a sum or maximum is the same without the keys behind the rows. */
 static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *instruction) {
     const RegionLabels *labels = &self->blocks->labels;
-    bool is_dot = instruction->opcode == IR_DOT, loses_key = false, loses_row = false, is_zero = false;
+    bool is_dot = ir_is_matrix_product(instruction->opcode), loses_key = false, loses_row = false,
+         is_zero = false;
     for (int32_t k = 0; k < (is_dot ? 2 : 1); k++) {
         int32_t operand = instruction->operands[k];
         loses_key |= is_reduced(self, instruction, operand, self->key);
@@ -194,7 +195,7 @@ static bool is_causal(CausalSearch *self) {
     for (int32_t i = 0; i < region->instruction_count; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
         Class class = ANY;
-        bool is_sum = instruction->opcode == IR_DOT || instruction->opcode == IR_REDUCE;
+        bool is_sum = ir_is_matrix_product(instruction->opcode) || instruction->opcode == IR_REDUCE;
         bool is_seen = blocks->stage[i] == REGION_BLOCK || (blocks->stage[i] == REGION_BEFORE && !is_sum);
         if (!is_seen) continue;
         switch (instruction->opcode) {

@@ -11,7 +11,9 @@ static const ProgramInstruction *maker_of(const RegionBlocks *self, int32_t valu
 
 /* Returns whether the instruction sums or folds over the label. */
 static bool reduces(const RegionBlocks *self, const ProgramInstruction *instruction, int32_t label) {
-    int32_t operands = instruction->opcode == IR_DOT ? 2 : instruction->opcode == IR_REDUCE ? 1 : 0;
+    int32_t operands = ir_is_matrix_product(instruction->opcode) ? 2
+                       : instruction->opcode == IR_REDUCE        ? 1
+                                                                 : 0;
     if (region_labels_has(&self->labels, instruction->first_result, label)) return false;
     for (int32_t k = 0; k < operands; k++)
         if (region_labels_has(&self->labels, instruction->operands[k], label)) return true;
@@ -28,7 +30,7 @@ static bool is_zero(const ProgramInstruction *instruction) {
 /* Returns whether the instruction is a sum, so that it may be computed in parts. */
 static bool is_sum(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (dtype_is_complex(self->region->values[instruction->first_result].shape.type)) return false;
-    if (instruction->opcode == IR_DOT) return instruction->operand_count == 2;
+    if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
     return is_zero(maker_of(self, instruction->operands[1])) &&
            sbp_reduction_of(ir_computation_operator(self->region->module, instruction->called)) == SBP_ADD;
 }
@@ -72,7 +74,7 @@ static bool feeds_dot(const RegionBlocks *self, int32_t i, bool *reached) {
         const ProgramInstruction *instruction = &region->instructions[k];
         for (int32_t o = 0; o < instruction->operand_count && self->stage[k] != REGION_UNUSED; o++) {
             if (!reached[instruction->operands[o]]) continue;
-            if (instruction->opcode == IR_DOT) return true;
+            if (ir_is_matrix_product(instruction->opcode)) return true;
             reached[instruction->first_result] = true;
         }
     }
@@ -85,7 +87,7 @@ static const ProgramInstruction *find_scores(const RegionBlocks *self, bool *rea
     int64_t most = 0;
     for (int32_t i = 0; i < self->region->instruction_count; i++) {
         const ProgramInstruction *instruction = &self->region->instructions[i];
-        if (instruction->opcode != IR_DOT || self->stage[i] == REGION_UNUSED) continue;
+        if (!ir_is_matrix_product(instruction->opcode) || self->stage[i] == REGION_UNUSED) continue;
         int64_t elements = ir_shape_elements(&self->region->values[instruction->first_result].shape);
         if (elements <= most || !feeds_dot(self, i, reached)) continue;
         found = instruction;
@@ -163,7 +165,7 @@ static bool has_all_terms(const RegionBlocks *self, const ProgramInstruction *in
 
 /* Constants, indices, and what is computed from them element by element: any stage makes its own. */
 static bool is_free(const RegionBlocks *self, const ProgramInstruction *instruction) {
-    if (instruction->opcode == IR_DOT || instruction->opcode == IR_REDUCE) return false;
+    if (ir_is_matrix_product(instruction->opcode) || instruction->opcode == IR_REDUCE) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t maker = self->maker[instruction->operands[k]];
         if (maker < 0 || !self->is_free[maker]) return false;

@@ -53,7 +53,7 @@ void cuda_append_product(Text *out, const KernelCall *call, Dtype product) {
 void cuda_append_result(Text *out, const KernelCall *call, Dtype product) {
     Text value = {0};
     Dtype type = call->result_shapes[0]->type;
-    bool has_addend = call->instruction->opcode == IR_DOT && call->operand_count > 2; /* f32 */
+    bool has_addend = ir_is_matrix_product(call->instruction->opcode) && call->operand_count > 2; /* f32 */
     text_append(out, "    const %s rounded = (%s)sum;\n    out0[i] = ", cuda_value_type(product),
                 cuda_value_type(product));
     if (has_addend) text_append_string(&value, "in2[i] + ");

@@ -14,7 +14,7 @@
 
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error) {
     CudaSource source;
-    bool is_dot = call->instruction->opcode == IR_DOT;
+    bool is_dot = ir_is_matrix_product(call->instruction->opcode);
     TRY(is_dot ? cuda_source_dot(&source, arena, call, error)
                : cuda_source_convolution(&source, arena, call, error));
     return cuda_prepare_source(call, arena, &source, error);
@@ -49,7 +49,7 @@ static void count_refusal(CudaKernelDevice *device, const KernelCall *call, cons
         refusals->first = name ? name : ir_opcode_name(call->instruction->opcode);
         refusals->reason = *reason;
     }
-    if (call->instruction->opcode == IR_DOT) refusals->products++;
+    if (ir_is_matrix_product(call->instruction->opcode)) refusals->products++;
     else refusals->convolutions++;
     refusals->is_stated = false;
 }
