@@ -28,7 +28,8 @@ static const char *link_of(const RunProfile *self, int32_t stage, const ProgramC
  * processors, that rank too waits for the others to be scheduled. */
 static AmStatus add_collective(RunProfile *self, int32_t rank, const Program *program, int32_t step,
                                double seconds, AmError *error) {
-    const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
+    const ProgramInstruction *instruction =
+        &program->instructions[program->execution.steps[step].instruction];
     const ProgramCollective *collective = instruction->collective;
     const TimedCollective timed = {.kind = collective_priced_kind(instruction),
                                    .stage = self->stage_of[rank],
@@ -71,7 +72,7 @@ static AmStatus add_complete_collectives(RunProfile *self, AmError *error) {
 static AmStatus add_median(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
                            AmError *error) {
     RunProfile *self = user;
-    const ProgramStep *of = &program->steps[step];
+    const ProgramStep *of = &program->execution.steps[step];
     if (rank >= self->rank_count || seconds <= 0) return AM_OK;
     if (of->fusion < 0 && program->instructions[of->instruction].kind == PROGRAM_COLLECTIVE)
         return self->has_collectives ? add_collective(self, rank, program, step, seconds, error) : AM_OK;

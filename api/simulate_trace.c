@@ -62,8 +62,8 @@ static void write(SimulateTrace *trace) {
 static void add_repeated(SimulateTrace *self, SimulateLanes *lanes, const Program *program, int32_t body) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
         const ProgramInstruction *instruction = &program->instructions[k];
-        for (int32_t r = 0; r < instruction->region_count; r++) {
-            const Program *region = instruction->regions[r];
+        for (int32_t r = 0; r < instruction->regions.count; r++) {
+            const Program *region = instruction->regions.programs[r];
             bool is_body = body < 0 && region->counter.iterations == self->micro_batches;
             int32_t inside = is_body ? lanes->program_count : body;
             if (inside >= 0) {
@@ -167,7 +167,7 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     if (self->status != AM_OK) return;
     ProgramTraceRoom room;
     TraceNote notes[MOST_OWN_NOTES] = {{"stage", NULL, lanes->stage}};
-    bool is_operator = executed && executed->step < executed->program->step_count;
+    bool is_operator = executed && executed->step < executed->program->execution.step_count;
     if (is_operator) shown.stream = program_trace_stream(executed->program, executed->step);
     /* The first free lane; without one, the overlapping part is cut off. */
     double *busy_until = lanes->busy_until[shown.stream];

@@ -401,10 +401,10 @@ static inline AmStatus attention_prepare(AttentionRegion *self, KernelDevice *de
                                         .operands = operands,
                                         .first_result = self->input_count,
                                         .attributes = &nothing,
-                                        .called = -1,
-                                        .called_second = -1,
-                                        .region_count = 1,
-                                        .regions = &self->region};
+                                        .compute.called = -1,
+                                        .compute.called_second = -1,
+                                        .regions.count = 1,
+                                        .regions.programs = &self->region};
     TRY(executable_prepare(&self->plain, &self->arena, device, NULL, self->region, false, error));
     TRY(executable_allocate(self->plain, &self->plain_memory, error));
     ProgramStep step = {.instruction = 0, .fusion = -1};

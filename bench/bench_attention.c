@@ -99,8 +99,8 @@ static AmStatus measure(KernelDevice *device, const AttentionForm *form, double 
     }
     if (status == AM_OK) {
         const Program *program = region.region;
-        bytes[0] =
-            (double)(program->allocation_bytes - program->parameter_bytes + region.plain->scratch_bytes);
+        bytes[0] = (double)(program->allocation.bytes - program->allocation.parameter_bytes +
+                            region.plain->scratch_bytes);
         bytes[1] = (double)region.blocked->scratch_bytes;
     }
     attention_free(&region);

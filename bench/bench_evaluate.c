@@ -48,7 +48,8 @@ static void draw_axis_plan(AxisPlan *axis_plan, const Problem *problem, Random *
 /* Everything of the steps that a price or a run depends on. */
 static uint64_t number_of(const Program *program, const StepPrice *price) {
     uint64_t number = hash_bytes(price, sizeof *price, 1);
-    number = hash_bytes(program->steps, sizeof *program->steps * (size_t)program->step_count, number);
+    number = hash_bytes(program->execution.steps,
+                        sizeof *program->execution.steps * (size_t)program->execution.step_count, number);
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *value = &program->values[v];
         const int64_t parts[] = {value->kind, value->origin, value->offset, value->bytes, value->storage};

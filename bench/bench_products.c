@@ -117,9 +117,9 @@ static bool show_limit(const char *model, double gigaflops, double gigabytes) {
         fprintf(stderr, "%s: %s\n", model, error.text);
         return false;
     }
-    for (int32_t s = 0; s < program->step_count; s++) {
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         OperatorWork work;
-        operator_work(&work, program, &program->steps[s]);
+        operator_work(&work, program, &program->execution.steps[s]);
         if (work.unit != OPERATOR_VECTOR) flops += work.flops;
         else if (work.is_run) bytes += work.bytes;
     }

@@ -75,9 +75,9 @@ AmStatus kernel_prepare(KernelCall **result, Arena *arena, KernelDevice *device,
     if (!call) return am_fail_memory(error, (int64_t)sizeof *call);
     call->device = device;
     call->program = program;
-    call->rows = step->row_group > 0 ? &program->row_groups[step->row_group - 1] : NULL;
+    call->rows = step->row_group > 0 ? &program->execution.row_groups[step->row_group - 1] : NULL;
     if (step->fusion >= 0) {
-        call->fusion = &program->fusions[step->fusion];
+        call->fusion = &program->execution.fusions[step->fusion];
         call->operand_count = call->fusion->input_count;
         call->result_count = call->fusion->output_count;
     } else {

@@ -43,9 +43,9 @@ AmStatus report_lower(Text *text, const ReportCall *call, AmError *error) {
     status = api_append_json(
         text,
         json_pack("{s:s, s:i, s:i, s:I, s:I, s:s}", "format", "automap-program-1", "device",
-                  program->first_rank + program->device, "steps", program->step_count, "allocation_bytes",
-                  (json_int_t)program->allocation_bytes, "parameter_bytes",
-                  (json_int_t)program->parameter_bytes, "text", printed.data ? printed.data : ""),
+                  program->first_rank + program->device, "steps", program->execution.step_count,
+                  "allocation_bytes", (json_int_t)program->allocation.bytes, "parameter_bytes",
+                  (json_int_t)program->allocation.parameter_bytes, "text", printed.data ? printed.data : ""),
         JSON_STYLE_COMPACT, error);
 fail:
     text_free(&printed);

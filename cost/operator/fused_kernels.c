@@ -48,10 +48,10 @@ static FusedKind kind_of_step(const Program *program, const ProgramStep *step, i
     FusedKind kind = FUSED_NONE;
     if (step->fusion < 0) {
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
-        bool computes = instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
+        bool computes = instruction->kind == PROGRAM_COMPUTE && instruction->regions.count == 0;
         return computes ? kind_of_name(instructions[instruction->origin].op_name, number) : FUSED_NONE;
     }
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     for (int32_t k = fusion->op_count - 1; k >= 0 && kind == FUSED_NONE; k--)
         kind = kind_of_name(instructions[fusion->ops[k].origin].op_name, number);
     return kind;
@@ -62,18 +62,19 @@ static bool find_registers(KernelFinder *self) {
     Program *program = self->program;
     bool any = false;
     for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = self->reader[v] = -1;
-    for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
-            self->maker[program_step_result(program, &program->steps[s], k)] = self->number[s];
-    for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < program_step_operands(program, &program->steps[s]); k++) {
-            int32_t storage = program->values[program_step_operand(program, &program->steps[s], k)].storage;
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++)
+            self->maker[program_step_result(program, &program->execution.steps[s], k)] = self->number[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        for (int32_t k = 0; k < program_step_operands(program, &program->execution.steps[s]); k++) {
+            int32_t storage =
+                program->values[program_step_operand(program, &program->execution.steps[s], k)].storage;
             if (self->maker[storage] != self->number[s]) self->is_shared[storage] = true;
         }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) self->is_shared[program->values[program->outputs[k]].storage] = true;
-    for (int32_t k = 0; k < program->update_count; k++)
-        self->is_shared[program->values[program->updates[k].value].storage] = true;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        self->is_shared[program->values[program->execution.updates[k].value].storage] = true;
     for (int32_t v = 0; v < program->value_count; v++) {
         ProgramValue *value = &program->values[v];
         value->in_registers = value->storage == v && self->maker[v] >= 0 && !self->is_shared[v] &&
@@ -81,10 +82,10 @@ static bool find_registers(KernelFinder *self) {
         any |= value->in_registers;
     }
     /* A framework allocates the result of a kernel before it frees the operands. */
-    for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; self->number[s] >= 0 && k < program_step_results(program, &program->steps[s]);
-             k++) {
-            program->values[program_step_result(program, &program->steps[s], k)].lies_apart = true;
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        for (int32_t k = 0;
+             self->number[s] >= 0 && k < program_step_results(program, &program->execution.steps[s]); k++) {
+            program->values[program_step_result(program, &program->execution.steps[s], k)].lies_apart = true;
             any = true;
         }
     return any;
@@ -105,12 +106,12 @@ static double joined_size(const Program *program, const ProgramStep *step, Fused
 static void join_products(KernelFinder *self, FusedStep *steps, int32_t most) {
     const Program *program = self->program;
     double *sizes = ARENA_ARRAY(program->arena, double, most + 1);
-    for (int32_t s = 0; s < program->step_count && sizes; s++)
+    for (int32_t s = 0; s < program->execution.step_count && sizes; s++)
         if (steps[s].kind == FUSED_COLUMNS || steps[s].kind == FUSED_DEPTH)
-            sizes[self->number[s]] += joined_size(program, &program->steps[s], steps[s].kind);
-    for (int32_t s = 0; s < program->step_count && sizes; s++) {
+            sizes[self->number[s]] += joined_size(program, &program->execution.steps[s], steps[s].kind);
+    for (int32_t s = 0; s < program->execution.step_count && sizes; s++) {
         if (steps[s].kind != FUSED_COLUMNS && steps[s].kind != FUSED_DEPTH) continue;
-        double own = joined_size(program, &program->steps[s], steps[s].kind);
+        double own = joined_size(program, &program->execution.steps[s], steps[s].kind);
         if (!(own > 0 && sizes[self->number[s]] > 0)) continue;
         steps[s].products = sizes[self->number[s]] / own;
         sizes[self->number[s]] = 0;
@@ -120,12 +121,13 @@ static void join_products(KernelFinder *self, FusedStep *steps, int32_t most) {
 static void mark_steps(KernelFinder *self, FusedStep *steps) {
     Program *program = self->program;
     int32_t most = 0;
-    for (int32_t s = 0; s < program->step_count; s++) most = self->number[s] > most ? self->number[s] : most;
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        most = self->number[s] > most ? self->number[s] : most;
     join_products(self, steps, most);
     bool *is_launched = ARENA_ARRAY(program->arena, bool, most + 1);
-    for (int32_t s = 0; s < program->step_count && is_launched; s++) {
+    for (int32_t s = 0; s < program->execution.step_count && is_launched; s++) {
         if (self->number[s] < 0) continue;
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         steps[s].is_first = !is_launched[self->number[s]];
         is_launched[self->number[s]] = true;
         for (int32_t k = 0; k < program_step_operands(program, step) && k < MOST_BITS; k++) {
@@ -144,20 +146,21 @@ static void mark_steps(KernelFinder *self, FusedStep *steps) {
 static AmStatus find_in_program(Program *program, bool *changed, AmError *error) {
     Arena *arena = program->arena;
     *changed = false;
-    if (program->fused) return AM_OK;
+    if (program->execution.fused) return AM_OK;
     for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t r = 0; r < program->instructions[i].region_count; r++) {
+        for (int32_t r = 0; r < program->instructions[i].regions.count; r++) {
             bool region_changed;
-            TRY(find_in_program(program->instructions[i].regions[r], &region_changed, error));
+            TRY(find_in_program(program->instructions[i].regions.programs[r], &region_changed, error));
             *changed |= region_changed;
         }
-    KernelFinder self = {.program = program, .number = ARENA_ARRAY(arena, int32_t, program->step_count + 1)};
-    FusedStep *steps = ARENA_ARRAY(arena, FusedStep, program->step_count + 1);
-    if (arena->failed) return am_fail_memory(error, program->step_count);
+    KernelFinder self = {.program = program,
+                         .number = ARENA_ARRAY(arena, int32_t, program->execution.step_count + 1)};
+    FusedStep *steps = ARENA_ARRAY(arena, FusedStep, program->execution.step_count + 1);
+    if (arena->failed) return am_fail_memory(error, program->execution.step_count);
     bool any = false;
-    for (int32_t s = 0; s < program->step_count; s++) {
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         self.number[s] = -1;
-        steps[s].kind = kind_of_step(program, &program->steps[s], &self.number[s]);
+        steps[s].kind = kind_of_step(program, &program->execution.steps[s], &self.number[s]);
         any |= steps[s].kind != FUSED_NONE;
     }
     if (any) {
@@ -167,9 +170,9 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
         if (arena->failed) return am_fail_memory(error, program->value_count);
         *changed |= find_registers(&self);
         mark_steps(&self, steps);
-        program->fused = steps;
+        program->execution.fused = steps;
     }
-    program->shares_workspaces = *changed;
+    program->allocation.shares_workspaces = *changed;
     return *changed ? program_plan_buffers(program, error) : AM_OK;
 }
 

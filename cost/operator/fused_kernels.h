@@ -38,7 +38,8 @@ typedef struct FusedStep {
 
 /* Finds the kernels of a program and its regions, and plans their memory again without values in registers.
  * Joined loops share the memory inside: a framework runs one micro-batch of one direction at a time.
- * program->fused stays NULL where no instruction has such a name. Such a program is for prices alone. */
+ * program->execution.fused stays NULL where no instruction has such a name. Such a program is for prices
+ * alone. */
 AmStatus fused_kernels_find(Program *program, AmError *error);
 
 #endif

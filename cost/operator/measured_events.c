@@ -13,8 +13,8 @@ AmStatus measured_add_step(Profile *profile, const char *device_type, ProfileSou
     OperatorWork work;
     StepEvent event = {0};
     AmStatus status = AM_OK;
-    if (step_event(&event, program, &program->steps[step])) {
-        operator_work(&work, program, &program->steps[step]);
+    if (step_event(&event, program, &program->execution.steps[step])) {
+        operator_work(&work, program, &program->execution.steps[step]);
         status = profile_add(profile, device_type, source, &event, work.flops + work.bytes, seconds, error);
     }
     text_free(&event.key);

@@ -52,13 +52,13 @@ static double instruction_flops(const Program *program, const ProgramInstruction
         results[k] = program->values[instruction->first_result + k].shape;
     IrShape tuple = {.type = DTYPE_TUPLE, .rank = result_count, .elements = results};
     IrInstruction local = program->module->instructions[instruction->origin];
-    int32_t called[2] = {instruction->called, instruction->called_second};
+    int32_t called[2] = {instruction->compute.called, instruction->compute.called_second};
     local.opcode = instruction->opcode;
     local.attributes = instruction->attributes;
     local.shape = result_count == 1 ? results[0] : tuple;
     local.operand_count = count;
     local.called = called;
-    local.called_count = (instruction->called >= 0) + (instruction->called_second >= 0);
+    local.called_count = (instruction->compute.called >= 0) + (instruction->compute.called_second >= 0);
     return ir_flops(program->module, &local, operands, &local.shape);
 }
 
@@ -79,9 +79,9 @@ static double copied_bytes(const Program *program, const ProgramInstruction *ins
     double bytes = 0;
     for (int32_t k = 0; k < instruction->result_count; k++) {
         int32_t result = instruction->first_result + k;
-        if (instruction->carried &&
-            (is_in_place(program, instruction->operands[instruction->carried[k]], result) ||
-             (instruction->unset && instruction->unset[instruction->carried[k]])))
+        if (instruction->loop.carried &&
+            (is_in_place(program, instruction->operands[instruction->loop.carried[k]], result) ||
+             (instruction->loop.unset && instruction->loop.unset[instruction->loop.carried[k]])))
             continue;
         bytes += 2 * array_bytes(&program->values[result].shape);
     }
@@ -141,9 +141,9 @@ static void instruction_work(OperatorWork *work, const Program *program,
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         if (!has_bit(fused->read_before, k))
             work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
-    if (instruction->in_blocks) {
+    if (instruction->regions.in_blocks) {
         /* A kernel by blocks computes its products, some of them again. */
-        attention_work(&work->attention, instruction->regions[0]);
+        attention_work(&work->attention, instruction->regions.programs[0]);
         work->unit = OPERATOR_DOT;
         work->type = work->attention.type;
         work->flops = work->attention.flops;
@@ -195,8 +195,9 @@ static void join_work(OperatorWork *work, const FusedStep *fused) {
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
     *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED, .program = program, .step = step};
     static const FusedStep alone = {0};
-    const FusedStep *fused = program->fused ? &program->fused[step - program->steps] : &alone;
-    if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion], fused);
+    const FusedStep *fused =
+        program->execution.fused ? &program->execution.fused[step - program->execution.steps] : &alone;
+    if (step->fusion >= 0) fusion_work(work, program, &program->execution.fusions[step->fusion], fused);
     else instruction_work(work, program, &program->instructions[step->instruction], fused);
     if (fused->kind == FUSED_COLUMNS || fused->kind == FUSED_DEPTH) join_work(work, fused);
     work->fused = fused->kind;
@@ -271,20 +272,21 @@ static double attention_seconds(const OperatorWork *work, const ClusterDeviceTyp
  * steps for each block, as separate operators of a block's size do, and copies operands and results. */
 static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     const ProgramInstruction *instruction = &work->program->instructions[work->step->instruction];
-    const Program *region = instruction->regions[0];
+    const Program *region = instruction->regions.programs[0];
     double rows = fmin(fmax(BLOCK_SCORES / work->attention.keys, LEAST_ROWS),
                        fmax(SHORT_SCORES / work->attention.keys, MOST_ROWS));
     double blocks = ceil(work->attention.rows / rows), seconds = 0, measured = 0;
     double key_counts = fmin(fmax(work->attention.keys / rows, 1), KEY_COUNTS);
     double share = work->attention.is_causal ? (1 + 1 / key_counts) / 2 : 1;
-    for (int32_t s = 0; s < region->step_count; s++) {
+    for (int32_t s = 0; s < region->execution.step_count; s++) {
         double step;
-        if (operator_terms_in_blocks(&step, type->operators, region, &region->steps[s], blocks, share)) {
+        if (operator_terms_in_blocks(&step, type->operators, region, &region->execution.steps[s], blocks,
+                                     share)) {
             measured += step;
             continue;
         }
         OperatorWork inside;
-        operator_work(&inside, region, &region->steps[s]);
+        operator_work(&inside, region, &region->execution.steps[s]);
         if (inside.is_run) seconds += (blocks - 1) * type->kernel_launch_seconds;
         seconds += share * operator_seconds(&inside, type);
     }

@@ -252,8 +252,8 @@ static void add_reduce(Terms *self, const ProgramInstruction *of) {
     if (side > 1) add(self, 1, OPERATOR_CLASS_REDUCE_COLUMNS, results / side, reduced, side, 0);
     else
         add(self, 1,
-            adds(self->program->module, of->called) ? OPERATOR_CLASS_REDUCE_ROWS
-                                                    : OPERATOR_CLASS_REDUCE_ROWS_MOST,
+            adds(self->program->module, of->compute.called) ? OPERATOR_CLASS_REDUCE_ROWS
+                                                            : OPERATOR_CLASS_REDUCE_ROWS_MOST,
             results, reduced, 0, 0);
 }
 
@@ -373,7 +373,7 @@ static AddTerms *const kinds[IR_OPCODE_COUNT + 1] = {
 /* Adds the terms of a step; false: no class describes it. */
 static bool add_step(Terms *self, const ProgramStep *step) {
     if (step->fusion >= 0) {
-        add_fusion(self, &self->program->fusions[step->fusion]);
+        add_fusion(self, &self->program->execution.fusions[step->fusion]);
         return true;
     }
     const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
@@ -397,7 +397,7 @@ static bool add_step(Terms *self, const ProgramStep *step) {
 /* Returns whether steps [first, end) read a value or make it. */
 static bool is_used_by(const Program *program, int32_t first, int32_t end, int32_t storage) {
     for (int32_t s = first; s < end; s++) {
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         int32_t operands = program_step_operands(program, step);
         for (int32_t k = 0; k < operands + program_step_results(program, step); k++) {
             int32_t value = k < operands ? program_step_operand(program, step, k)
@@ -419,7 +419,7 @@ static void add_memory(Terms *self, OperatorClass class, double n) {
 /* Operands that no earlier step of the row group uses, and results that others read too. */
 static void add_outside(Terms *self, const ProgramRowGroup *rows, const ProgramStep *step) {
     const Program *program = self->program;
-    int32_t own = (int32_t)(step - program->steps);
+    int32_t own = (int32_t)(step - program->execution.steps);
     for (int32_t k = 0; k < program_step_operands(program, step); k++) {
         const ProgramValue *value = &program->values[program_step_operand(program, step, k)];
         if (!is_used_by(program, rows->first, own, value->storage))

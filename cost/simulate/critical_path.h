@@ -29,7 +29,7 @@ int32_t record_event(SimulationRecord *record, const RecordedEvent *event);
 /* The contribution of one operator's events on one rank to the path. */
 typedef struct CriticalItem {
     const Program *program;
-    int32_t step; /* program->step_count: the updates */
+    int32_t step; /* program->execution.step_count: the updates */
     int32_t rank;
     int32_t events_after; /* events of the path behind the last one of these */
     int64_t count;

@@ -12,8 +12,8 @@
 enum { NO_LOOP = -1, MOST_SLICES = 100000 };
 
 static void add_regions(MicroBatchSlices *self, const ProgramInstruction *instruction, int32_t loop) {
-    for (int32_t r = 0; r < instruction->region_count; r++) {
-        const Program *region = instruction->regions[r];
+    for (int32_t r = 0; r < instruction->regions.count; r++) {
+        const Program *region = instruction->regions.programs[r];
         ARENA_RESERVE(self->arena, self->regions, self->region_count, self->region_capacity);
         if (self->arena->failed) return;
         self->regions[self->region_count++] = (LoopRegion){region, loop};
@@ -25,7 +25,7 @@ static void add_regions(MicroBatchSlices *self, const ProgramInstruction *instru
 static void find_loops(MicroBatchSlices *self, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_loop = instruction->opcode == IR_WHILE && instruction->region_count > 0;
+        bool is_loop = instruction->opcode == IR_WHILE && instruction->regions.count > 0;
         if (is_loop && ir_loop_trips(program->module, instruction->origin) == self->micro_batches)
             add_regions(self, instruction, i);
     }

@@ -53,7 +53,7 @@ static const char *name_value(const Program *program, int32_t value) {
 
 static void name_step(StepName *name, const Program *program, int32_t step) {
     name->op_name = "";
-    if (step >= program->step_count) {
+    if (step >= program->execution.step_count) {
         snprintf(name->operator_name, sizeof name->operator_name, "update");
         return;
     }

@@ -60,7 +60,8 @@ static AmStatus list_works(ProgramEvents *self, Arena *arena, AmError *error) {
             continue;
         }
         executed_work(&work, executed);
-        bool is_update = executed->step == executed->program->step_count; /* of no work, but of a price */
+        bool is_update =
+            executed->step == executed->program->execution.step_count; /* of no work, but of a price */
         self->work_of[s] = is_update ? add_work(self, &work, s) : find_work(&table, &work, s);
         self->flops += self->iterations[s] * executed->times * work.flops;
     }

@@ -29,13 +29,14 @@ typedef struct StepWalker {
 void executed_work(OperatorWork *work, const ExecutedStep *executed) {
     const Program *program = executed->program;
     *work = (OperatorWork){0};
-    if (executed->step == program->step_count || executed_collective(executed)) return;
-    operator_work(work, program, &program->steps[executed->step]);
+    if (executed->step == program->execution.step_count || executed_collective(executed)) return;
+    operator_work(work, program, &program->execution.steps[executed->step]);
 }
 
 double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
                              const ClusterDeviceType *type) {
-    if (executed->step == executed->program->step_count) return price_updates(executed->program, type);
+    if (executed->step == executed->program->execution.step_count)
+        return price_updates(executed->program, type);
     return operator_seconds(work, type);
 }
 
@@ -47,10 +48,10 @@ double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *t
 
 /* The layers that a step stands for. A transfer between stages is that of one layer. */
 static int32_t layers_of(const Program *program, int32_t step) {
-    const ProgramStep *at = &program->steps[step];
-    if (step == program->step_count) return 1;
+    const ProgramStep *at = &program->execution.steps[step];
+    if (step == program->execution.step_count) return 1;
     if (at->fusion >= 0) {
-        const ProgramFusion *fusion = &program->fusions[at->fusion];
+        const ProgramFusion *fusion = &program->execution.fusions[at->fusion];
         int32_t last = fusion->op_count - 1;
         return last < 0 ? 1 : ir_layers_of(program->module, fusion->ops[last].origin);
     }
@@ -62,9 +63,9 @@ static int32_t layers_of(const Program *program, int32_t step) {
 static void append(StepWalker *self, const Program *program, int32_t step, double times, int32_t wait) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
     times *= layers_of(program, step);
-    bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
+    bool has_instruction = step < program->execution.step_count && program->execution.steps[step].fusion < 0;
     const ProgramInstruction *instruction =
-        has_instruction ? &program->instructions[program->steps[step].instruction] : NULL;
+        has_instruction ? &program->instructions[program->execution.steps[step].instruction] : NULL;
     if (!self->arena->failed)
         self->steps[self->count++] = (ExecutedStep){program, step, times, instruction, wait};
 }
@@ -81,38 +82,41 @@ static void walk_span(StepWalker *self, const ProgramInstruction *loop, double t
     self->span_count++;
     self->spans[span] =
         (ExecutedSpan){.first = self->count, .iterations = iterations, .second = -1, .third = -1};
-    if (loop->iterations) {
-        self->spans[span].kept = loop->iterations->kept;
-        self->spans[span].kept_until_third = loop->iterations->kept_until_third;
-        self->spans[span].kept_from_second = loop->iterations->kept_from_second;
-        if (loop->iterations->chunks > 1) {
-            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->iterations->chunks);
+    if (loop->loop.iterations) {
+        self->spans[span].kept = loop->loop.iterations->kept;
+        self->spans[span].kept_until_third = loop->loop.iterations->kept_until_third;
+        self->spans[span].kept_from_second = loop->loop.iterations->kept_from_second;
+        if (loop->loop.iterations->chunks > 1) {
+            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->loop.iterations->chunks);
             self->spans[span].joined = self->joined;
-            self->spans[span].chunks = loop->iterations;
+            self->spans[span].chunks = loop->loop.iterations;
         }
     }
     self->iterations = around * iterations;
-    walk(self, loop->regions[1], times * (trips + 1) / (double)iterations);
-    walk(self, loop->regions[0], times * trips / (double)iterations);
-    if (loop->regions[0]->update_count > 0)
-        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)iterations, 0);
+    walk(self, loop->regions.programs[1], times * (trips + 1) / (double)iterations);
+    walk(self, loop->regions.programs[0], times * trips / (double)iterations);
+    if (loop->regions.programs[0]->execution.update_count > 0)
+        append(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
+               times * trips / (double)iterations, 0);
     self->iterations = around;
     if (!self->arena->failed) self->spans[span].end = self->count;
-    if (loop->iterations) self->first_joined = span;
+    if (loop->loop.iterations) self->first_joined = span;
 }
 
 static void walk_loop(StepWalker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
                       double times) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    if (self->has_spans && trips > 1 && (is_joined || program_communicates(loop->regions[0], false))) {
+    if (self->has_spans && trips > 1 &&
+        (is_joined || program_communicates(loop->regions.programs[0], false))) {
         walk_span(self, loop, trips, times);
         return;
     }
-    walk(self, loop->regions[1], times * (trips + 1));
-    walk(self, loop->regions[0], times * trips);
-    if (loop->regions[0]->update_count > 0)
-        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips, 0);
+    walk(self, loop->regions.programs[1], times * (trips + 1));
+    walk(self, loop->regions.programs[0], times * trips);
+    if (loop->regions.programs[0]->execution.update_count > 0)
+        append(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
+               times * trips, 0);
 }
 
 static void walk_branches(StepWalker *self, const ProgramInstruction *conditional, double times) {
@@ -120,10 +124,10 @@ static void walk_branches(StepWalker *self, const ProgramInstruction *conditiona
     double most = -1;
     bool has_spans = self->has_spans;
     self->has_spans = false; /* branches are moved about */
-    for (int32_t k = 0; k < conditional->region_count && !self->arena->failed; k++) {
+    for (int32_t k = 0; k < conditional->regions.count && !self->arena->failed; k++) {
         int32_t begin = self->count;
         double seconds = 0;
-        walk(self, conditional->regions[k], times);
+        walk(self, conditional->regions.programs[k], times);
         if (self->arena->failed) break;
         for (int32_t s = begin; s < self->count; s++)
             seconds += self->steps[s].times * executed_seconds(&self->steps[s], self->type);
@@ -142,16 +146,16 @@ static void walk(StepWalker *self, const Program *program, double times) {
     int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
     if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
-    for (int32_t s = 0; s < program->step_count && !self->arena->failed; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count && !self->arena->failed; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         /* No region lies between a collective and the step that waits for it. */
         append(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
-        if (!instruction || instruction->region_count == 0) continue;
+        if (!instruction || instruction->regions.count == 0) continue;
         int32_t span = self->span_count;
         int32_t place = s - program_first_together(program, s);
-        bool is_joined = instruction->iterations || place > 0;
+        bool is_joined = instruction->loop.iterations || place > 0;
         if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
         if (self->has_spans && is_joined && !self->arena->failed) {
             /* `span` belongs to the loop at `place` of the joined ones. */
@@ -168,13 +172,13 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error) {
     StepWalker walker = {.arena = arena,
                          .type = type,
-                         .capacity = program->step_count + 1,
+                         .capacity = program->execution.step_count + 1,
                          .has_spans = spans,
                          .iterations = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
-    if (spans) append(&walker, program, program->step_count, 1, 0);
-    if (arena->failed) return am_fail_memory(error, program->step_count);
+    if (spans) append(&walker, program, program->execution.step_count, 1, 0);
+    if (arena->failed) return am_fail_memory(error, program->execution.step_count);
     *steps = walker.steps;
     *count = walker.count;
     if (spans) *spans = walker.spans;
@@ -190,7 +194,8 @@ AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, cons
 int32_t executed_origin(const ExecutedStep *executed) {
     const Program *program = executed->program;
     if (executed->instruction) return executed->instruction->origin;
-    if (executed->step == program->step_count) return -1;
-    const ProgramFusion *fusion = &program->fusions[program->steps[executed->step].fusion];
+    if (executed->step == program->execution.step_count) return -1;
+    const ProgramFusion *fusion =
+        &program->execution.fusions[program->execution.steps[executed->step].fusion];
     return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
 }

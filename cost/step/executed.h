@@ -10,7 +10,7 @@
 /* A step of the program or of a region somewhere in it. */
 typedef struct ExecutedStep {
     const Program *program;
-    int32_t step; /* program->step_count: the updates with which an iteration of a loop ends */
+    int32_t step; /* program->execution.step_count: the updates with which an iteration of a loop ends */
     double times; /* that it runs */
     const ProgramInstruction *instruction; /* NULL: a fusion, or updates */
     int32_t wait; /* how many executed steps before this one the collective is that it waits for

@@ -49,12 +49,12 @@ uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRol
 /* First and last step at which each storage is needed; -1 where never. */
 static void find_lifetimes(const Program *program, int32_t *made, int32_t *last) {
     for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -1;
-    for (int32_t place = 0; place < program->step_count; place++) {
-        const ProgramStep *step = &program->steps[place];
+    for (int32_t place = 0; place < program->execution.step_count; place++) {
+        const ProgramStep *step = &program->execution.steps[place];
         /* Joined loops are one moment, the first one's. */
         int32_t s = program_first_together(program, place);
         bool fused = step->fusion >= 0;
-        const ProgramFusion *fusion = fused ? &program->fusions[step->fusion] : NULL;
+        const ProgramFusion *fusion = fused ? &program->execution.fusions[step->fusion] : NULL;
         const ProgramInstruction *instruction = fused ? NULL : &program->instructions[step->instruction];
         int32_t operands = fused ? fusion->input_count : instruction->operand_count;
         int32_t results = fused ? fusion->output_count : instruction->result_count;
@@ -69,7 +69,7 @@ static void find_lifetimes(const Program *program, int32_t *made, int32_t *last)
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0)
-            last[program->values[program->outputs[k]].storage] = program->step_count;
+            last[program->values[program->outputs[k]].storage] = program->execution.step_count;
 }
 
 /* A storage that is there at the peak step. */
@@ -101,7 +101,7 @@ static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *pro
         bool in_memory =
             value->instruction >= 0 && value->kind != PROGRAM_VALUE_INTERNAL && value->offset >= 0;
         if (!in_memory || value->storage != v || made[v] < 0) continue;
-        if (made[v] > program->peak_step || last[v] < program->peak_step) continue;
+        if (made[v] > program->allocation.peak_step || last[v] < program->allocation.peak_step) continue;
         (*live)[(*count)++] = (LiveStorage){v, made[v], value->offset};
     }
     qsort(*live, (size_t)*count, sizeof **live, by_offset);
@@ -160,7 +160,7 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation_bytes};
+    *use = (MemoryUse){.peak_bytes = program->allocation.bytes};
     add_parameters(use, program);
     AmStatus status = add_live(use, program, gradients, error);
     use->activation_bytes =
@@ -191,15 +191,15 @@ static void add_parameter_tensors(MemoryPeak *peak, const Program *program) {
 }
 
 static int64_t own_bytes(const Program *region) {
-    return region->allocation_bytes - region->parameter_bytes;
+    return region->allocation.bytes - region->allocation.parameter_bytes;
 }
 
 /* The region with most values of its own, which decides the workspace; NULL: none has any. */
 static const Program *fullest_region(const ProgramInstruction *instruction) {
     const Program *fullest = NULL;
     int64_t most = 0;
-    for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
-        const Program *region = instruction->regions[k];
+    for (int32_t k = 0; k < instruction->regions.count && !instruction->regions.in_blocks; k++) {
+        const Program *region = instruction->regions.programs[k];
         int64_t own = own_bytes(region);
         if (own <= most) continue;
         most = own;
@@ -218,14 +218,15 @@ static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint
     for (int32_t k = 0; k < count; k++)
         add_tensor(peak, program, live[k].value, kind_of(program, live[k].value, gradients));
     peak->program = program;
-    peak->step = program->peak_step;
-    if (program->peak_step >= program->step_count) return AM_OK;
-    int32_t first = program_first_together(program, program->peak_step);
+    peak->step = program->allocation.peak_step;
+    if (program->allocation.peak_step >= program->execution.step_count) return AM_OK;
+    int32_t first = program_first_together(program, program->allocation.peak_step);
     const Program *fullest = NULL;
     for (int32_t s = first; s < first + program_steps_together(program, first); s++) {
-        if (program->steps[s].fusion >= 0) continue;
-        const Program *region = fullest_region(&program->instructions[program->steps[s].instruction]);
-        if (region && program->shares_workspaces) {
+        if (program->execution.steps[s].fusion >= 0) continue;
+        const Program *region =
+            fullest_region(&program->instructions[program->execution.steps[s].instruction]);
+        if (region && program->allocation.shares_workspaces) {
             if (!fullest || own_bytes(region) > own_bytes(fullest)) fullest = region;
         } else if (region) {
             TRY(add_program(peak, region, NULL, error));
@@ -236,7 +237,7 @@ static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint
 
 AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *peak = (MemoryPeak){.program = program, .step = program->peak_step};
+    *peak = (MemoryPeak){.program = program, .step = program->allocation.peak_step};
     const uint8_t *gradients = memory_find_gradients(program->arena, program->module, program->roles);
     AmStatus status = gradients ? AM_OK : am_fail_memory(error, 0);
     add_parameter_tensors(peak, program);

@@ -20,7 +20,7 @@ typedef struct MemoryUse {
  * arena; NULL: no memory. */
 uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles);
 
-/* Computes the use of a device's memory at program->peak_step. `gradients` may be NULL. Scratch
+/* Computes the use of a device's memory at program->allocation.peak_step. `gradients` may be NULL. Scratch
  * memory is taken from the program's arena and released. */
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error);
 

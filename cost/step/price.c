@@ -63,9 +63,10 @@ static AmStatus price_collective(Pricer *self, const ProgramInstruction *instruc
 
 double price_updates(const Program *program, const ClusterDeviceType *type) {
     double seconds = 0;
-    for (int32_t k = 0; k < program->update_count; k++) {
-        if (program->updates[k].in_place) continue;
-        double bytes = 2 * (double)ir_shape_bytes(&program->values[program->updates[k].value].shape);
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        if (program->execution.updates[k].in_place) continue;
+        double bytes =
+            2 * (double)ir_shape_bytes(&program->values[program->execution.updates[k].value].shape);
         OperatorWork copy = {.unit = OPERATOR_VECTOR, .bytes = bytes, .is_run = true};
         seconds += operator_seconds(&copy, type);
     }
@@ -129,7 +130,7 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
         if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
         else compute(self, price, steps, s);
     }
-    const ExecutedStep updates = {.program = program, .step = program->step_count, .times = 1};
+    const ExecutedStep updates = {.program = program, .step = program->execution.step_count, .times = 1};
     compute(self, price, &updates, 0);
     join(self);
     for (int32_t t = 0; t < self->type_count; t++) {
@@ -138,7 +139,7 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
         price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(streams->totals.computed));
         price->communication_seconds = seconds_of_ticks(streams->totals.communicated);
     }
-    price->peak_bytes = program->allocation_bytes;
+    price->peak_bytes = program->allocation.bytes;
     price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
     return AM_OK;
 }
@@ -178,9 +179,9 @@ AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Progr
             double seconds = executed_seconds(&steps[s], pricer.types[t]);
             if (seconds > cost->seconds) cost->seconds = seconds;
         }
-        if (steps[s].step == steps[s].program->step_count) continue;
+        if (steps[s].step == steps[s].program->execution.step_count) continue;
         OperatorWork work;
-        operator_work(&work, steps[s].program, &steps[s].program->steps[steps[s].step]);
+        operator_work(&work, steps[s].program, &steps[s].program->execution.steps[steps[s].step]);
         cost->flops = work.flops;
         cost->bytes = work.bytes;
     }
@@ -198,14 +199,14 @@ static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Clus
 }
 
 void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         OperatorWork work;
         operator_work(&work, program, step);
         warn_type(warnings, &work, cluster);
         if (step->fusion >= 0) continue;
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
-        for (int32_t k = 0; k < instruction->region_count; k++)
-            price_warn_types(warnings, instruction->regions[k], cluster);
+        for (int32_t k = 0; k < instruction->regions.count; k++)
+            price_warn_types(warnings, instruction->regions.programs[k], cluster);
     }
 }

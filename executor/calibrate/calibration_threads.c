@@ -154,7 +154,7 @@ static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction
         values[v].shape = (IrShape){.type = DTYPE_F32, .rank = shapes->rank, .dimensions = dimensions};
     }
     *instruction = (ProgramInstruction){
-        .operand_count = 1, .result_count = 1, .operands = operand, .first_result = 1, .called = -1};
+        .operand_count = 1, .result_count = 1, .operands = operand, .first_result = 1, .compute.called = -1};
     if (of->is_transfer) add_transfer(instruction, arena, shapes, group, member->rank);
     else add_collective(instruction, arena, of, shapes, group, n);
     if (arena->failed) return am_fail_memory(&member->error, 4096);

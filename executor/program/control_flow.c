@@ -56,8 +56,8 @@ static AmStatus holds(const Control *self, bool *result, AmError *error) {
 void control_enter(const Control *self) {
     const ProgramInstruction *loop = self->instruction;
     for (int32_t k = 0; k < loop->result_count; k++)
-        if (!loop->unset || !loop->unset[loop->carried[k]])
-            copy_to_result(self, k, self->operands[loop->carried[k]]);
+        if (!loop->loop.unset || !loop->loop.unset[loop->loop.carried[k]])
+            copy_to_result(self, k, self->operands[loop->loop.carried[k]]);
 }
 
 /* Skips the condition of a loop with a known trip count, so that the host does not wait. */
@@ -88,7 +88,7 @@ static AmStatus run_region(const Control *self, int32_t region, AmError *error) 
 /* A pred takes the first branch when true; a number out of range takes the last. */
 static AmStatus run_conditional(const Control *self, AmError *error) {
     Dtype type = operand_shape(self, 0)->type;
-    int32_t count = self->instruction->region_count;
+    int32_t count = self->instruction->regions.count;
     char number[16] = {0};
     TRY(read_value(self, number, self->operands[0], dtype_bytes(type), error));
     int64_t branch = wide_index(number, type, 0);
@@ -102,7 +102,7 @@ static AmStatus run_call(const Control *self, AmError *error) {
 
 /* Returns whether the region takes the operands from first_operand[region] on. */
 static bool takes_operands(const Control *self, int32_t region) {
-    const Program *program = self->instruction->regions[region];
+    const Program *program = self->instruction->regions.programs[region];
     int32_t first = self->first_operand[region];
     if (first + program->roles->parameter_count > self->instruction->operand_count) return false;
     for (int32_t k = 0; k < program->roles->parameter_count; k++)
@@ -112,7 +112,7 @@ static bool takes_operands(const Control *self, int32_t region) {
 }
 
 static bool gives_results(const Control *self, int32_t region) {
-    const Program *program = self->instruction->regions[region];
+    const Program *program = self->instruction->regions.programs[region];
     if (program->roles->output_count != self->instruction->result_count) return false;
     for (int32_t k = 0; k < self->instruction->result_count; k++)
         if (!ir_shape_equal(&program->values[program->outputs[k]].shape, result_shape(self, k))) return false;
@@ -123,14 +123,14 @@ static bool gives_results(const Control *self, int32_t region) {
  * is carried, and unchanged where it is not. */
 static bool gives_next_values(const Control *self) {
     const ProgramInstruction *instruction = self->instruction;
-    const Program *body = instruction->regions[0];
+    const Program *body = instruction->regions.programs[0];
     int32_t unchanged = 0, changed = 0;
     if (body->roles->output_count != instruction->operand_count) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         unchanged += body->outputs[k] == body->parameters[k];
     for (int32_t r = 0; r < instruction->result_count; r++) {
-        int32_t k = instruction->carried[r];
-        if (k < 0 || k >= instruction->operand_count || (r > 0 && k <= instruction->carried[r - 1]))
+        int32_t k = instruction->loop.carried[r];
+        if (k < 0 || k >= instruction->operand_count || (r > 0 && k <= instruction->loop.carried[r - 1]))
             return false;
         if (!ir_shape_equal(&body->values[body->outputs[k]].shape, result_shape(self, r)) ||
             !ir_shape_equal(operand_shape(self, k), result_shape(self, r)))
@@ -142,12 +142,12 @@ static bool gives_next_values(const Control *self) {
 
 static AmStatus check_while(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
-    if (instruction->region_count != 2 || !instruction->carried)
+    if (instruction->regions.count != 2 || !instruction->loop.carried)
         return refuse(self, "it lacks its body or condition", error);
-    const Program *condition = instruction->regions[1];
+    const Program *condition = instruction->regions.programs[1];
     int32_t count = instruction->operand_count;
     for (int32_t r = 0; r < 2; r++)
-        if (instruction->regions[r]->roles->parameter_count != count || !takes_operands(self, r))
+        if (instruction->regions.programs[r]->roles->parameter_count != count || !takes_operands(self, r))
             return refuse(self, "a computation that it names has other operands", error);
     if (!gives_next_values(self)) return refuse(self, "its body gives other arrays than it takes", error);
     if (condition->roles->output_count != 1 ||
@@ -159,9 +159,10 @@ static AmStatus check_while(const Control *self, AmError *error) {
 /* The parameters of all branches follow on the selector. */
 static AmStatus check_conditional(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
-    int32_t count = instruction->region_count, last = count - 1;
-    if (count < 1 || self->first_operand[last] + instruction->regions[last]->roles->parameter_count !=
-                         instruction->operand_count)
+    int32_t count = instruction->regions.count, last = count - 1;
+    if (count < 1 ||
+        self->first_operand[last] + instruction->regions.programs[last]->roles->parameter_count !=
+            instruction->operand_count)
         return refuse(self, "its branches and operands differ in number", error);
     for (int32_t r = 0; r < count; r++)
         if (!takes_operands(self, r) || !gives_results(self, r))
@@ -171,7 +172,7 @@ static AmStatus check_conditional(const Control *self, AmError *error) {
 
 static AmStatus check_call(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
-    if (instruction->region_count != 1) return refuse(self, "it lacks its computation", error);
+    if (instruction->regions.count != 1) return refuse(self, "it lacks its computation", error);
     if (!takes_operands(self, 0) || !gives_results(self, 0))
         return refuse(self, "a computation that it names has other operands or results", error);
     return AM_OK;
@@ -208,17 +209,18 @@ static bool holds_numbers(const Control *self) {
 
 /* The values of a region without memory in the allocation are at the beginning of the scratch memory. */
 static int64_t own_scratch(const ProgramInstruction *instruction) {
-    if (!instruction->in_blocks) return 0;
-    return kernel_align(instruction->regions[0]->allocation_bytes - instruction->regions[0]->parameter_bytes);
+    if (!instruction->regions.in_blocks) return 0;
+    return kernel_align(instruction->regions.programs[0]->allocation.bytes -
+                        instruction->regions.programs[0]->allocation.parameter_bytes);
 }
 
 static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
-    for (int32_t r = 0; r < instruction->region_count; r++) {
+    for (int32_t r = 0; r < instruction->regions.count; r++) {
         bool repeats = instruction->opcode == IR_WHILE && r == 0;
         Executable *region;
-        TRY(executable_prepare(&self->regions[r], arena, self->device, self->comm, instruction->regions[r],
-                               repeats, error));
+        TRY(executable_prepare(&self->regions[r], arena, self->device, self->comm,
+                               instruction->regions.programs[r], repeats, error));
         region = self->regions[r];
         self->waits_on_host |= region->waits_on_host;
         int64_t scratch = region->scratch_bytes + own_scratch(instruction);
@@ -231,7 +233,7 @@ static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
 
 AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, Comm *comm,
                          const Program *program, const ProgramInstruction *instruction, AmError *error) {
-    int32_t count = instruction->region_count, row = 0;
+    int32_t count = instruction->regions.count, row = 0;
     int32_t addresses = instruction->operand_count + instruction->result_count;
     Control *self = ARENA_ARRAY(arena, Control, 1);
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, count + 1);
@@ -251,8 +253,9 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
                       .run = rows[row].run};
     first_operand[0] = rows[row].first;
     for (int32_t r = 1; r < count; r++)
-        first_operand[r] = first_operand[r - 1] +
-                           (rows[row].apart ? instruction->regions[r - 1]->roles->parameter_count : 0);
+        first_operand[r] =
+            first_operand[r - 1] +
+            (rows[row].apart ? instruction->regions.programs[r - 1]->roles->parameter_count : 0);
     if (!holds_numbers(self)) return refuse(self, "an operand or result is no array of numbers", error);
     TRY(rows[row].check(self, error));
     *result = self;
@@ -268,18 +271,18 @@ AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMem
     void **parameters = malloc(sizeof *parameters * (size_t)(most + 1));
     if (!parameters) return am_fail_memory(error, (int64_t)sizeof *parameters * most);
     AmStatus status = AM_OK;
-    for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
+    for (int32_t r = 0; r < instruction->regions.count && status == AM_OK; r++) {
         /* A region's parameters are the operands; the carried ones of a loop are its results. */
-        int32_t count = instruction->regions[r]->roles->parameter_count;
+        int32_t count = instruction->regions.programs[r]->roles->parameter_count;
         for (int32_t k = 0; k < count; k++) parameters[k] = self->operands[self->first_operand[r] + k];
         for (int32_t k = 0; k < instruction->result_count && instruction->opcode == IR_WHILE; k++)
-            parameters[instruction->carried[k]] = self->results[k];
+            parameters[instruction->loop.carried[k]] = self->results[k];
         ExecutableMemory of_region = {
             .parameters = parameters,
             .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
-            .values = instruction->in_blocks
+            .values = instruction->regions.in_blocks
                           ? memory->scratch
-                          : executable_place(self->program, memory, instruction->workspace),
+                          : executable_place(self->program, memory, instruction->regions.workspace),
             .scratch = memory->scratch + own_scratch(instruction),
             .comm_scratch = memory->comm_scratch};
         status = executable_bind(self->regions[r], &of_region, error);

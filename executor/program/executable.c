@@ -45,7 +45,7 @@ static void add_placed(ExecutableStep *ready, const Program *program, int32_t nu
  */
 static AmStatus prepare_placed(ExecutableStep *ready, Arena *arena, const Program *program,
                                const ProgramStep *step, AmError *error) {
-    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->execution.fusions[step->fusion] : NULL;
     const ProgramInstruction *instruction = fusion ? NULL : &program->instructions[step->instruction];
     int32_t operands = fusion ? fusion->input_count : program_operands_read(instruction), placed = 0;
     int32_t results = fusion ? fusion->output_count : instruction->result_count;
@@ -72,7 +72,7 @@ static AmStatus prepare_placed(ExecutableStep *ready, Arena *arena, const Progra
 
 static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError *error) {
     const Program *program = self->program;
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     const ProgramInstruction *instruction =
         step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
     ExecutableStep *ready = &self->steps[s];
@@ -81,7 +81,7 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
     if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
         return prepare_collective(self, arena, ready, instruction, error);
     /* A back end without a kernel for the region runs it instruction by instruction. */
-    if (instruction && instruction->in_blocks &&
+    if (instruction && instruction->regions.in_blocks &&
         kernel_prepare(&ready->kernel, arena, self->device, program, step, NULL) == AM_OK) {
         self->scratch_bytes = larger_integer(self->scratch_bytes, ready->kernel->scratch_bytes);
         return AM_OK;
@@ -101,8 +101,8 @@ static AmStatus place_rows(Executable *self, Arena *arena, const ProgramRowGroup
     if (!self->scratch_at) self->scratch_at = ARENA_ARRAY(arena, int64_t, program->value_count + 1);
     if (!self->scratch_at) return am_fail_memory(error, program->value_count * 8);
     for (int32_t s = rows->first; s < rows->first + rows->count; s++)
-        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++) {
-            int32_t value = program_step_result(program, &program->steps[s], k);
+        for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++) {
+            int32_t value = program_step_result(program, &program->execution.steps[s], k);
             if (program->values[value].kind != PROGRAM_VALUE_INTERNAL) continue;
             self->scratch_at[value] = end;
             end += kernel_align(ir_shape_bytes(&program->values[value].shape));
@@ -136,23 +136,25 @@ AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *dev
                          .program = program,
                          .repeats = repeats,
                          .arena = arena,
-                         .steps = ARENA_ARRAY(arena, ExecutableStep, program->step_count + 1),
+                         .steps = ARENA_ARRAY(arena, ExecutableStep, program->execution.step_count + 1),
                          .addresses = ARENA_ARRAY(arena, void *, program->value_count + 1)};
-    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(ExecutableStep) * program->step_count);
-    for (int32_t s = 0; s < program->step_count; s++) {
+    if (arena->failed)
+        return am_fail_memory(error, (int64_t)sizeof(ExecutableStep) * program->execution.step_count);
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         TRY(prepare_step(self, arena, s, error));
-        TRY(prepare_placed(&self->steps[s], arena, program, &program->steps[s], error));
+        TRY(prepare_placed(&self->steps[s], arena, program, &program->execution.steps[s], error));
     }
-    for (int32_t g = 0; g < program->row_group_count; g++)
-        TRY(prepare_rows(self, arena, &program->row_groups[g], error));
+    for (int32_t g = 0; g < program->execution.row_group_count; g++)
+        TRY(prepare_rows(self, arena, &program->execution.row_groups[g], error));
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
     return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
-                                  program->step_count, comm && comm->back_end->waits_on_ranks, error);
+                                  program->execution.step_count, comm && comm->back_end->waits_on_ranks,
+                                  error);
 }
 
 char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset) {
-    return memory->values + (memory->parameters ? offset - program->parameter_bytes : offset);
+    return memory->values + (memory->parameters ? offset - program->allocation.parameter_bytes : offset);
 }
 
 /* Values common to two outputs are computed in the first one's memory. */
@@ -181,14 +183,14 @@ AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmErr
     const Program *program = self->program;
     find_addresses(self, memory);
     TRY(red_zones_find(&self->zones, self->arena, program, self->device, memory->values,
-                       memory->parameters ? program->parameter_bytes : 0, error));
-    for (int32_t s = 0; s < program->step_count; s++) {
+                       memory->parameters ? program->allocation.parameter_bytes : 0, error));
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         const ExecutableStep *step = &self->steps[s];
         if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch + step->scratch_at);
         else if (step->control) TRY(control_bind(step->control, self->addresses, memory, error));
         else
             comm_bind(step->stream ? step->stream->call : step->collective,
-                      &program->instructions[program->steps[s].instruction], self->addresses,
+                      &program->instructions[program->execution.steps[s].instruction], self->addresses,
                       memory->comm_scratch);
         for (int32_t k = 0; k < step->placed_count; k++) step->placed[k].array = *step->placed[k].address;
     }
@@ -198,7 +200,7 @@ AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmErr
         updates_bind(&self->updates.list[k], program, self->addresses, staging);
     }
     if (!self->comm || !self->comm->back_end->wait) return AM_OK;
-    return overlap_find_waits(self->steps, program->step_count, &self->last_wait, error);
+    return overlap_find_waits(self->steps, program->execution.step_count, &self->last_wait, error);
 }
 
 /* Appends to an error the parts of an allocation: "...; 31 MB of values, 2 MB of scratch memory". */
@@ -215,7 +217,7 @@ static void append_parts(AmError *error, int64_t values, int64_t scratch) {
 }
 
 AmStatus executable_allocate(Executable *self, char **memory, AmError *error) {
-    int64_t values = kernel_align(self->program->allocation_bytes);
+    int64_t values = kernel_align(self->program->allocation.bytes);
     int64_t scratch = kernel_align(self->scratch_bytes), for_comm = kernel_align(self->comm_scratch_bytes);
     AmStatus status =
         self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error);
@@ -232,9 +234,9 @@ void executable_watch(Executable *self, Timeline *timeline, int32_t micro_batche
     self->timeline = timeline;
     if (!self->micro_batch && micro_batches > 1 && self->program->counter.iterations == micro_batches)
         self->micro_batch = &self->iteration;
-    for (int32_t s = 0; s < self->program->step_count; s++) {
+    for (int32_t s = 0; s < self->program->execution.step_count; s++) {
         const Control *control = self->steps[s].control;
-        for (int32_t r = 0; control && r < control->instruction->region_count; r++) {
+        for (int32_t r = 0; control && r < control->instruction->regions.count; r++) {
             control->regions[r]->micro_batch = self->micro_batch;
             executable_watch(control->regions[r], timeline, micro_batches);
         }
@@ -297,14 +299,14 @@ AmStatus executable_run_steps(const Executable *self, int32_t first, int32_t end
         if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
         TRY(red_zones_check(self->zones, s, error));
     }
-    if (end < self->program->step_count) return AM_OK;
+    if (end < self->program->execution.step_count) return AM_OK;
     if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
     if (self->repeats) updates_apply(&self->updates, self->device);
     return self->repeats && self->zones && end > 0 ? red_zones_check(self->zones, end - 1, error) : AM_OK;
 }
 
 AmStatus executable_issue(const Executable *self, AmError *error) {
-    return executable_run_steps(self, 0, self->program->step_count, error);
+    return executable_run_steps(self, 0, self->program->execution.step_count, error);
 }
 
 /* Runs a stretch, or lets the device replay it. */

@@ -19,7 +19,7 @@ typedef struct Executable {
     Comm *comm; /* of the rank; NULL: there are no collectives */
     const Program *program;
     bool repeats;          /* a run ends with the updates */
-    ExecutableStep *steps; /* [program->step_count] */
+    ExecutableStep *steps; /* [program->execution.step_count] */
     CaptureRegion *stretches;
     int32_t stretch_count;
     const CommCall *last_wait; /* after the last step; or NULL */
@@ -42,7 +42,7 @@ typedef struct Executable {
 typedef struct ExecutableMemory {
     void *const *parameters; /* [parameter]: their places; NULL: in `values` */
     void *const *outputs;    /* [output]: the places of those that are made outside of `values`; or NULL */
-    char *values;            /* program->allocation_bytes, less parameter_bytes if they lie elsewhere */
+    char *values;            /* program->allocation.bytes, less parameter_bytes if they lie elsewhere */
     char *scratch, *comm_scratch;
 } ExecutableMemory;
 

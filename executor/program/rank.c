@@ -58,7 +58,7 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     TRY(describe_shards(rank, error));
     rank->scratch_bytes =
         kernel_align(rank->ready->scratch_bytes) + kernel_align(rank->ready->comm_scratch_bytes);
-    rank->memory_bytes = kernel_align(program->allocation_bytes) + rank->scratch_bytes;
+    rank->memory_bytes = kernel_align(program->allocation.bytes) + rank->scratch_bytes;
     TRY(executable_allocate(rank->ready, &rank->memory, error));
     for (int32_t v = 0; v < program->value_count; v++) {
         int64_t bytes =

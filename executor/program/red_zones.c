@@ -38,13 +38,13 @@ static int32_t list_places(Span *places, const Program *program) {
     }
     for (int32_t k = 0; k < program->instruction_count; k++) {
         const ProgramInstruction *instruction = &program->instructions[k];
-        if (instruction->workspace_bytes > 0)
-            places[count++] =
-                (Span){instruction->workspace, instruction->workspace + instruction->workspace_bytes,
-                       instruction->first_result};
+        if (instruction->regions.workspace_bytes > 0)
+            places[count++] = (Span){instruction->regions.workspace,
+                                     instruction->regions.workspace + instruction->regions.workspace_bytes,
+                                     instruction->first_result};
     }
-    for (int32_t k = 0; k < program->update_count; k++) {
-        const ProgramUpdate *update = &program->updates[k];
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        const ProgramUpdate *update = &program->execution.updates[k];
         if (update->staging >= 0)
             places[count++] = (Span){update->staging,
                                      update->staging + ir_shape_bytes(&program->values[update->value].shape),
@@ -55,9 +55,9 @@ static int32_t list_places(Span *places, const Program *program) {
 
 AmStatus red_zones_find(RedZones **result, Arena *arena, const Program *program, KernelDevice *device,
                         char *memory, int64_t first, AmError *error) {
-    int32_t most = program->value_count + program->instruction_count + program->update_count + 1;
+    int32_t most = program->value_count + program->instruction_count + program->execution.update_count + 1;
     *result = NULL;
-    if (program->red_zone == 0) return AM_OK;
+    if (program->allocation.red_zone == 0) return AM_OK;
     RedZones *self = ARENA_ARRAY(arena, RedZones, 1);
     Span *places = ARENA_ARRAY(arena, Span, most), *zones = ARENA_ARRAY(arena, Span, most + 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(Span) * 2 * most);
@@ -65,13 +65,13 @@ AmStatus red_zones_find(RedZones **result, Arena *arena, const Program *program,
                        .device = device,
                        .memory = memory,
                        .first = first,
-                       .bytes = program->allocation_bytes - first,
+                       .bytes = program->allocation.bytes - first,
                        .zones = zones};
     int32_t count = list_places(places, program), before = -1;
     int64_t end = first;
     qsort(places, (size_t)count, sizeof *places, by_offset);
     for (int32_t k = 0; k <= count; k++) {
-        int64_t offset = k < count ? places[k].offset : program->allocation_bytes;
+        int64_t offset = k < count ? places[k].offset : program->allocation.bytes;
         if (offset > end) zones[self->count++] = (Span){end, offset, before};
         if (k < count && places[k].end > end) end = places[k].end, before = places[k].value;
     }
@@ -100,8 +100,8 @@ static const char *name_of(const Program *program, int32_t origin) {
 
 static AmStatus report(const RedZones *self, const Span *zone, int64_t byte, int32_t s, AmError *error) {
     const Program *program = self->program;
-    const ProgramStep *step = &program->steps[s];
-    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramStep *step = &program->execution.steps[s];
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->execution.fusions[step->fusion] : NULL;
     int32_t made = fusion ? fusion->output_values[0] : program->instructions[step->instruction].first_result;
     const char *owner = zone->value >= 0 ? name_of(program, program->values[zone->value].origin) : "nothing";
     int32_t origin = fusion ? program->values[made].origin : program->instructions[step->instruction].origin;

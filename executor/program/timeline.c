@@ -12,15 +12,15 @@ enum { FEWEST_RECORDS = 1 << 10 };
 /* Records of one run of a program; stops counting at TIMELINE_MOST_RECORDS. */
 static int64_t count_records(const Program *program) {
     int64_t count = 0;
-    for (int32_t s = 0; s < program->step_count && count < TIMELINE_MOST_RECORDS; s++, count++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count && count < TIMELINE_MOST_RECORDS; s++, count++) {
+        const ProgramStep *step = &program->execution.steps[s];
         if (step->fusion >= 0) continue;
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         int64_t inside = 0, trips = 1;
         if (instruction->opcode == IR_WHILE && program->module)
             trips = larger_integer(ir_loop_trips(program->module, instruction->origin), 1);
-        for (int32_t r = 0; r < instruction->region_count; r++) {
-            int64_t records = count_records(instruction->regions[r]) + 1;
+        for (int32_t r = 0; r < instruction->regions.count; r++) {
+            int64_t records = count_records(instruction->regions.programs[r]) + 1;
             if (instruction->opcode == IR_CONDITIONAL) inside = larger_integer(inside, records);
             else inside += records;
         }

@@ -7,10 +7,11 @@
 #include "executor/program/updates.h"
 
 AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program, AmError *error) {
-    *updates = (Updates){.list = ARENA_ARRAY(arena, Update, program->update_count + 1)};
-    if (!updates->list) return am_fail_memory(error, (int64_t)sizeof(Update) * program->update_count);
-    for (int32_t k = 0; k < program->update_count; k++) {
-        const ProgramUpdate *update = &program->updates[k];
+    *updates = (Updates){.list = ARENA_ARRAY(arena, Update, program->execution.update_count + 1)};
+    if (!updates->list)
+        return am_fail_memory(error, (int64_t)sizeof(Update) * program->execution.update_count);
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        const ProgramUpdate *update = &program->execution.updates[k];
         int32_t storage = program->values[update->value].storage;
         if (update->in_place || storage == program->parameters[update->parameter]) continue;
         updates->list[updates->count++] =

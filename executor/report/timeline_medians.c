@@ -54,8 +54,8 @@ static int64_t choose_steps(const TimelineRecord **steps, const Timeline *timeli
 
 static bool is_operator(const TimelineRecord *record) {
     if (record->kind != TIMELINE_OPERATOR) return false;
-    const ProgramStep *step = &record->program->steps[record->step];
-    return step->fusion >= 0 || record->program->instructions[step->instruction].region_count == 0;
+    const ProgramStep *step = &record->program->execution.steps[record->step];
+    return step->fusion >= 0 || record->program->instructions[step->instruction].regions.count == 0;
 }
 
 AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error) {

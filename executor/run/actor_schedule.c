@@ -79,13 +79,13 @@ static AmStatus report(void *user, int64_t iteration, AmError *error) {
 /* ---- cutting a program ---- */
 
 static const InterleavedLoops *iterations_at(const Executable *program, int32_t s) {
-    int32_t instruction = program->program->steps[s].instruction;
-    return instruction < 0 ? NULL : program->program->instructions[instruction].iterations;
+    int32_t instruction = program->program->execution.steps[s].instruction;
+    return instruction < 0 ? NULL : program->program->instructions[instruction].loop.iterations;
 }
 
 /* The end of the actor of a body that begins at step `first`: before it receives after it has sent. */
 static int32_t actor_end(const Executable *body, int32_t first) {
-    int32_t count = body->program->step_count, s = first;
+    int32_t count = body->program->execution.step_count, s = first;
     for (bool has_sent = false; s < count; s++) {
         const Stream *stream = body->steps[s].stream;
         if (stream && stream->gets && has_sent) break;
@@ -99,13 +99,13 @@ static int32_t count_actors(const Executable *body) {
     do {
         s = actor_end(body, s);
         count++;
-    } while (s < body->program->step_count);
+    } while (s < body->program->execution.step_count);
     return count;
 }
 
 static int32_t count_rank_actors(const Executable *program) {
     int32_t count = 1;
-    for (int32_t s = 0, together; s < program->program->step_count; s += together) {
+    for (int32_t s = 0, together; s < program->program->execution.step_count; s += together) {
         together = program_steps_together(program->program, s);
         if (!iterations_at(program, s)) continue;
         count++;
@@ -221,7 +221,7 @@ static AmStatus add_plain(Schedule *self, RankActors *list, int32_t r, int32_t f
                             .iterations = 1,
                             .kind = PLAIN,
                             .begins = list->count == 0,
-                            .ends = end == program->program->step_count};
+                            .ends = end == program->program->execution.step_count};
     TRY(add_actor(self, list, r, &actor, error));
     const ScheduledActor *own = &list->actors[list->count - 1];
     for (const ScheduledActor *before = own - 1; before >= list->actors && before->loop; before--)
@@ -232,7 +232,7 @@ static AmStatus add_plain(Schedule *self, RankActors *list, int32_t r, int32_t f
 static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     const Executable *program = self->options.ranks[r].ready;
     RankActors *list = &self->ranks[r];
-    int32_t first = 0, count = program->program->step_count;
+    int32_t first = 0, count = program->program->execution.step_count;
     list->actors = ARENA_ARRAY(&self->arena, ScheduledActor, count_rank_actors(program));
     if (!list->actors) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
@@ -348,7 +348,7 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
 }
 
 static const InterleavedLoops *find_chunks(const Executable *program) {
-    for (int32_t s = 0; s < program->program->step_count; s++)
+    for (int32_t s = 0; s < program->program->execution.step_count; s++)
         if (iterations_at(program, s) && iterations_at(program, s)->chunks > 1)
             return iterations_at(program, s);
     return NULL;

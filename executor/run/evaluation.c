@@ -194,7 +194,7 @@ static void add_outputs(Evaluation *self) {
 AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *error) {
     const volatile sig_atomic_t *interrupted = self->options->interrupted;
     double start = clock_seconds();
-    bool is_updating = self->rank.program->update_count > 0; /* perhaps in place */
+    bool is_updating = self->rank.program->execution.update_count > 0; /* perhaps in place */
     *result = NULL;
     for (int32_t k = 0; k < self->result.count; k++) self->outputs[k].value = 0;
     for (int64_t batch = 0; batch < self->batches; batch++) {

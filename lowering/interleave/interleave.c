@@ -229,7 +229,7 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
                                      .kept = joining->kept,
                                      .kept_until_third = joining->kept_until_third,
                                      .kept_from_second = joining->kept_from_second};
-    program->instructions[first].iterations = iterations;
+    program->instructions[first].loop.iterations = iterations;
     return AM_OK;
 }
 
@@ -283,31 +283,31 @@ static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, co
                                      .is_backward = is_backward,
                                      .count = pair->iterations,
                                      .kept = pair->iterations};
-    program->instructions[loop].iterations = iterations;
+    program->instructions[loop].loop.iterations = iterations;
     return AM_OK;
 }
 
 /* The loops of an earlier pair may have moved, together. */
 static void number_joined(Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
-        const InterleavedLoops *iterations = program->instructions[i].iterations;
+        const InterleavedLoops *iterations = program->instructions[i].loop.iterations;
         if (!iterations || iterations->second < 0 || iterations->second == i + 1) continue;
         InterleavedLoops *moved = ARENA_ARRAY(program->arena, InterleavedLoops, 1);
         if (!moved) return;
         *moved = *iterations;
         moved->second = i + 1;
         moved->third = iterations->third >= 0 ? i + 2 : -1;
-        program->instructions[i].iterations = moved;
+        program->instructions[i].loop.iterations = moved;
     }
 }
 
 static AmStatus finish_regions(Program *program, AmError *error) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
-        if (!program->instructions[i].iterations) continue;
+        if (!program->instructions[i].loop.iterations) continue;
         for (int32_t k = i; k < i + program_joined(program, i); k++)
-            for (int32_t r = 0; r < program->instructions[k].region_count; r++) {
-                program->instructions[k].regions[r]->counter.in_iterations = true;
-                TRY(program_finish_again(program->instructions[k].regions[r], error));
+            for (int32_t r = 0; r < program->instructions[k].regions.count; r++) {
+                program->instructions[k].regions.programs[r]->counter.in_iterations = true;
+                TRY(program_finish_again(program->instructions[k].regions.programs[r], error));
             }
     }
     return AM_OK;
@@ -332,7 +332,7 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
-            Program *body = program->instructions[loops[k]].regions[0];
+            Program *body = program->instructions[loops[k]].regions.programs[0];
             TRY(give_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
         }
         if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
@@ -366,8 +366,8 @@ AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *er
         first = find_loop(program, pairs[p].first);
         second = find_loop(program, pairs[p].second);
         for (int32_t r = 0; r < 2; r++) {
-            TRY(program_finish_again(program->instructions[first].regions[r], error));
-            TRY(program_finish_again(program->instructions[second].regions[r], error));
+            TRY(program_finish_again(program->instructions[first].regions.programs[r], error));
+            TRY(program_finish_again(program->instructions[second].regions.programs[r], error));
         }
     }
     return AM_OK;

@@ -30,7 +30,7 @@ typedef struct Half {
 } Half;
 
 static AmStatus list_crossing(Splitter *self, AmError *error) {
-    const Program *body = self->loop.regions[0];
+    const Program *body = self->loop.regions.programs[0];
     self->crossing = ARENA_ARRAY(self->arena, int32_t, body->value_count + 1);
     if (!self->crossing) return am_fail_memory(error, body->value_count);
     for (int32_t v = 0; v < body->value_count; v++)
@@ -46,7 +46,7 @@ static bool has_parameter(const Splitter *self, const Half *half, int32_t p) {
 
 /* Returns whether the half's loop has a result for operand p. */
 static bool carries(const Splitter *self, const Half *half, int32_t p) {
-    const Program *body = self->loop.regions[0];
+    const Program *body = self->loop.regions.programs[0];
     if (body->outputs[p] == body->parameters[p]) return false;
     return half->is_later ? self->part->is_later[p] || self->part->is_common[p] : !self->part->is_later[p];
 }
@@ -93,8 +93,8 @@ static void emit(Program *program, ProgramKind kind, IrOpcode opcode, const int3
                              .result_count = 1,
                              .first_result = result,
                              .attributes = attributes ? attributes : &none,
-                             .called = -1,
-                             .called_second = -1};
+                             .compute.called = -1,
+                             .compute.called_second = -1};
 }
 
 static void emit_number(Program *program, int64_t number, int32_t result) {
@@ -104,7 +104,8 @@ static void emit_number(Program *program, int64_t number, int32_t result) {
     data[0] = number; /* little-endian: the same bytes at the start, whatever the width */
     *literal = (IrLiteral){.data = data, .bytes = dtype_bytes(program->values[result].shape.type)};
     emit(program, PROGRAM_COMPUTE, IR_CONSTANT, NULL, 0, result, NULL);
-    if (!program->arena->failed) program->instructions[program->instruction_count - 1].literal = literal;
+    if (!program->arena->failed)
+        program->instructions[program->instruction_count - 1].compute.literal = literal;
 }
 
 static void emit_again(Program *program, const ProgramInstruction *instruction) {
@@ -135,11 +136,11 @@ static AmStatus copy_region(const Splitter *self, Program **copy, const Half *ha
     made->value_capacity = values + count + 8;
     made->parameters = ARENA_ARRAY(arena, int32_t, count + 1);
     made->outputs = ARENA_ARRAY(arena, int32_t, outputs + 1);
-    made->updates = ARENA_ARRAY(arena, ProgramUpdate, outputs + 1);
+    made->execution.updates = ARENA_ARRAY(arena, ProgramUpdate, outputs + 1);
     if (arena->failed) return am_fail_memory(error, count);
     memcpy(made->values, from->values, sizeof *made->values * (size_t)values);
     made->instructions = NULL;
-    made->instruction_count = made->instruction_capacity = made->update_count = 0;
+    made->instruction_count = made->instruction_capacity = made->execution.update_count = 0;
     for (int32_t v = 0; v < values; v++) {
         made->values[v].instruction = -1;
         if (made->values[v].kind == PROGRAM_VALUE_PARAMETER) made->values[v].kind = PROGRAM_VALUE_TEMPORARY;
@@ -148,7 +149,7 @@ static AmStatus copy_region(const Splitter *self, Program **copy, const Half *ha
         made->parameters[k] = from->parameters[half->parameters[k]];
         made->values[made->parameters[k]].kind = PROGRAM_VALUE_PARAMETER;
     }
-    const Program *body = self->loop.regions[0];
+    const Program *body = self->loop.regions.programs[0];
     for (int32_t k = 0; k < self->crossing_count; k++) {
         const ProgramValue *value = &body->values[self->crossing[k]];
         IrShape shape = array_shape(arena, &value->shape, self->kept);
@@ -161,7 +162,7 @@ static AmStatus copy_region(const Splitter *self, Program **copy, const Half *ha
 }
 
 static AmStatus make_condition(const Splitter *self, Half *half, AmError *error) {
-    const Program *from = self->loop.regions[1];
+    const Program *from = self->loop.regions.programs[1];
     int32_t *arrays = ARENA_ARRAY(self->arena, int32_t, self->crossing_count + 1);
     if (!arrays) return am_fail_memory(error, self->crossing_count);
     TRY(copy_region(self, &half->condition, half, from, 1, arrays, error));
@@ -227,7 +228,7 @@ static void emit_read(const Splitter *self, Half *half, int32_t k) {
 }
 
 static void emit_earlier(const Splitter *self, Half *half, const int32_t *number) {
-    const Program *from = self->loop.regions[0];
+    const Program *from = self->loop.regions.programs[0];
     for (int32_t p = 0; p < half->count; p++) {
         int32_t value = half->body->parameters[p];
         if (number[value] >= 0) emit_write(self, half, number[value]);
@@ -244,7 +245,7 @@ static void emit_earlier(const Splitter *self, Half *half, const int32_t *number
 
 /* Reads the crossing values that an instruction needs right before it, once. */
 static void emit_later(const Splitter *self, Half *half, int32_t *number) {
-    const Program *from = self->loop.regions[0];
+    const Program *from = self->loop.regions.programs[0];
     for (int32_t i = 0; i < from->instruction_count; i++) {
         const ProgramInstruction *instruction = &from->instructions[i];
         if (!self->part->waits[i] && !self->part->is_copied[i]) continue;
@@ -265,7 +266,7 @@ static void emit_later(const Splitter *self, Half *half, int32_t *number) {
 }
 
 static AmStatus make_body(const Splitter *self, Half *half, AmError *error) {
-    const Program *from = self->loop.regions[0];
+    const Program *from = self->loop.regions.programs[0];
     int32_t count = half->count + self->crossing_count;
     int32_t *number = ARENA_ARRAY(self->arena, int32_t, from->value_count + 1); /* in `crossing`, or -1 */
     half->arrays = ARENA_ARRAY(self->arena, int32_t, self->crossing_count + 1);
@@ -281,7 +282,8 @@ static AmStatus make_body(const Splitter *self, Half *half, AmError *error) {
     else emit_earlier(self, half, number);
     for (int32_t k = 0; k < count; k++)
         if (body->outputs[k] != body->parameters[k])
-            body->updates[body->update_count++] = (ProgramUpdate){.parameter = k, .value = body->outputs[k]};
+            body->execution.updates[body->execution.update_count++] =
+                (ProgramUpdate){.parameter = k, .value = body->outputs[k]};
     return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
@@ -327,7 +329,7 @@ static void emit_loop(const Splitter *self, const Half *half, const int32_t *giv
     loop.result_count = 0;
     for (int32_t k = 0, r = 0; k < half->count; k++) {
         if (!carries(self, half, half->parameters[k])) continue;
-        while (self->loop.carried[r] != half->parameters[k]) r++;
+        while (self->loop.loop.carried[r] != half->parameters[k]) r++;
         int32_t old = self->loop.first_result + r;
         const ProgramValue like = program->values[old];
         int32_t made = add_like(program, &like, &like.shape);
@@ -342,8 +344,8 @@ static void emit_loop(const Splitter *self, const Half *half, const int32_t *giv
     }
     regions[0] = half->body;
     regions[1] = half->condition;
-    loop.carried = carried;
-    loop.regions = regions;
+    loop.loop.carried = carried;
+    loop.regions.programs = regions;
     emit_again(program, &loop);
 }
 
@@ -367,9 +369,9 @@ static AmStatus rename_values(Program *program, const int32_t *renamed, int32_t 
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0 && renamed[program->outputs[k]] >= 0)
             program->outputs[k] = renamed[program->outputs[k]];
-    for (int32_t k = 0; k < program->update_count; k++)
-        if (renamed[program->updates[k].value] >= 0)
-            program->updates[k].value = renamed[program->updates[k].value];
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        if (renamed[program->execution.updates[k].value] >= 0)
+            program->execution.updates[k].value = renamed[program->execution.updates[k].value];
     return AM_OK;
 }
 
@@ -393,8 +395,8 @@ AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, i
     if (arena->failed) return am_fail_memory(error, known);
     for (int32_t v = 0; v < known; v++) renamed[v] = -1;
     for (int32_t r = 0; r < self.loop.result_count; r++) {
-        int32_t p = self.loop.carried[r];
-        const Program *body = self.loop.regions[0];
+        int32_t p = self.loop.loop.carried[r];
+        const Program *body = self.loop.regions.programs[0];
         if (body->outputs[p] == body->parameters[p])
             renamed[self.loop.first_result + r] = self.loop.operands[p];
     }

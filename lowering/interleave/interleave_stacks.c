@@ -27,7 +27,7 @@ static int32_t iteration_dimension(const Program *body, const ProgramInstruction
                                    const int64_t *window, int32_t iterations) {
     const IrShape *array = &body->values[slice->operands[0]].shape;
     int32_t found = -1;
-    if (slice->operand_count != first_index + array->rank || slice->shard) return -1;
+    if (slice->operand_count != first_index + array->rank || slice->compute.shard) return -1;
     for (int32_t d = 0; d < array->rank; d++) {
         bool is_iteration = slice->operands[first_index + d] == body->parameters[0];
         if (is_iteration && (found >= 0 || window[d] != 1 || array->dimensions[d] != iterations)) return -1;
@@ -94,19 +94,19 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t iterations, AmError *error) {
     *loops = (JoinedLoops){.program = program, .first = first, .second = second, .iterations = iterations};
     TRY(program_uses(&loops->uses, arena, program, error));
-    TRY(program_uses(&loops->in_first, arena, program->instructions[first].regions[0], error));
-    return program_uses(&loops->in_second, arena, program->instructions[second].regions[0], error);
+    TRY(program_uses(&loops->in_first, arena, program->instructions[first].regions.programs[0], error));
+    return program_uses(&loops->in_second, arena, program->instructions[second].regions.programs[0], error);
 }
 
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const Program *program = loops->program;
     const ProgramInstruction *makes = &program->instructions[loops->first];
     const ProgramInstruction *takes = &program->instructions[loops->second];
-    const Program *writes = makes->regions[0], *reads = takes->regions[0];
+    const Program *writes = makes->regions.programs[0], *reads = takes->regions.programs[0];
     int32_t value = viewed(program, &loops->uses, takes->operands[operand]);
     bool is_kept = reads->outputs[operand] == reads->parameters[operand];
     if (loops->uses.maker[value] != loops->first || !is_kept) return false;
-    int32_t result = value - makes->first_result, p = makes->carried[result];
+    int32_t result = value - makes->first_result, p = makes->loop.carried[result];
     int32_t writer = find_writer(writes, &loops->in_first, p);
     if (writer < 0) return false;
     const ProgramInstruction *write = &writes->instructions[writer];
@@ -166,11 +166,11 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
                                .origin = scalar.origin,
                                .result_count = 1,
                                .attributes = &none,
-                               .called = -1,
-                               .called_second = -1};
+                               .compute.called = -1,
+                               .compute.called_second = -1};
     instructions[0] = instructions[1] = made;
     instructions[0].opcode = IR_CONSTANT;
-    instructions[0].literal = literal;
+    instructions[0].compute.literal = literal;
     instructions[0].first_result = operands[1];
     instructions[1].opcode = IR_REMAINDER;
     instructions[1].operand_count = 2;
@@ -225,8 +225,8 @@ static void add_view(Program *body, int32_t value, int32_t result) {
                              .result_count = 1,
                              .first_result = result,
                              .attributes = &none,
-                             .called = -1,
-                             .called_second = -1};
+                             .compute.called = -1,
+                             .compute.called_second = -1};
 }
 
 /* The positions of views at the end of a body's list: next to the slices for which they were added. */
@@ -374,7 +374,7 @@ static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, i
 
 /* Sets shape and state of the carried value that is parameter p of the loop's regions. */
 static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramValue *like) {
-    Program *body = loop->regions[0], *condition = loop->regions[1];
+    Program *body = loop->regions.programs[0], *condition = loop->regions.programs[1];
     ProgramValue *values[] = {&body->values[body->parameters[p]], &body->values[body->outputs[p]],
                               &condition->values[condition->parameters[p]]};
     for (int k = 0; k < 3; k++) {
@@ -407,8 +407,8 @@ static AmStatus find_place(Places *places, int32_t *found, Program *writes, Prog
 
 AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error) {
     Program *program = loops->program;
-    Program *writes = program->instructions[loops->first].regions[0];
-    Program *reads = program->instructions[loops->second].regions[0];
+    Program *writes = program->instructions[loops->first].regions.programs[0];
+    Program *reads = program->instructions[loops->second].regions.programs[0];
     Insertions in_writes, in_reads;
     Places places = {.kept = {loops->iterations}, .count = 1};
     int32_t place;
@@ -424,7 +424,7 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
         const LoopStack *stack = &stacks[k];
         if (!changes(stack, loops->iterations)) continue;
         const ProgramInstruction *makes = &program->instructions[loops->first];
-        int32_t p = makes->carried[stack->result], result = makes->first_result + stack->result;
+        int32_t p = makes->loop.carried[stack->result], result = makes->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
         int32_t writer = loops->in_first.maker[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
@@ -459,11 +459,11 @@ AmStatus program_finish_again(Program *region, AmError *error) {
         value->offset = -1;
         value->bytes = 0;
     }
-    for (int32_t k = 0; k < region->update_count; k++) {
-        region->updates[k].in_place = false;
-        region->updates[k].staging = -1;
+    for (int32_t k = 0; k < region->execution.update_count; k++) {
+        region->execution.updates[k].in_place = false;
+        region->execution.updates[k].staging = -1;
     }
-    region->fusion_count = region->step_count = 0;
+    region->execution.fusion_count = region->execution.step_count = 0;
     TRY(program_fuse(region, error));
     return program_plan_buffers(region, error);
 }

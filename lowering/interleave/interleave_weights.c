@@ -48,7 +48,7 @@ static bool is_cheap(const Program *body, const ProgramInstruction *instruction)
 /* Returns whether the instruction is worth an iteration of its own. */
 static bool is_heavy(const ProgramInstruction *instruction) {
     static const IrOpcode opcodes[] = {IR_RAGGED_DOT, IR_SCATTER, IR_CUSTOM_CALL};
-    if (instruction->kind == PROGRAM_COLLECTIVE || instruction->region_count > 0) return true;
+    if (instruction->kind == PROGRAM_COLLECTIVE || instruction->regions.count > 0) return true;
     if (instruction->kind != PROGRAM_COMPUTE) return false;
     for (size_t k = 0; k < sizeof opcodes / sizeof *opcodes; k++)
         if (instruction->opcode == opcodes[k]) return true;
@@ -168,7 +168,7 @@ static void find_kept(WeightWorkFinder *self) {
 }
 
 AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruction *loop, AmError *error) {
-    const Program *body = loop->regions[0];
+    const Program *body = loop->regions.programs[0];
     int32_t values = body->value_count, count = body->instruction_count, parameters = loop->operand_count;
     *part = (WaitingPart){.waits = ARENA_ARRAY(arena, bool, count + 1),
                           .is_copied = ARENA_ARRAY(arena, bool, count + 1),
@@ -178,7 +178,7 @@ AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruc
                           .is_taken = ARENA_ARRAY(arena, bool, parameters + 1),
                           .is_kept = ARENA_ARRAY(arena, bool, parameters + 1)};
     WeightWorkFinder self = {.body = body,
-                             .condition = loop->regions[1],
+                             .condition = loop->regions.programs[1],
                              .part = part,
                              .count = count,
                              .parameters = parameters,

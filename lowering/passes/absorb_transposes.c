@@ -38,7 +38,8 @@ static void count_uses(Absorber *self) {
             self->uses[program->instructions[i].operands[k]]++;
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) self->uses[program->outputs[k]]++;
-    for (int32_t k = 0; k < program->update_count; k++) self->uses[program->updates[k].value]++;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        self->uses[program->execution.updates[k].value]++;
 }
 
 static bool is_compute(const ProgramInstruction *instruction, IrOpcode opcode) {

@@ -31,7 +31,7 @@ typedef struct Accumulator {
 static void count_uses(int32_t *uses, const Program *program) {
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) uses[program->outputs[k]]++;
-    for (int32_t k = 0; k < program->update_count; k++) uses[program->updates[k].value]++;
+    for (int32_t k = 0; k < program->execution.update_count; k++) uses[program->execution.updates[k].value]++;
     for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind == PROGRAM_VIEW && uses[instruction->first_result] == 0) continue;

@@ -83,7 +83,7 @@ static int64_t allocate(Planner *self, int64_t bytes) {
             offset = last->offset;
             self->gap_count--;
         }
-        self->end = offset + bytes + self->program->red_zone;
+        self->end = offset + bytes + self->program->allocation.red_zone;
         return offset;
     }
     int64_t offset = self->gaps[best].offset;
@@ -100,7 +100,7 @@ static int64_t allocate(Planner *self, int64_t bytes) {
 static void release(Planner *self, int64_t offset, int64_t bytes) {
     if (bytes == 0) return;
     self->used -= bytes;
-    if (self->program->red_zone > 0) return;
+    if (self->program->allocation.red_zone > 0) return;
     int32_t low = 0, high = self->gap_count;
     while (low < high) {
         int32_t middle = (low + high) / 2;
@@ -144,15 +144,15 @@ static void find_storage_and_lifetimes(Planner *self) {
     }
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        if (!instruction->place || instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
+        if (!instruction->compute.place || instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
         self->storage[root_of(self, instruction->operands[1])] = instruction->operands[0];
     }
     for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = root_of(self, v);
     for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->defined_at[v] = NEVER;
-    for (int32_t s = 0, together; s < program->step_count; s += together) {
+    for (int32_t s = 0, together; s < program->execution.step_count; s += together) {
         together = program_steps_together(program, s);
         for (int32_t own = s; own < s + together; own++) {
-            const ProgramStep *step = &program->steps[own];
+            const ProgramStep *step = &program->execution.steps[own];
             for (int32_t k = 0; k < program_step_operands(program, step); k++)
                 self->last_use[self->storage[program_step_operand(program, step, k)]] = s;
             for (int32_t k = 0; k < program_step_results(program, step); k++)
@@ -161,7 +161,7 @@ static void find_storage_and_lifetimes(Planner *self) {
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0)
-            self->last_use[self->storage[program->outputs[k]]] = program->step_count;
+            self->last_use[self->storage[program->outputs[k]]] = program->execution.step_count;
 }
 
 /* Holds the operands of a sum over devices or a gather while it may be running: up to the first step that
@@ -170,21 +170,21 @@ static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
     const Program *program = self->program;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
     int32_t started[REDUCE_EARLY_UNDER_WAY]; /* the next sums after step s */
-    self->held_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->held_first = ARENA_ARRAY(self->arena, int32_t, program->execution.step_count + 1);
     self->held_next = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
     if (self->arena->failed) return am_fail_memory(error, program->value_count);
-    for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->step_count;
-    for (int32_t s = 0; s <= program->step_count; s++) self->held_first[s] = -1;
-    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) started[k] = program->step_count;
-    for (int32_t s = program->step_count - 1; s >= 0; s--) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->execution.step_count;
+    for (int32_t s = 0; s <= program->execution.step_count; s++) self->held_first[s] = -1;
+    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) started[k] = program->execution.step_count;
+    for (int32_t s = program->execution.step_count - 1; s >= 0; s--) {
+        const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++)
             first_use[self->storage[program_step_operand(program, step, k)]] = s;
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         bool is_sum = instruction && program_reduces_beside(program, instruction);
         if (!is_sum && (!instruction || !program_gathers(instruction))) continue;
-        int32_t until = is_sum ? started[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
+        int32_t until = is_sum ? started[REDUCE_EARLY_UNDER_WAY - 1] : program->execution.step_count;
         for (int32_t k = 0; k < program_step_results(program, step); k++)
             if (first_use[program_step_result(program, step, k)] < until)
                 until = first_use[program_step_result(program, step, k)];
@@ -207,7 +207,7 @@ static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
 /* Finds the outputs that steps define in arrays of the caller. */
 static void find_caller_memory(Planner *self) {
     const Program *program = self->program;
-    for (int32_t k = 0; k < program->roles->output_count && program->outputs_outside; k++) {
+    for (int32_t k = 0; k < program->roles->output_count && program->allocation.outputs_outside; k++) {
         if (program->outputs[k] < 0) continue;
         int32_t storage = self->storage[program->outputs[k]];
         self->in_caller_memory[storage] = self->defined_at[storage] != NEVER;
@@ -247,7 +247,7 @@ static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int
     const Program *program = self->program;
     const ProgramRowGroup *rows = program_row_group(program, step);
     for (int32_t s = 0; rows && s < rows->count; s++) {
-        const ProgramStep *other = &program->steps[rows->first + s];
+        const ProgramStep *other = &program->execution.steps[rows->first + s];
         for (int32_t k = 0; other != step && k < program_step_operands(program, other); k++)
             if (self->storage[program_step_operand(program, other, k)] == storage &&
                 (other > step || !program_reads_by_rows(program, other, k, rows->rows)))
@@ -263,7 +263,7 @@ static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t
     if (is_needed_by_group(self, step, storage)) return false;
     if (step->fusion < 0)
         return updates_in_place(self, &program->instructions[step->instruction], storage, result);
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     int64_t width = dtype_bytes(program->values[result].shape.type);
     for (int32_t k = 0; k < fusion->input_count; k++) {
         const ProgramFusionInput *input = &fusion->inputs[k];
@@ -291,14 +291,14 @@ static bool computes(const Program *program, const ProgramStep *step, int32_t va
 static void place_updates(Planner *self) {
     Program *program = self->program;
     for (int32_t v = 0; v < program->value_count; v++) self->update_of[v] = -1;
-    for (int32_t k = 0; k < program->update_count; k++) {
-        ProgramUpdate *update = &program->updates[k];
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        ProgramUpdate *update = &program->execution.updates[k];
         int32_t value = update->value, parameter = program->parameters[update->parameter];
         int32_t s = self->defined_at[value];
         update->in_place = value != parameter && self->storage[value] == parameter;
         if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
         if (self->last_use[parameter] > s) continue;
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         while (!computes(program, step, value)) step++; /* of those that run together */
         if (self->last_use[parameter] == s && !reads_in_place(self, step, parameter, value)) continue;
         if (ir_shape_bytes(&program->values[value].shape) !=
@@ -377,7 +377,8 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     result->offset = -1;
     if (self->in_caller_memory[value]) return;
     const ProgramRowGroup *rows = program_row_group(program, step);
-    for (const ProgramStep *reader = step; reader >= (rows ? &program->steps[rows->first] : step); reader--)
+    for (const ProgramStep *reader = step; reader >= (rows ? &program->execution.steps[rows->first] : step);
+         reader--)
         if (place_over_operand(self, step, reader, s, value)) return;
     result->offset = result->bytes > 0 ? allocate(self, result->bytes) : 0;
 }
@@ -385,9 +386,9 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
 /* The memory of the values in the regions of an instruction: one region runs at a time. */
 static int64_t workspace_bytes(const ProgramInstruction *instruction) {
     int64_t most = 0;
-    for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
-        const Program *region = instruction->regions[k];
-        int64_t bytes = region->allocation_bytes - region->parameter_bytes;
+    for (int32_t k = 0; k < instruction->regions.count && !instruction->regions.in_blocks; k++) {
+        const Program *region = instruction->regions.programs[k];
+        int64_t bytes = region->allocation.bytes - region->allocation.parameter_bytes;
         if (bytes > most) most = bytes;
     }
     return most;
@@ -396,16 +397,17 @@ static int64_t workspace_bytes(const ProgramInstruction *instruction) {
 static void place_workspace(Planner *self, const ProgramStep *step) {
     if (step->fusion >= 0) return;
     ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    instruction->workspace = 0;
-    instruction->workspace_bytes = workspace_bytes(instruction);
-    if (instruction->workspace_bytes == 0) return;
-    instruction->workspace = allocate(self, instruction->workspace_bytes);
+    instruction->regions.workspace = 0;
+    instruction->regions.workspace_bytes = workspace_bytes(instruction);
+    if (instruction->regions.workspace_bytes == 0) return;
+    instruction->regions.workspace = allocate(self, instruction->regions.workspace_bytes);
 }
 
 static void release_workspace(Planner *self, const ProgramStep *step) {
     if (step->fusion >= 0) return;
     const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    if (instruction->workspace_bytes > 0) release(self, instruction->workspace, instruction->workspace_bytes);
+    if (instruction->regions.workspace_bytes > 0)
+        release(self, instruction->regions.workspace, instruction->regions.workspace_bytes);
 }
 
 /* The step with the largest workspace of those that run together. */
@@ -413,7 +415,7 @@ static int32_t largest_workspace(const Program *program, int32_t s, int32_t toge
     int64_t most = -1;
     int32_t largest = s;
     for (int32_t own = s; own < s + together; own++) {
-        const ProgramStep *step = &program->steps[own];
+        const ProgramStep *step = &program->execution.steps[own];
         int64_t bytes = step->fusion < 0 ? workspace_bytes(&program->instructions[step->instruction]) : 0;
         if (bytes > most) most = bytes, largest = own;
     }
@@ -434,10 +436,10 @@ static AmStatus place_staging(Planner *self, AmError *error) {
     Program *program = self->program;
     bool *updated = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
     if (!updated) return am_fail_memory(error, program->value_count);
-    for (int32_t k = 0; k < program->update_count; k++)
-        updated[program->parameters[program->updates[k].parameter]] = true;
-    for (int32_t k = 0; k < program->update_count; k++) {
-        ProgramUpdate *update = &program->updates[k];
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        updated[program->parameters[program->execution.updates[k].parameter]] = true;
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        ProgramUpdate *update = &program->execution.updates[k];
         int32_t storage = self->storage[update->value];
         update->staging = -1;
         if (update->in_place || storage == program->parameters[update->parameter] || !updated[storage])
@@ -446,9 +448,10 @@ static AmStatus place_staging(Planner *self, AmError *error) {
     }
     if (self->used > self->most_used) {
         self->most_used = self->used;
-        self->peak_step = program->step_count > 0 ? program->step_count - 1 : 0;
+        self->peak_step = program->execution.step_count > 0 ? program->execution.step_count - 1 : 0;
     }
-    program->memory[program->step_count] = (ProgramMemory){current_extent(self), current_extent(self)};
+    program->allocation.memory[program->execution.step_count] =
+        (ProgramMemory){current_extent(self), current_extent(self)};
     return AM_OK;
 }
 
@@ -456,27 +459,29 @@ static AmStatus place_staging(Planner *self, AmError *error) {
 static void place_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     int32_t placed = s, placed_end = s + together; /* of workspaces */
-    if (program->shares_workspaces) {
+    if (program->allocation.shares_workspaces) {
         placed = largest_workspace(program, s, together);
         placed_end = placed + 1;
     }
     for (int32_t own = s; own < s + together; own++) {
-        const ProgramStep *step = &program->steps[own];
+        const ProgramStep *step = &program->execution.steps[own];
         for (int32_t k = 0; k < program_step_results(program, step); k++)
             place_result(self, step, s, program_step_result(program, step, k));
         if (own >= placed && own < placed_end) place_workspace(self, step);
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
     ProgramMemory memory = {.inside = current_extent(self)};
-    for (int32_t own = placed; own < placed_end; own++) release_workspace(self, &program->steps[own]);
+    for (int32_t own = placed; own < placed_end; own++)
+        release_workspace(self, &program->execution.steps[own]);
     memory.around = current_extent(self);
-    for (int32_t own = s; own < s + together; own++) program->memory[own] = memory;
+    for (int32_t own = s; own < s + together; own++) program->allocation.memory[own] = memory;
 }
 
 /* Releases the values that later steps do not read. */
 static void release_operands(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
-    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+    for (const ProgramStep *step = &program->execution.steps[s];
+         step < &program->execution.steps[s + together]; step++) {
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t storage = self->storage[program_step_operand(program, step, k)];
             if (self->last_use[storage] != s) continue;
@@ -520,17 +525,18 @@ static AmStatus find_copies(Planner *self, AmError *error) {
     TRY(layer_copies_find(&self->copies, self->arena, error));
     if (!self->copies.steps_of) return AM_OK;
     self->others = ARENA_ARRAY(self->arena, OtherCopies, program->value_count + 1);
-    self->created_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
-    self->released_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->created_first = ARENA_ARRAY(self->arena, int32_t, program->execution.step_count + 1);
+    self->released_first = ARENA_ARRAY(self->arena, int32_t, program->execution.step_count + 1);
     if (self->arena->failed) return am_fail_memory(error, program->value_count);
-    for (int32_t s = 0; s <= program->step_count; s++) self->created_first[s] = self->released_first[s] = -1;
+    for (int32_t s = 0; s <= program->execution.step_count; s++)
+        self->created_first[s] = self->released_first[s] = -1;
     return AM_OK;
 }
 
 AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
-    program->red_zone = red_zone_bytes();
-    program->memory = ARENA_ARRAY(arena, ProgramMemory, program->step_count + 1);
+    program->allocation.red_zone = red_zone_bytes();
+    program->allocation.memory = ARENA_ARRAY(arena, ProgramMemory, program->execution.step_count + 1);
     Planner self = {.program = program,
                     .arena = arena,
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
@@ -539,7 +545,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .defined_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .in_caller_memory = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
-    self.end = program->red_zone;
+    self.end = program->allocation.red_zone;
     find_storage_and_lifetimes(&self);
     TRY(hold_operands_of_collectives(&self, error));
     find_caller_memory(&self);
@@ -551,8 +557,8 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
         value->bytes = aligned_bytes(&value->shape) * ir_layers_of(program->module, value->origin);
         value->offset = allocate(&self, value->bytes);
     }
-    program->parameter_bytes = self.most_used = self.end;
-    for (int32_t s = 0, together; s < program->step_count; s += together) {
+    program->allocation.parameter_bytes = self.most_used = self.end;
+    for (int32_t s = 0, together; s < program->execution.step_count; s += together) {
         together = program_steps_together(program, s);
         place_steps(&self, s, together);
         release_operands(&self, s, together);
@@ -566,7 +572,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
         value->offset = owner->offset;
         value->bytes = owner->bytes;
     }
-    program->allocation_bytes = self.end;
-    program->peak_step = self.peak_step;
+    program->allocation.bytes = self.end;
+    program->allocation.peak_step = self.peak_step;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

@@ -145,7 +145,7 @@ static void find_levels(Fuser *self) {
 static int32_t level_of_update(const Fuser *self, const int32_t *update_of, int32_t value) {
     int32_t update = update_of[value];
     if (update < 0 || value_shape(self, value)->rank == 0) return INT32_MAX;
-    int32_t producer = producer_of(self, self->program->updates[update].value);
+    int32_t producer = producer_of(self, self->program->execution.updates[update].value);
     if (producer < 0) return INT32_MAX;
     return self->form[producer] == FORM_ELEMENT_WISE ? self->level[producer] : self->level[producer] - 1;
 }
@@ -160,8 +160,8 @@ static AmStatus raise_levels(Fuser *self, AmError *error) {
     bool *is_free = ARENA_ARRAY(self->arena, bool, self->count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->count);
     for (int32_t v = 0; v < program->value_count; v++) update_of[v] = -1;
-    for (int32_t k = 0; k < program->update_count; k++)
-        update_of[program->parameters[program->updates[k].parameter]] = k;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        update_of[program->parameters[program->execution.updates[k].parameter]] = k;
     for (int32_t i = 0; i < self->count; i++) {
         bound[i] = INT32_MAX;
         is_free[i] = self->form[i] != FORM_PLAIN || program->instructions[i].opcode == IR_CONSTANT;
@@ -258,8 +258,8 @@ static bool is_lasting(const Fuser *self, int32_t value) {
          producer >= 0 && u < self->graph.first_user[producer + 1]; u++) {
         const ProgramInstruction *user = &self->program->instructions[self->graph.users[u]];
         bool is_product = ir_is_product(user->opcode);
-        if (user->opcode == IR_DYNAMIC_UPDATE_SLICE || user->opcode == IR_SCATTER || user->region_count > 0 ||
-            (is_product && user->operand_count > 2))
+        if (user->opcode == IR_DYNAMIC_UPDATE_SLICE || user->opcode == IR_SCATTER ||
+            user->regions.count > 0 || (is_product && user->operand_count > 2))
             return false;
     }
     return producer >= 0;
@@ -338,7 +338,7 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     if (!self->wanted) return am_fail_memory(error, self->program->value_count);
     mark_wanted(self);
     /* Values that are too expensive to recompute are in memory, so that others may be made of them. */
-    for (int32_t i = 0; i < self->count && self->program->fuses_rows; i++) {
+    for (int32_t i = 0; i < self->count && self->program->execution.fuses_rows; i++) {
         bool is_near;
         if (self->form[i] == FORM_ELEMENT_WISE &&
             !ir_opcode_has(self->program->instructions[i].opcode, FACT_RECOMPUTABLE) &&
@@ -405,7 +405,7 @@ static void mark_needed(Fuser *self, const int32_t *order) {
         if (is_left_out(self, i)) continue;
         for (int32_t k = 0; k < program_operands_read(instruction); k++) {
             int32_t value = instruction->operands[k], producer = producer_of(self, value);
-            if (instruction->unset && instruction->unset[k] && producer >= 0 &&
+            if (instruction->loop.unset && instruction->loop.unset[k] && producer >= 0 &&
                 self->form[producer] == FORM_CLONED)
                 continue; /* zeros without readers */
             if (self->form[i] != FORM_ELEMENT_WISE) self->needed[value] = true;
@@ -485,10 +485,10 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     ProgramFusionOp op = {.opcode = instruction->opcode,
                           .type = value_shape(self, instruction->first_result)->type,
                           .attributes = instruction->attributes,
-                          .literal = instruction->literal,
+                          .literal = instruction->compute.literal,
                           .origin = instruction->origin};
-    if (instruction->opcode == IR_IOTA && instruction->shard)
-        op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
+    if (instruction->opcode == IR_IOTA && instruction->compute.shard)
+        op.iota_start = instruction->compute.shard->start[instruction->attributes->dimensions[0]];
     ARENA_RESERVE(self->arena, building->clones, building->clone_count, building->clone_capacity);
     if (self->arena->failed) return ~0;
     building->clones[building->clone_count++] = i;
@@ -572,9 +572,9 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
     fusion->ops = ops;
     fusion->output_slots = output_slots;
     fusion->output_values = output_values;
-    program->fusions[program->fusion_count] = *fusion;
-    program->steps[program->step_count++] =
-        (ProgramStep){.instruction = -1, .fusion = program->fusion_count++};
+    program->execution.fusions[program->execution.fusion_count] = *fusion;
+    program->execution.steps[program->execution.step_count++] =
+        (ProgramStep){.instruction = -1, .fusion = program->execution.fusion_count++};
     return AM_OK;
 }
 
@@ -584,8 +584,8 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     for (int32_t i = 0; i < self->count; i++)
         fusions += self->leader[i] == i && self->form[i] == FORM_ELEMENT_WISE;
     Building building = {0};
-    program->fusions = ARENA_ARRAY(self->arena, ProgramFusion, fusions);
-    program->steps = ARENA_ARRAY(self->arena, ProgramStep, self->count + 1);
+    program->execution.fusions = ARENA_ARRAY(self->arena, ProgramFusion, fusions);
+    program->execution.steps = ARENA_ARRAY(self->arena, ProgramStep, self->count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->count);
     for (int32_t place = 0; place < self->count;) {
         int32_t i = order[place];
@@ -596,7 +596,8 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
         } else if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) {
             program->values[instruction->first_result].kind = PROGRAM_VALUE_INTERNAL;
         } else if (!program_is_view(instruction)) {
-            program->steps[program->step_count++] = (ProgramStep){.instruction = i, .fusion = -1};
+            program->execution.steps[program->execution.step_count++] =
+                (ProgramStep){.instruction = i, .fusion = -1};
         }
         place += self->form[i] == FORM_ELEMENT_WISE ? together : 1;
     }
@@ -605,13 +606,15 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
 
 /* Joined loops follow on the first of them: all that they take comes before. */
 static void join_loops(Program *program) {
-    for (int32_t s = 0; s < program->step_count; s++)
+    for (int32_t s = 0; s < program->execution.step_count; s++)
         for (int32_t k = 1; k < program_steps_together(program, s); k++) {
             int32_t from = s + k;
-            while (program->steps[from].instruction != program->steps[s].instruction + k) from++;
-            ProgramStep step = program->steps[from];
-            memmove(&program->steps[s + k + 1], &program->steps[s + k], sizeof step * (size_t)(from - s - k));
-            program->steps[s + k] = step;
+            while (program->execution.steps[from].instruction != program->execution.steps[s].instruction + k)
+                from++;
+            ProgramStep step = program->execution.steps[from];
+            memmove(&program->execution.steps[s + k + 1], &program->execution.steps[s + k],
+                    sizeof step * (size_t)(from - s - k));
+            program->execution.steps[s + k] = step;
         }
 }
 
@@ -659,8 +662,8 @@ AmStatus program_fuse(Program *program, AmError *error) {
     mark_needed(&self, order);
     TRY(build_steps(&self, order, error));
     join_loops(program);
-    program->row_group_count = 0;
-    if (!program->fuses_rows) return AM_OK;
+    program->execution.row_group_count = 0;
+    if (!program->execution.fuses_rows) return AM_OK;
     TRY(program_delay_steps(program, &self.graph, error));
     return program_find_row_groups(program, self.graph.maker, error);
 }

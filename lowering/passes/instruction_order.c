@@ -207,7 +207,7 @@ static bool may_be_delayed(const Program *program, const ProgramStep *step) {
     case IR_REDUCE:
     case IR_SCATTER:
     case IR_SLICE:
-    case IR_TRANSPOSE: return instruction->kind == PROGRAM_COMPUTE && !instruction->place;
+    case IR_TRANSPOSE: return instruction->kind == PROGRAM_COMPUTE && !instruction->compute.place;
     default: return false;
     }
 }
@@ -228,7 +228,7 @@ static int32_t source_step(const Program *program, const ProgramGraph *graph, co
 
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error) {
     Arena *arena = program->arena;
-    int32_t count = program->step_count, placed = 0;
+    int32_t count = program->execution.step_count, placed = 0;
     int32_t *made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1); /* [value]: step */
     int32_t *needed_at = ARENA_ARRAY(arena, int32_t, count + 1);              /* [step]: the first reader */
     int32_t *next = ARENA_ARRAY(arena, int32_t, count + 1);                   /* [step]: needed there too */
@@ -237,13 +237,13 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
     ProgramStep *steps = ARENA_ARRAY(arena, ProgramStep, count + 1);
     if (arena->failed) return am_fail_memory(error, program->value_count * 4);
     for (int32_t v = 0; v < program->value_count; v++) made_at[v] = PARAMETER;
-    for (int32_t k = 0; k < program->update_count; k++)
-        made_at[program->parameters[program->updates[k].parameter]] = FIXED;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        made_at[program->parameters[program->execution.updates[k].parameter]] = FIXED;
     for (int32_t s = 0; s < count; s++)
-        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
-            made_at[program_step_result(program, &program->steps[s], k)] = s;
+        for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++)
+            made_at[program_step_result(program, &program->execution.steps[s], k)] = s;
     for (int32_t s = 0; s < count; s++) {
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         is_free[s] = may_be_delayed(program, step);
         int64_t bytes = 0;
         for (int32_t n = 0; n < program_step_results(program, step); n++)
@@ -259,7 +259,7 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
     }
     for (int32_t s = 0; s <= count; s++) first[s] = -1;
     for (int32_t s = count - 1; s >= 0; s--) {
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t source = source_step(program, graph, made_at, program_step_operand(program, step, k));
             if (source >= 0 && is_delayed[source] && needed_at[s] < needed_at[source])
@@ -271,9 +271,9 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
     }
     for (int32_t s = 0; s <= count; s++) {
         for (int32_t delayed = first[s]; delayed >= 0; delayed = next[delayed])
-            steps[placed++] = program->steps[delayed];
-        if (s < count && !is_delayed[s]) steps[placed++] = program->steps[s];
+            steps[placed++] = program->execution.steps[delayed];
+        if (s < count && !is_delayed[s]) steps[placed++] = program->execution.steps[s];
     }
-    program->steps = steps;
+    program->execution.steps = steps;
     return AM_OK;
 }

@@ -29,7 +29,7 @@ typedef struct ProgramLatency {
 
 /* Returns whether the instruction takes long: a step may not stand still before it. */
 static inline bool program_is_work(const ProgramInstruction *instruction) {
-    return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
+    return instruction->regions.count > 0 || instruction->kind == PROGRAM_TRANSFER ||
            ir_is_product(instruction->opcode);
 }
 

@@ -189,8 +189,8 @@ static AmStatus apply_merges(Program *program, const int32_t *order, const int32
         if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
-    for (int32_t k = 0; k < program->update_count; k++)
-        program->updates[k].value = renamed[program->updates[k].value];
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        program->execution.updates[k].value = renamed[program->execution.updates[k].value];
     program->instructions = instructions;
     program->instruction_count = made;
     program->instruction_capacity = count + 1;

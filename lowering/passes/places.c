@@ -106,7 +106,7 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
     const int64_t *operands[3] = {0};
     int64_t number = 0;
     bool is_constant = instruction && instruction->opcode == IR_CONSTANT;
-    if (is_constant && !read_number(instruction->literal, type, &number)) return false;
+    if (is_constant && !read_number(instruction->compute.literal, type, &number)) return false;
     if (value != counter->value && !is_constant &&
         (!instruction || instruction->operand_count < 1 || instruction->operand_count > 3 || depth == 0))
         return false;
@@ -179,7 +179,7 @@ static const ProgramPlace *find_place(PlaceFinder *self, const ProgramInstructio
     const IrShape *array = &value->shape;
     int64_t stride = dtype_bytes(array->type), iterations = program->counter.iterations, same_stride = 1;
     int64_t part = same_elements(program, value, window), whole;
-    if (slice->shard || slice->operand_count != first + array->rank || part == 0 ||
+    if (slice->compute.shard || slice->operand_count != first + array->rank || part == 0 ||
         stride * part % PLACE_ALIGNMENT != 0 || !lies_together(program, value, window))
         return NULL;
     whole = same_elements(program, value, array->dimensions);
@@ -214,7 +214,7 @@ static bool is_plain_view(const ProgramInstruction *instruction) {
 static bool takes_addresses(const Program *program, const ProgramInstruction *instruction) {
     if (instruction->kind == PROGRAM_TRANSFER) return instruction->transfer->slots > 0;
     if (instruction->kind == PROGRAM_COLLECTIVE) return program->counter.in_iterations;
-    return instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
+    return instruction->kind == PROGRAM_COMPUTE && instruction->regions.count == 0;
 }
 
 /* Returns whether all users of a value, or of a view of it, are of this kind, and it is no output. */
@@ -258,8 +258,8 @@ static void find_read(PlaceFinder *self, ProgramInstruction *slice) {
     int32_t p = self->parameter[viewed(self, slice->operands[0])];
     if (p < 0 || program->outputs[p] != program->parameters[p] || !has_such_users(self, slice->first_result))
         return;
-    slice->place = find_place(self, slice, 1, slice->attributes->slice_sizes);
-    if (slice->place) set_place(self, slice->first_result, slice->place);
+    slice->compute.place = find_place(self, slice, 1, slice->attributes->slice_sizes);
+    if (slice->compute.place) set_place(self, slice->first_result, slice->compute.place);
 }
 
 /* ---- writing ---- */
@@ -294,8 +294,9 @@ static void find_write(PlaceFinder *self, ProgramInstruction *update) {
         return;
     const ProgramInstruction *made_by = &program->instructions[maker];
     if (!takes_addresses(program, made_by) || !has_such_users(self, value)) return;
-    update->place = find_place(self, update, 2, program->values[update->operands[1]].shape.dimensions);
-    if (update->place) set_place(self, value, update->place);
+    update->compute.place =
+        find_place(self, update, 2, program->values[update->operands[1]].shape.dimensions);
+    if (update->compute.place) set_place(self, value, update->compute.place);
 }
 
 static AmStatus begin(PlaceFinder *self, AmError *error) {
@@ -315,7 +316,7 @@ static AmStatus begin(PlaceFinder *self, AmError *error) {
 AmStatus program_find_places(Program *program, AmError *error) {
     PlaceFinder self = {.program = program};
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
-    for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].place = NULL;
+    for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].compute.place = NULL;
     if (program->counter.iterations == 0) return AM_OK;
     TRY(begin(&self, error));
     for (int32_t i = 0; i < program->instruction_count; i++) {
@@ -338,7 +339,7 @@ static bool is_read(const Program *region, int32_t parameter) {
 }
 
 static AmStatus find_unset(ProgramInstruction *loop, Arena *arena, AmError *error) {
-    const Program *body = loop->regions[0], *condition = loop->regions[1];
+    const Program *body = loop->regions.programs[0], *condition = loop->regions.programs[1];
     bool *unset = ARENA_ARRAY(arena, bool, loop->operand_count + 1);
     int32_t *parameter = ARENA_ARRAY(arena, int32_t, body->value_count + 1);
     if (arena->failed) return am_fail_memory(error, body->value_count);
@@ -346,11 +347,11 @@ static AmStatus find_unset(ProgramInstruction *loop, Arena *arena, AmError *erro
     for (int32_t p = 0; p < loop->operand_count; p++) parameter[body->parameters[p]] = p;
     for (int32_t i = 0; i < body->instruction_count; i++) {
         const ProgramInstruction *write = &body->instructions[i];
-        if (!write->place || write->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
+        if (!write->compute.place || write->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
         int32_t p = parameter[body->values[write->first_result].storage];
         if (p < 0 || is_read(condition, p)) continue;
-        unset[p] = write->place->covers;
-        loop->unset = unset;
+        unset[p] = write->compute.place->covers;
+        loop->loop.unset = unset;
     }
     return arena->failed ? am_fail_memory(error, loop->operand_count) : AM_OK;
 }
@@ -358,8 +359,8 @@ static AmStatus find_unset(ProgramInstruction *loop, Arena *arena, AmError *erro
 AmStatus program_find_unset(Program *program, AmError *error) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
-        instruction->unset = NULL;
-        if (instruction->opcode == IR_WHILE && instruction->region_count == 2)
+        instruction->loop.unset = NULL;
+        if (instruction->opcode == IR_WHILE && instruction->regions.count == 2)
             TRY(find_unset(instruction, program->arena, error));
     }
     return AM_OK;
@@ -371,7 +372,7 @@ AmStatus program_unused_indices(bool **unused, const Program *program, AmError *
     bool has_places = false;
     *unused = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++)
-        has_places |= program->instructions[i].place != NULL;
+        has_places |= program->instructions[i].compute.place != NULL;
     if (!has_places) return AM_OK;
     int32_t *reads = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
     *unused = ARENA_ARRAY(program->arena, bool, program->instruction_count + 1);

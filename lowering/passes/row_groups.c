@@ -46,7 +46,7 @@ static int64_t reduced_rows(const Program *program, const ProgramStep *step) {
     if (instruction->kind != PROGRAM_COMPUTE || instruction->opcode != IR_REDUCE ||
         instruction->operand_count != 2 || instruction->result_count != 1)
         return 0;
-    if (sbp_reduction_of(ir_computation_operator(program->module, instruction->called)) ==
+    if (sbp_reduction_of(ir_computation_operator(program->module, instruction->compute.called)) ==
         SBP_REDUCTION_COUNT)
         return 0;
     const IrShape *operand = &program->values[instruction->operands[0]].shape;
@@ -88,10 +88,10 @@ static bool is_in_row(const ProgramFusion *fusion, const int64_t *strides, int32
 /* Returns whether the step goes through the rows of the candidate group, if its values are outside. */
 static bool has_rows(const RowGroupFinder *self, int32_t s) {
     const Program *program = self->program;
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     if (step->row_group > 0) return false;
     if (step->fusion < 0) return reduced_rows(program, step) == self->rows;
-    return row_dimensions(&program->fusions[step->fusion], self->rows) >= 0;
+    return row_dimensions(&program->execution.fusions[step->fusion], self->rows) >= 0;
 }
 
 bool program_reads_by_rows(const Program *program, const ProgramStep *step, int32_t operand, int64_t rows) {
@@ -99,7 +99,7 @@ bool program_reads_by_rows(const Program *program, const ProgramStep *step, int3
         ir_shape_elements(&program->values[program_step_operand(program, step, operand)].shape);
     if (elements % rows != 0) return false;
     if (step->fusion < 0) return operand == 0; /* not the initial value */
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     return is_in_row(fusion, fusion->inputs[operand].strides, row_dimensions(fusion, rows), elements / rows);
 }
 
@@ -110,7 +110,7 @@ static bool is_made_in(const RowGroupFinder *self, int32_t root, int32_t first, 
 /* Returns whether step s reads what steps [first, end) make only in the row where it is made. */
 static bool reads_rows(const RowGroupFinder *self, int32_t s, int32_t first, int32_t end) {
     const Program *program = self->program;
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(program, step); k++)
         if (is_made_in(self, root_of(self, program_step_operand(program, step, k)), first, end) &&
             !program_reads_by_rows(program, step, k, self->rows))
@@ -125,14 +125,14 @@ static bool is_wide(const RowGroupFinder *self, int32_t root) {
 }
 
 static void see(RowGroupFinder *self, int32_t s) {
-    const ProgramStep *step = &self->program->steps[s];
+    const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++)
         self->seen[root_of(self, program_step_operand(self->program, step, k))] = self->candidate;
 }
 
 /* Returns whether the step reads a value of the group, or a wide one that the group reads too. */
 static bool shares_operand(const RowGroupFinder *self, int32_t s) {
-    const ProgramStep *step = &self->program->steps[s];
+    const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++) {
         int32_t root = root_of(self, program_step_operand(self->program, step, k));
         if (is_made_in(self, root, self->first, self->end)) return true;
@@ -143,7 +143,7 @@ static bool shares_operand(const RowGroupFinder *self, int32_t s) {
 
 /* Returns whether the group reads a result of the step, or a wide value that the step reads. */
 static bool is_shared_by_group(const RowGroupFinder *self, int32_t s) {
-    const ProgramStep *step = &self->program->steps[s];
+    const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_results(self->program, step); k++)
         if (self->seen[program_step_result(self->program, step, k)] == self->candidate) return true;
     return shares_operand(self, s);
@@ -161,7 +161,7 @@ static void grow(RowGroupFinder *self, int32_t least) {
         self->first = s;
         see(self, s);
     }
-    for (int32_t s = self->end; s < program->step_count && s - self->first < MOST_STEPS; s++) {
+    for (int32_t s = self->end; s < program->execution.step_count && s - self->first < MOST_STEPS; s++) {
         if (!has_rows(self, s) || !shares_operand(self, s) || !reads_rows(self, s, self->first, s)) break;
         self->end = s + 1;
         see(self, s);
@@ -173,7 +173,7 @@ static bool saves_bytes(RowGroupFinder *self) {
     const Program *program = self->program;
     int32_t reads = ++self->candidate;
     for (int32_t s = self->first; s < self->end; s++) {
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t root = root_of(self, program_step_operand(program, step, k));
             if (is_wide(self, root) &&
@@ -190,7 +190,7 @@ static int64_t choose_block(const RowGroupFinder *self) {
     const Program *program = self->program;
     int64_t bytes = 0, row = 1;
     for (int32_t s = self->first; s < self->end; s++) {
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         int32_t operands = program_step_operands(program, step);
         for (int32_t k = 0; k < operands + program_step_results(program, step); k++) {
             int32_t value = k < operands ? program_step_operand(program, step, k)
@@ -214,23 +214,24 @@ static int64_t choose_block(const RowGroupFinder *self) {
 /* Marks the values that only steps of their own group read as internal. `shared` [value] is work space. */
 static void find_internal(const RowGroupFinder *self, bool *shared) {
     Program *program = self->program;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t root = root_of(self, program_step_operand(program, step, k));
             int32_t made_at = self->made_at[root];
-            shared[root] |= made_at < 0 || program->steps[made_at].row_group != step->row_group;
+            shared[root] |= made_at < 0 || program->execution.steps[made_at].row_group != step->row_group;
         }
     }
     for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t k = 0; program->instructions[i].place && k < program->instructions[i].operand_count; k++)
+        for (int32_t k = 0;
+             program->instructions[i].compute.place && k < program->instructions[i].operand_count; k++)
             shared[root_of(self, program->instructions[i].operands[k])] = true;
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) shared[root_of(self, program->outputs[k])] = true;
-    for (int32_t k = 0; k < program->update_count; k++)
-        shared[root_of(self, program->updates[k].value)] = true;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        shared[root_of(self, program->execution.updates[k].value)] = true;
     for (int32_t v = 0; v < program->value_count; v++) {
-        bool is_of_group = self->made_at[v] >= 0 && program->steps[self->made_at[v]].row_group > 0;
+        bool is_of_group = self->made_at[v] >= 0 && program->execution.steps[self->made_at[v]].row_group > 0;
         if (is_of_group && !shared[v] && program->values[v].kind == PROGRAM_VALUE_TEMPORARY)
             program->values[v].kind = PROGRAM_VALUE_INTERNAL;
     }
@@ -244,31 +245,32 @@ AmStatus program_find_row_groups(Program *program, const int32_t *maker, AmError
                            .seen = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
     bool *shared = ARENA_ARRAY(arena, bool, program->value_count + 1);
     int32_t least = 0, reductions = 0;
-    for (int32_t s = 0; s < program->step_count; s++)
-        reductions += reduced_rows(program, &program->steps[s]) > 0;
-    program->row_groups = ARENA_ARRAY(arena, ProgramRowGroup, reductions + 1);
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        reductions += reduced_rows(program, &program->execution.steps[s]) > 0;
+    program->execution.row_groups = ARENA_ARRAY(arena, ProgramRowGroup, reductions + 1);
     if (arena->failed) return am_fail_memory(error, program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) self.made_at[v] = -1;
-    for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
-            self.made_at[program_step_result(program, &program->steps[s], k)] = s;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        self.rows = reduced_rows(program, &program->steps[s]);
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++)
+            self.made_at[program_step_result(program, &program->execution.steps[s], k)] = s;
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        self.rows = reduced_rows(program, &program->execution.steps[s]);
         if (self.rows == 0) continue;
         self.first = s;
         self.end = s + 1;
         self.candidate++;
         grow(&self, least);
         if (self.end - self.first < 2 || !saves_bytes(&self)) continue;
-        program->row_groups[program->row_group_count++] = (ProgramRowGroup){.first = self.first,
-                                                                            .count = self.end - self.first,
-                                                                            .rows = self.rows,
-                                                                            .block = choose_block(&self)};
+        program->execution.row_groups[program->execution.row_group_count++] =
+            (ProgramRowGroup){.first = self.first,
+                              .count = self.end - self.first,
+                              .rows = self.rows,
+                              .block = choose_block(&self)};
         for (int32_t member = self.first; member < self.end; member++)
-            program->steps[member].row_group = program->row_group_count;
+            program->execution.steps[member].row_group = program->execution.row_group_count;
         least = self.end;
         s = self.end - 1;
     }
-    if (program->row_group_count > 0) find_internal(&self, shared);
+    if (program->execution.row_group_count > 0) find_internal(&self, shared);
     return AM_OK;
 }

@@ -23,7 +23,8 @@ static void count_users(Users *users, const Program *program) {
         }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) users[program->outputs[k]].count++;
-    for (int32_t k = 0; k < program->update_count; k++) users[program->updates[k].value].count++;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        users[program->execution.updates[k].value].count++;
 }
 
 /* Returns whether an instruction is an all_reduce of one product. */

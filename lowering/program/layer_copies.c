@@ -9,9 +9,9 @@
 
 /* The origin of a step, of a fusion that of its last operator; -1: it has none. */
 static int32_t origin_of(const Program *program, int32_t s) {
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     if (step->fusion < 0) return program->instructions[step->instruction].origin;
-    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
 }
 
@@ -21,7 +21,7 @@ static IrPhase phase_of(const Program *program, int32_t s) {
 }
 
 static bool computes(const Program *program, int32_t s) {
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     return step->fusion >= 0 || program->instructions[step->instruction].kind != PROGRAM_COLLECTIVE;
 }
 
@@ -29,16 +29,16 @@ static bool computes(const Program *program, int32_t s) {
 static AmStatus find_steps(LayerCopies *self, Arena *arena, AmError *error) {
     const Program *program = self->program;
     const IrLoops *loops = program->module->loops;
-    size_t row = (size_t)program->step_count + 1;
+    size_t row = (size_t)program->execution.step_count + 1;
     self->steps_of = ARENA_ARRAY(arena, int32_t, row * (size_t)loops->layer_count + 1);
-    if (!self->steps_of) return am_fail_memory(error, program->step_count);
+    if (!self->steps_of) return am_fail_memory(error, program->execution.step_count);
     self->forward_steps = ARENA_ARRAY(arena, int32_t, row);
     self->forward_end = ARENA_ARRAY(arena, int32_t, loops->layer_count + 1);
     self->backward_end = ARENA_ARRAY(arena, int32_t, loops->layer_count + 1);
     bool *is_here = ARENA_ARRAY(arena, bool, loops->layer_count + 1);
-    if (arena->failed) return am_fail_memory(error, program->step_count);
+    if (arena->failed) return am_fail_memory(error, program->execution.step_count);
     for (int32_t l = 0; l < loops->layer_count; l++) self->forward_end[l] = self->backward_end[l] = -1;
-    for (int32_t s = 0; s < program->step_count; s++) {
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         int32_t origin = origin_of(program, s), layer = origin < 0 ? -1 : loops->layer[origin];
         IrPhase phase = phase_of(program, s);
         self->forward_steps[s + 1] = self->forward_steps[s] + (phase == IR_PHASE_FORWARD);
@@ -58,8 +58,8 @@ static AmStatus find_steps(LayerCopies *self, Arena *arena, AmError *error) {
 static bool has_others_between(const LayerCopies *self, int32_t layer, int32_t s, int32_t end) {
     const Program *program = self->program;
     if (layer < 0 || self->layer_count == 0) return false;
-    const int32_t *steps = self->steps_of + ((size_t)program->step_count + 1) * (size_t)layer;
-    return end - s - (steps[end] - steps[s]) > program->step_count / self->layer_count;
+    const int32_t *steps = self->steps_of + ((size_t)program->execution.step_count + 1) * (size_t)layer;
+    return end - s - (steps[end] - steps[s]) > program->execution.step_count / self->layer_count;
 }
 
 /* ---- values at the same place ---- */
@@ -104,7 +104,8 @@ static AmStatus list_alike(AlikeValues *alike, const LayerCopies *self, Arena *a
 static bool is_long(const LayerCopies *self, const AlikeValues *alike) {
     for (int32_t k = 0; k < alike->count; k++) {
         int32_t value = alike->values[k];
-        if (self->last_use[value] - self->made_at[value] > self->program->step_count / QUARTER) return true;
+        if (self->last_use[value] - self->made_at[value] > self->program->execution.step_count / QUARTER)
+            return true;
     }
     return false;
 }
@@ -166,7 +167,7 @@ AmStatus layer_copies_find(LayerCopies *self, Arena *arena, AmError *error) {
 
 /* Returns how many layers a value represents that a loop carries as one of its results. */
 static int32_t layers_carried(const Program *program, const ProgramInstruction *loop, int32_t value) {
-    const Program *body = loop->regions[0];
+    const Program *body = loop->regions.programs[0];
     int32_t operand = program_changed_operand(loop, value);
     int32_t output = operand < 0 ? -1 : body->outputs[operand];
     int32_t of_output = output < 0 ? 1 : ir_layers_of(body->module, body->values[output].origin);
@@ -181,7 +182,8 @@ static int32_t layers_carried(const Program *program, const ProgramInstruction *
 static int32_t layers_read(const LayerCopies *self, int32_t s, int32_t value) {
     const Program *program = self->program;
     int32_t layers = 0, end = s + program_steps_together(program, s);
-    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[end]; step++) {
+    for (const ProgramStep *step = &program->execution.steps[s]; step < &program->execution.steps[end];
+         step++) {
         const ProgramInstruction *loop = step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!loop || loop->opcode != IR_WHILE) continue;
         layers = ir_layers_of(program->module, program->values[value].origin);
@@ -199,8 +201,8 @@ static int32_t layers_read(const LayerCopies *self, int32_t s, int32_t value) {
 /* Returns whether the value replaces a parameter. */
 static bool is_update(const LayerCopies *self, int32_t value) {
     const Program *program = self->program;
-    for (int32_t k = 0; k < program->update_count; k++)
-        if (self->storage[program->updates[k].value] == value) return true;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        if (self->storage[program->execution.updates[k].value] == value) return true;
     return false;
 }
 
@@ -221,7 +223,7 @@ static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *ma
     int32_t origin = program->values[value].origin, last = self->last_use[value];
     IrPhase made = loops->phases[origin], used = phase_of(program, last);
     bool has_others = has_others_between(self, loops->layer[origin], s, last);
-    bool stays_long = last - s > program->step_count / QUARTER;
+    bool stays_long = last - s > program->execution.step_count / QUARTER;
     bool is_beside = loops->is_beside[origin]; /* of one weight, or a gradient */
     if (maker && program_gathers(maker)) return stays_long;
     if (is_beside && made != IR_PHASE_BACKWARD) return has_others;
@@ -269,10 +271,10 @@ ValueCopies layer_copies_of(const LayerCopies *self, const ProgramStep *step, in
         return copies;
     }
     int32_t layers = ir_layers_of(module, program->values[value].origin);
-    int32_t read = last >= 0 && last < program->step_count ? layers_read(self, last, value) : 0;
+    int32_t read = last >= 0 && last < program->execution.step_count ? layers_read(self, last, value) : 0;
     if (read > 0) copies.own = read;
     if (read > 0 || layers <= 1 || last < 0 || is_update(self, value)) return copies;
-    if (last >= program->step_count) {
+    if (last >= program->execution.step_count) {
         copies.own = layers;
         return copies;
     }

@@ -13,12 +13,12 @@ static void add_region(MemoryCounter *self, MemoryRegion region) {
     if (self->arena->failed) return;
     region.last = -1;
     self->regions[self->region_count++] = region;
-    for (int32_t s = 0; s < region.program->step_count; s++) {
-        if (region.program->steps[s].fusion >= 0) continue;
+    for (int32_t s = 0; s < region.program->execution.step_count; s++) {
+        if (region.program->execution.steps[s].fusion >= 0) continue;
         const ProgramInstruction *instruction =
-            &region.program->instructions[region.program->steps[s].instruction];
-        for (int32_t r = 0; r < instruction->region_count && !instruction->in_blocks; r++)
-            add_region(self, (MemoryRegion){.program = instruction->regions[r],
+            &region.program->instructions[region.program->execution.steps[s].instruction];
+        for (int32_t r = 0; r < instruction->regions.count && !instruction->regions.in_blocks; r++)
+            add_region(self, (MemoryRegion){.program = instruction->regions.programs[r],
                                             .instruction = instruction,
                                             .parent = own,
                                             .parent_step = s});
@@ -34,15 +34,16 @@ AmStatus memory_counter_open(MemoryCounter *counter, Arena *arena, const Program
 
 /* The extent in the rank's whole allocation while a step of a region runs. */
 static ProgramExtent whole_extent(const MemoryCounter *self, const MemoryRegion *region, int32_t step) {
-    ProgramExtent extent = region->program->memory[step].inside;
+    ProgramExtent extent = region->program->allocation.memory[step].inside;
     for (; region->parent >= 0; region = &self->regions[region->parent]) {
-        const ProgramMemory *parent = &self->regions[region->parent].program->memory[region->parent_step];
+        const ProgramMemory *parent =
+            &self->regions[region->parent].program->allocation.memory[region->parent_step];
         if (region->instruction->opcode != IR_WHILE) {
             extent = parent->inside;
             continue;
         }
-        int64_t kept = region->program->parameter_bytes;
-        int64_t end = region->instruction->workspace + extent.end - kept;
+        int64_t kept = region->program->allocation.parameter_bytes;
+        int64_t end = region->instruction->regions.workspace + extent.end - kept;
         extent.used = parent->around.used + extent.used - kept;
         extent.end = extent.end > kept && end > parent->around.end ? end : parent->around.end;
     }
@@ -59,7 +60,7 @@ static void include(const MemoryCounter *self, MemoryRegion *region, int32_t end
 
 static void append(Text *text, MemoryCounter *self, int32_t device, ProgramExtent extent, double seconds) {
     if (self->has_shown && extent.used == self->shown.used && extent.end == self->shown.end) return;
-    double parameters = (double)self->regions[0].program->parameter_bytes;
+    double parameters = (double)self->regions[0].program->allocation.parameter_bytes;
     const TraceNote notes[] = {{"parameters", NULL, parameters},
                                {"temporaries", NULL, (double)extent.used - parameters},
                                {"gaps", NULL, (double)(extent.end - extent.used)},
@@ -90,7 +91,7 @@ void memory_counter_append(Text *text, MemoryCounter *self, int32_t device, cons
 void memory_counter_end(Text *text, MemoryCounter *self, int32_t device, double seconds) {
     ProgramExtent most = {0};
     MemoryRegion *entry = self->regions;
-    include(self, entry, entry->program->step_count + 1, &most);
+    include(self, entry, entry->program->execution.step_count + 1, &most);
     if (most.end > 0) append(text, self, device, most, seconds);
     for (int32_t k = 0; k < self->region_count; k++) self->regions[k].last = -1;
 }

@@ -85,15 +85,15 @@ static void print_attributes(Text *text, const Program *program, const ProgramIn
     }
     if (attributes->gather && attributes->gather->slice_sizes)
         print_numbers(text, "slice_sizes", attributes->gather->slice_sizes, rank);
-    if (instruction->shard) {
-        print_numbers(text, "shard_start", instruction->shard->start, rank);
-        print_numbers(text, "of", instruction->shard->global, rank);
+    if (instruction->compute.shard) {
+        print_numbers(text, "shard_start", instruction->compute.shard->start, rank);
+        print_numbers(text, "of", instruction->compute.shard->global, rank);
     }
-    if (instruction->called >= 0 && instruction->region_count == 0) {
-        IrOpcode combined = ir_computation_operator(program->module, instruction->called);
+    if (instruction->compute.called >= 0 && instruction->regions.count == 0) {
+        IrOpcode combined = ir_computation_operator(program->module, instruction->compute.called);
         text_append(text, " to_apply=%s",
                     combined != IR_UNKNOWN ? ir_opcode_name(combined)
-                                           : program->module->computations[instruction->called].name);
+                                           : program->module->computations[instruction->compute.called].name);
     }
 }
 
@@ -172,7 +172,8 @@ static void print_instruction(Text *text, const Program *program, const ProgramI
         text_append(text, "%s%%%d", k ? ", " : "", instruction->operands[k]);
     const ProgramValue *result = &program->values[instruction->first_result];
     if (instruction->opcode == IR_CONSTANT && instruction->kind == PROGRAM_COMPUTE)
-        print_literal(text, result->shape.type, ir_shape_elements(&result->shape), instruction->literal);
+        print_literal(text, result->shape.type, ir_shape_elements(&result->shape),
+                      instruction->compute.literal);
     text_append_string(text, ")");
     if (instruction->kind == PROGRAM_COLLECTIVE) print_collective(text, program, instruction);
     else if (instruction->kind == PROGRAM_TRANSFER) {
@@ -243,9 +244,9 @@ static void print_views(Text *text, const Program *program) {
         text_append(text, "  %%%d = ", instruction->first_result);
         print_shape(text, &program->values[instruction->first_result].shape);
         text_append(text, " view of %%%d", instruction->operands[0]);
-        if (instruction->place && instruction->opcode == IR_DYNAMIC_UPDATE_SLICE)
+        if (instruction->compute.place && instruction->opcode == IR_DYNAMIC_UPDATE_SLICE)
             text_append(text, " with %%%d", instruction->operands[1]);
-        text_append_string(text, instruction->place ? " in the place of the turn\n" : "\n");
+        text_append_string(text, instruction->compute.place ? " in the place of the turn\n" : "\n");
     }
 }
 
@@ -253,15 +254,16 @@ static void print_steps(Text *text, const Program *program) {
     text_append_string(text, "\nviews\n");
     print_views(text, program);
     text_append_string(text, "\nsteps\n");
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);
         if (rows && rows->first == s)
             text_append(text, "  row group of the next %d steps: %lld rows, %lld at a time\n",
                         (int)rows->count, (long long)rows->rows, (long long)rows->block);
         text_append_string(text, "  ");
-        if (program->steps[s].fusion >= 0)
-            print_fusion(text, program, &program->fusions[program->steps[s].fusion]);
-        else print_instruction(text, program, &program->instructions[program->steps[s].instruction]);
+        if (program->execution.steps[s].fusion >= 0)
+            print_fusion(text, program, &program->execution.fusions[program->execution.steps[s].fusion]);
+        else
+            print_instruction(text, program, &program->instructions[program->execution.steps[s].instruction]);
     }
 }
 
@@ -270,7 +272,7 @@ static void print_regions(Text *text, const Program *program);
 /* A region's values are numbered by themselves; its parameters are the operands'. */
 static void print_region(Text *text, const Program *program, const ProgramInstruction *instruction,
                          int32_t k) {
-    const Program *region = instruction->regions[k];
+    const Program *region = instruction->regions.programs[k];
     const char *name = instruction->opcode == IR_WHILE         ? (k == 0 ? "body" : "condition")
                        : instruction->opcode == IR_CONDITIONAL ? "branch"
                                                                : "computation";
@@ -281,13 +283,13 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
     int64_t trips = instruction->opcode == IR_WHILE ? ir_loop_trips(program->module, instruction->origin) : 0;
     if (trips == IR_TRIPS_UNKNOWN) text_append_string(text, ", an unknown number of times");
     else if (instruction->opcode == IR_WHILE) text_append(text, ", %lld times", (long long)trips + k);
-    if (instruction->iterations && instruction->iterations->second >= 0 && k == 0)
-        text_append(text, ", up to %d ahead of those of %%%d", instruction->iterations->kept,
-                    program->instructions[instruction->iterations->second].first_result);
-    if (instruction->iterations && instruction->iterations->third >= 0 && k == 0)
-        text_append(text, " and %d of those of %%%d", instruction->iterations->kept_until_third,
-                    program->instructions[instruction->iterations->third].first_result);
-    text_append(text, ", %d steps\n\nparameters\n", region->step_count);
+    if (instruction->loop.iterations && instruction->loop.iterations->second >= 0 && k == 0)
+        text_append(text, ", up to %d ahead of those of %%%d", instruction->loop.iterations->kept,
+                    program->instructions[instruction->loop.iterations->second].first_result);
+    if (instruction->loop.iterations && instruction->loop.iterations->third >= 0 && k == 0)
+        text_append(text, " and %d of those of %%%d", instruction->loop.iterations->kept_until_third,
+                    program->instructions[instruction->loop.iterations->third].first_result);
+    text_append(text, ", %d steps\n\nparameters\n", region->execution.step_count);
     for (int32_t p = 0; p < region->roles->parameter_count; p++) {
         text_append(text, "  %%%d = ", region->parameters[p]);
         print_shape(text, &region->values[region->parameters[p]].shape);
@@ -299,10 +301,11 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
     for (int32_t o = 0; o < region->roles->output_count; o++) {
         text_append(text, "  output[%d] = %%%d", o, region->outputs[o]);
         print_state(text, region, region->values[region->outputs[o]].state);
-        for (int32_t u = 0; u < region->update_count; u++)
-            if (region->updates[u].value == region->outputs[o] && region->updates[u].parameter == o)
+        for (int32_t u = 0; u < region->execution.update_count; u++)
+            if (region->execution.updates[u].value == region->outputs[o] &&
+                region->execution.updates[u].parameter == o)
                 text_append(text, "  next of %%%d%s", region->parameters[o],
-                            region->updates[u].in_place ? " in place" : "");
+                            region->execution.updates[u].in_place ? " in place" : "");
         text_append_string(text, "\n");
     }
     print_regions(text, region);
@@ -310,15 +313,15 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
 
 static void print_regions(Text *text, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t k = 0; k < program->instructions[i].region_count; k++)
+        for (int32_t k = 0; k < program->instructions[i].regions.count; k++)
             print_region(text, program, &program->instructions[i], k);
 }
 
 void program_print(Text *text, const Program *program) {
     text_append(text, "device %d of ", program->device);
     mesh_append(text, program->mesh, " ");
-    text_append(text, ", %d steps, ", program->step_count);
-    text_append_bytes_size(text, (double)program->allocation_bytes);
+    text_append(text, ", %d steps, ", program->execution.step_count);
+    text_append_bytes_size(text, (double)program->allocation.bytes);
     text_append_string(text, " allocated\n\nparameters\n");
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue; /* another stage's */
@@ -337,11 +340,11 @@ void program_print(Text *text, const Program *program) {
         const ProgramValue *value = &program->values[program->outputs[k]];
         text_append(text, "  output[%d] = %%%d  @ ", k, program->outputs[k]);
         sbp_print(text, program->mesh, value->state);
-        for (int32_t u = 0; u < program->update_count; u++)
-            if (program->updates[u].value == program->outputs[k])
+        for (int32_t u = 0; u < program->execution.update_count; u++)
+            if (program->execution.updates[u].value == program->outputs[k])
                 text_append(text, "  updates %s%s",
-                            program->roles->parameters[program->updates[u].parameter].path,
-                            program->updates[u].in_place ? " in place" : "");
+                            program->roles->parameters[program->execution.updates[u].parameter].path,
+                            program->execution.updates[u].in_place ? " in place" : "");
         text_append_string(text, "\n");
     }
     print_regions(text, program);

@@ -143,15 +143,58 @@ typedef struct ProgramCounter {
     bool in_iterations; /* its iterations come between those of other loops (InterleavedLoops) */
 } ProgramCounter;
 
-typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
+typedef enum ProgramKind {
+    /* `opcode` with `attributes` made local. A dot may have `dimensions`: its result's dimension d is number
+     * dimensions[d] of batch, left free, right free; types are then f32, f64, bf16 or f16, all alike. One
+     * without them may have a third operand, f32 and shaped like its result, which is added to the product
+     * once that is rounded; the result may lie there. */
+    PROGRAM_COMPUTE,
+    PROGRAM_COLLECTIVE,
+    PROGRAM_VIEW,    /* the result is operand 0's memory under another shape (reshape, bitcast, copy) */
+    PROGRAM_TRANSFER /* to or from the ranks of another stage; has an effect without a result */
+} ProgramKind;
 
-/* PROGRAM_COMPUTE: `opcode` with `attributes` made local. A dot may have `dimensions`: its result's dimension
- * d is number dimensions[d] of batch, left free, right free; types are then f32, f64, bf16 or f16, all alike.
- * One without them may have a third operand, f32 and shaped like its result, which is added to the product
- * once that is rounded; the result may lie there.
- * PROGRAM_VIEW: the result is operand 0's memory under another shape (reshape, bitcast, copy); nothing runs.
- * Parameters have no instruction. PROGRAM_TRANSFER: to or from the ranks of another stage; has an effect
- * without a result. */
+/* Of an HLO operator that computes on local values. */
+typedef struct ProgramCompute {
+    const IrLiteral *literal; /* constant: the local value */
+    int32_t called;           /* to_apply computation in the canonical module, or -1 */
+    int32_t called_second;    /* select-and-scatter's scatter, or -1 */
+    const ProgramShard *shard;
+    /* dynamic-slice: its result is a view of that place of operand 0; dynamic-update-slice: its result is
+     * operand 0, in which operand 1 is made where it belongs. Nothing runs. NULL: it copies. Set by
+     * program_fuse. */
+    const ProgramPlace *place;
+} ProgramCompute;
+
+/* The programs that an instruction runs. while: body and condition; conditional: its branches; call and
+ * fusion: the computation. A region's parameters and outputs are arrays, the leaves of the computation's (its
+ * roles have their numbers). A loop's regions take its operands, parameter k being operand k, and the body's
+ * output k is the next value of parameter k. A conditional's operands are the selector and then the
+ * parameters of its branches, branch by branch. The program's arena owns the regions. */
+typedef struct ProgramRegions {
+    int32_t count;
+    struct Program **programs; /* [count] */
+    /* fusion of products: one kernel computes the region by blocks of rows. The region does not communicate,
+     * and its values have no memory in the allocation. */
+    bool in_blocks;
+    /* Bytes of the allocation for the values that the regions make while the step runs; set by
+     * program_plan_buffers. A region's offsets behind its parameter_bytes count from there; its parameters
+     * lie where the operands do, a loop's carried ones where its results do. */
+    int64_t workspace, workspace_bytes;
+} ProgramRegions;
+
+/* Of a while, beside its regions. */
+typedef struct ProgramLoop {
+    /* [result] the operand whose final value the result is; NULL if it is no loop. An operand without a
+     * result is returned unchanged by the body: the regions may read it in place. */
+    const int32_t *carried;
+    /* [operand] the body overwrites all of it before any read: its initial value is neither computed nor
+     * copied. NULL: none. Set by program_fuse. */
+    const bool *unset;
+    const InterleavedLoops *iterations; /* those of other loops alternate with its own; or NULL */
+} ProgramLoop;
+
+/* Parameters have no instruction. `kind` and `opcode` say which of the members at the end apply. */
 typedef struct ProgramInstruction {
     ProgramKind kind;
     IrOpcode opcode;
@@ -160,42 +203,13 @@ typedef struct ProgramInstruction {
     const int32_t *operands; /* value indices */
     int32_t first_result;    /* results are consecutive values */
     const IrAttributes *attributes;
-    const IrLiteral *literal; /* constant: the local value */
-    int32_t called;           /* to_apply computation in the canonical module, or -1 */
-    int32_t called_second;    /* select-and-scatter's scatter, or -1 */
-    /* while: body and condition; conditional: its branches; call and fusion: the
-     * computation. A region's parameters and outputs are arrays, the leaves of the
-     * computation's (program->roles has their numbers). A loop's regions take its
-     * operands, parameter k being operand k, and the body's output k is the next
-     * value of parameter k. A conditional's operands are the selector and then the
-     * parameters of its branches, branch by branch. */
-    int32_t region_count;
-    struct Program **regions;
-    /* fusion of products: one kernel computes the region by blocks of rows. The region does not communicate,
-     * and its values have no memory in the allocation. */
-    bool in_blocks;
-    /* while: result r is the final value of operand carried[r]. An operand without a result is
-     * returned unchanged by the body: the regions may read it in place. */
-    const int32_t *carried;
-    /* while: [operand] the body overwrites all of it before any read: its initial value is neither
-     * computed nor copied. NULL: none. Set by program_fuse. */
-    const bool *unset;
-    /* Regions: a place in the allocation for the values that they make, while the
-     * step runs; set by program_plan_buffers. A region's offsets behind its
-     * parameter_bytes count from there; its parameters lie where the operands do,
-     * a loop's carried ones where its results do. */
-    int64_t workspace, workspace_bytes;
-    const InterleavedLoops *iterations; /* while: those of other loops alternate with its own; or NULL */
-    const ProgramShard *shard;
-    const ProgramCollective *collective;
-    /* An all_gather of what no sum, product or loop needs: a gradient that was added up in shards. Set by
-     * program_reduce_early. */
-    bool gathers_late;
-    const ProgramTransfer *transfer;
-    /* dynamic-slice: its result is a view of that place of operand 0; dynamic-update-slice: its result is
-     * operand 0, in which operand 1 is made where it belongs. Nothing runs. NULL: it copies. Set by
-     * program_fuse. */
-    const ProgramPlace *place;
+    ProgramCompute compute;              /* PROGRAM_COMPUTE */
+    ProgramRegions regions;              /* PROGRAM_COMPUTE: while, conditional, call, fusion of products */
+    ProgramLoop loop;                    /* PROGRAM_COMPUTE: while */
+    const ProgramCollective *collective; /* PROGRAM_COLLECTIVE */
+    bool gathers_late; /* all_gather: no sum, product or loop needs it; a gradient that was added up in
+                          shards. Set by program_reduce_early. */
+    const ProgramTransfer *transfer; /* PROGRAM_TRANSFER */
 } ProgramInstruction;
 
 typedef enum ProgramValueKind {
@@ -281,9 +295,37 @@ typedef struct ProgramMemory {
     ProgramExtent inside, around;
 } ProgramMemory;
 
+/* The order in which a program runs, set by program_fuse(), except for its input `fuses_rows`. */
+typedef struct ProgramExecution {
+    ProgramFusion *fusions;
+    int32_t fusion_count;
+    ProgramStep *steps;
+    int32_t step_count;
+    ProgramRowGroup *row_groups;
+    int32_t row_group_count;
+    bool fuses_rows; /* input, set by the lowering: program_fuse() finds row groups */
+    const struct FusedStep
+        *fused; /* [step] of kernels that are only priced (cost/operator/fused_kernels.h), or NULL */
+    ProgramUpdate *updates; /* of parameters after the last step; from the lowering */
+    int32_t update_count;
+} ProgramExecution;
+
+/* The memory of a rank, set by program_plan_buffers(), except for its inputs `shares_workspaces` and
+ * `outputs_outside`. One allocation holds everything. All figures are bytes. */
+typedef struct ProgramAllocation {
+    int64_t bytes;
+    int64_t parameter_bytes; /* the part that lives between steps, at offset 0 */
+    int32_t peak_step;       /* a step at which the allocation is fullest */
+    ProgramMemory *memory;   /* [step_count + 1]: while each step runs, and the updates */
+    int64_t red_zone;        /* unused bytes behind every place, each of which is used once; 0: none */
+    bool shares_workspaces;  /* joined loops, of which one runs at a time, use the same memory: for prices */
+    bool outputs_outside;    /* A branch or called computation writes its outputs directly to the caller's
+                                results: they have no memory here (offset -1). */
+} ProgramAllocation;
+
 typedef struct Program {
     /* The part of the module and of the mesh. */
-    Arena *arena;           /* of a region too it is the caller's */
+    Arena *arena;           /* of a region too it is the caller's; owns all arrays */
     const IrModule *module; /* canonical */
     const IrRoles *roles;
     const Mesh *mesh;
@@ -300,28 +342,8 @@ typedef struct Program {
     int32_t *parameters;  /* value of entry parameter k; -1: another stage's */
     int32_t *outputs;     /* value of output k; -1: another stage's */
     int64_t summed_bytes; /* that all sums over devices take; set by program_reduce_early() */
-    /* Steps, set by program_fuse(), except for its input `fuses_rows`. */
-    ProgramFusion *fusions;
-    int32_t fusion_count;
-    ProgramStep *steps;
-    int32_t step_count;
-    ProgramRowGroup *row_groups;
-    int32_t row_group_count;
-    bool fuses_rows; /* input, set by the lowering: program_fuse() finds row groups */
-    const struct FusedStep
-        *fused; /* [step] of kernels that are only priced (cost/operator/fused_kernels.h), or NULL */
-    /* Updates of parameters after the last step. */
-    ProgramUpdate *updates;
-    int32_t update_count;
-    /* Memory, set by program_plan_buffers(), except for its inputs `shares_workspaces`, `outputs_outside`. */
-    int64_t allocation_bytes; /* one allocation per rank holds everything */
-    int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
-    int32_t peak_step;        /* a step at which the allocation is fullest */
-    ProgramMemory *memory;    /* [step_count + 1]: while each step runs, and the updates */
-    int64_t red_zone;         /* unused bytes behind every place, each of which is used once; 0: none */
-    bool shares_workspaces;   /* joined loops, of which one runs at a time, use the same memory: for prices */
-    bool outputs_outside;     /* A branch or called computation writes its outputs directly to the caller's
-                                 results: they have no memory here (offset -1). */
+    ProgramExecution execution;
+    ProgramAllocation allocation;
 } Program;
 
 static inline bool program_gathers(const ProgramInstruction *instruction) {
@@ -334,73 +356,73 @@ static inline int32_t program_changed_operand(const ProgramInstruction *instruct
     if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
     if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
     if (ir_is_matrix_product(instruction->opcode) && instruction->operand_count > 2) return 2;
-    bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
-    return is_loop ? instruction->carried[result - instruction->first_result] : -1;
+    bool is_loop = instruction->opcode == IR_WHILE && instruction->loop.carried;
+    return is_loop ? instruction->loop.carried[result - instruction->first_result] : -1;
 }
 
 /* Returns whether the result is memory that is there already: nothing runs. */
 static inline bool program_is_view(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_VIEW || instruction->place;
+    return instruction->kind == PROGRAM_VIEW || instruction->compute.place;
 }
 
 /* Operands that are read, or whose memory the result is: the first ones, but for the indices of a place. */
 static inline int32_t program_operands_read(const ProgramInstruction *instruction) {
-    if (!instruction->place) return instruction->operand_count;
+    if (!instruction->compute.place) return instruction->operand_count;
     return instruction->opcode == IR_DYNAMIC_UPDATE_SLICE ? 2 : 1;
 }
 
 /* Returns whether regions of the instruction run as programs, step by step. */
 static inline bool program_has_control(const ProgramInstruction *instruction) {
-    return instruction->region_count > 0 && !instruction->in_blocks;
+    return instruction->regions.count > 0 && !instruction->regions.in_blocks;
 }
 
 /* The instructions that run together with instruction i, which is the first of them: joined loops, which
  * stand side by side, or i alone. */
 static inline int32_t program_joined(const Program *program, int32_t i) {
-    const InterleavedLoops *iterations = program->instructions[i].iterations;
+    const InterleavedLoops *iterations = program->instructions[i].loop.iterations;
     return iterations && iterations->second >= 0 ? iterations->chunks * (iterations->third >= 0 ? 3 : 2) : 1;
 }
 
 /* Operands and results of a step, as values. */
 static inline int32_t program_step_operands(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].input_count
                              : program->instructions[step->instruction].operand_count;
 }
 
 static inline int32_t program_step_operand(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].inputs[k].value
                              : program->instructions[step->instruction].operands[k];
 }
 
 static inline int32_t program_step_results(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].output_count
                              : program->instructions[step->instruction].result_count;
 }
 
 static inline int32_t program_step_result(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].output_values[k]
                              : program->instructions[step->instruction].first_result + k;
 }
 
 /* The row group of a step, or NULL. */
 static inline const ProgramRowGroup *program_row_group(const Program *program, const ProgramStep *step) {
-    return step->row_group > 0 ? &program->row_groups[step->row_group - 1] : NULL;
+    return step->row_group > 0 ? &program->execution.row_groups[step->row_group - 1] : NULL;
 }
 
 /* The steps that run together with step s, which is the first of them: joined loops, or a row group. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
-    const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
-    int32_t instruction = program->steps[s].instruction;
+    const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);
+    int32_t instruction = program->execution.steps[s].instruction;
     if (rows) return rows->count;
     return instruction >= 0 ? program_joined(program, instruction) : 1;
 }
 
 /* The first of the steps that step s runs together with: loops, side by side, or its row group. */
 static inline int32_t program_first_together(const Program *program, int32_t s) {
-    const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
+    const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);
     if (rows) return rows->first;
     for (int32_t first = s; first >= 0; first--) {
-        int32_t i = program->steps[first].instruction;
+        int32_t i = program->execution.steps[first].instruction;
         if (i < 0 || program->instructions[i].opcode != IR_WHILE) break;
         if (first < s && program_joined(program, i) > s - first) return first;
     }

@@ -6,7 +6,7 @@
 enum { MOST_GIVEN_NOTES = 4 };
 
 static const ProgramInstruction *instruction_of(const Program *program, int32_t step) {
-    const ProgramStep *of_program = &program->steps[step];
+    const ProgramStep *of_program = &program->execution.steps[step];
     return of_program->fusion < 0 ? &program->instructions[of_program->instruction] : NULL;
 }
 
@@ -46,7 +46,7 @@ static void add_origin(TraceSlice *slice, TraceNote *notes, const PlanContext *c
 int32_t program_trace_name(char *name, size_t room, const Program *program, int32_t step) {
     const ProgramInstruction *instruction = instruction_of(program, step);
     if (!instruction) {
-        const ProgramFusion *fusion = &program->fusions[program->steps[step].fusion];
+        const ProgramFusion *fusion = &program->execution.fusions[program->execution.steps[step].fusion];
         const ProgramFusionOp *last = &fusion->ops[fusion->op_count - 1];
         snprintf(name, room, "%s (fusion of %d)", ir_opcode_name(last->opcode), fusion->op_count);
         return last->origin;

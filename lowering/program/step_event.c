@@ -81,12 +81,12 @@ static void add_instruction(StepEvent *event, const Program *program, const Prog
     for (int32_t k = 0; k < of->result_count; k++)
         add_shape(event, &program->values[of->first_result + k].shape);
     add_attributes(key, of, of->operand_count > 0 ? program->values[of->operands[0]].shape.rank : 0);
-    add_called(key, program->module, of->called);
-    add_called(key, program->module, of->called_second);
+    add_called(key, program->module, of->compute.called);
+    add_called(key, program->module, of->compute.called_second);
     if (of->opcode == IR_DYNAMIC_UPDATE_SLICE &&
         program->values[of->operands[0]].offset == program->values[of->first_result].offset)
         text_append_string(key, " in place");
-    if (of->shard) text_append_string(key, " of a shard");
+    if (of->compute.shard) text_append_string(key, " of a shard");
 }
 
 /* 'b': the same along the dimension; 'd': as in a dense array of the index space; 's': otherwise. */
@@ -126,11 +126,11 @@ bool step_event(StepEvent *event, const Program *program, const ProgramStep *ste
     event->size_count = 0;
     if (step->row_group > 0) return false; /* it has no time of its own */
     if (step->fusion >= 0) {
-        add_fusion(event, program, &program->fusions[step->fusion]);
+        add_fusion(event, program, &program->execution.fusions[step->fusion]);
         return !event->key.failed;
     }
     const ProgramInstruction *instruction = &program->instructions[step->instruction];
-    if (instruction->kind != PROGRAM_COMPUTE || instruction->region_count > 0) return false;
+    if (instruction->kind != PROGRAM_COMPUTE || instruction->regions.count > 0) return false;
     add_instruction(event, program, instruction);
     return !event->key.failed;
 }

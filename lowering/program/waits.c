@@ -53,7 +53,7 @@ static int32_t find_wait(const WaitFinder *self, const ProgramStep *step) {
     const Program *program = self->program;
     int32_t wait = -1;
     if (step->fusion >= 0) {
-        const ProgramFusion *fusion = &program->fusions[step->fusion];
+        const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
         for (int32_t k = 0; k < fusion->input_count; k++)
             wait = larger(wait, find_conflict(self, fusion->inputs[k].value, false));
         for (int32_t k = 0; k < fusion->output_count; k++)
@@ -70,10 +70,10 @@ static int32_t find_wait(const WaitFinder *self, const ProgramStep *step) {
 
 AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *program, AmError *error) {
     WaitFinder self = {.arena = arena, .program = program};
-    *waits = ARENA_ARRAY(arena, int32_t, program->step_count + 1);
-    if (!*waits) return am_fail_memory(error, program->step_count);
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    *waits = ARENA_ARRAY(arena, int32_t, program->execution.step_count + 1);
+    if (!*waits) return am_fail_memory(error, program->execution.step_count);
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         (*waits)[s] = -1;
@@ -92,5 +92,5 @@ AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *progra
             }
         }
     }
-    return arena->failed ? am_fail_memory(error, program->step_count) : AM_OK;
+    return arena->failed ? am_fail_memory(error, program->execution.step_count) : AM_OK;
 }

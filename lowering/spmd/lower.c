@@ -55,7 +55,7 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
                   program->instruction_capacity);
     if (self->arena->failed) return &nowhere;
     ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
-    *instruction = (ProgramInstruction){.called = -1, .called_second = -1};
+    *instruction = (ProgramInstruction){.compute.called = -1, .compute.called_second = -1};
     return instruction;
 }
 
@@ -205,7 +205,7 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
     bool is_moved = source->opcode == IR_GATHER || source->opcode == IR_SCATTER;
     for (int32_t d = 0; window && d < shape->rank; d++)
         is_moved |= sbp_ways(self->program->mesh, state, d) > 1 && window[d] < shape->dimensions[d];
-    if (is_moved) instruction->shard = lower_shard(self, shape, state, window);
+    if (is_moved) instruction->compute.shard = lower_shard(self, shape, state, window);
 }
 
 IrShape lower_widened(const IrShape *shape) {
@@ -284,13 +284,14 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     instruction->result_count = results;
     instruction->first_result = first_result;
     instruction->attributes = source->attributes;
-    instruction->literal = source->opcode == IR_CONSTANT ? lower_literal(self, source, result_state) : NULL;
-    if (source->called_count > 0) instruction->called = source->called[0];
-    if (source->called_count > 1) instruction->called_second = source->called[1];
+    instruction->compute.literal =
+        source->opcode == IR_CONSTANT ? lower_literal(self, source, result_state) : NULL;
+    if (source->called_count > 0) instruction->compute.called = source->called[0];
+    if (source->called_count > 1) instruction->compute.called_second = source->called[1];
     int32_t made = source->opcode == IR_RNG_BIT_GENERATOR ? 1 : 0;
     SbpState made_state = made == 0 ? result_state : result_place_state(self, i, split, carries, made);
     if (lower_makes_by_place(source->opcode) && sbp_has_split(made_state))
-        instruction->shard = lower_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
+        instruction->compute.shard = lower_shard(self, rules_leaf(&source->shape, made), made_state, NULL);
     TRY(lower_local_groups(self, instruction, source, error));
     if (source->opcode == IR_SLICE || lower_moves_window(source->opcode))
         place_operand(self, instruction, source, operand_state(self, i, split, carries, 0));
@@ -495,7 +496,7 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     const IrRoles *roles = self->roles;
     Program *program = self->program;
     program->outputs = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
-    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, roles->parameter_count + 1);
+    program->execution.updates = ARENA_ARRAY(self->arena, ProgramUpdate, roles->parameter_count + 1);
     SbpState *states = ARENA_ARRAY(self->arena, SbpState, roles->output_count + 1);
     if (self->arena->failed) return am_fail_memory(error, roles->output_count);
     for (int32_t k = 0; k < roles->output_count; k++)
@@ -519,7 +520,7 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
         int32_t output = roles->parameters[k].output;
         if (output < 0 || program->parameters[k] < 0 || program->outputs[output] == program->parameters[k])
             continue;
-        program->updates[program->update_count++] =
+        program->execution.updates[program->execution.update_count++] =
             (ProgramUpdate){.parameter = k, .value = program->outputs[output]};
     }
     return AM_OK;
@@ -548,7 +549,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
                          .roles = roles,
                          .mesh = &self->assignment->stage->mesh,
                          .device = self->device,
-                         .fuses_rows = self->fuses_rows,
+                         .execution.fuses_rows = self->fuses_rows,
                          .first_rank = first_rank,
                          .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY_RAW(self->arena, ProgramInstruction, room)};

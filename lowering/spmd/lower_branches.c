@@ -46,7 +46,7 @@ static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *c
         TRY(lower_operand_in_state(&self, branch->made[r], branch->made_leaf[r],
                                    read_state(&self, conditional->afterwards[r]), &self.program->outputs[r],
                                    error));
-    self.program->outputs_outside = true;
+    self.program->allocation.outputs_outside = true;
     *region = self.program;
     return lower_finish(&self, error);
 }
@@ -85,9 +85,9 @@ AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional
     instruction->result_count = conditional->result_count;
     instruction->first_result = first_result;
     instruction->attributes = &none;
-    instruction->called = source->called[0];
-    instruction->called_second = source->called_count > 1 ? source->called[1] : -1;
-    instruction->region_count = conditional->branch_count;
-    instruction->regions = regions;
+    instruction->compute.called = source->called[0];
+    instruction->compute.called_second = source->called_count > 1 ? source->called[1] : -1;
+    instruction->regions.count = conditional->branch_count;
+    instruction->regions.programs = regions;
     return self->arena->failed ? am_fail_memory(error, operand_count) : AM_OK;
 }

@@ -43,7 +43,7 @@ typedef struct Merger {
 /* Instructions until the joined loops that come next. */
 static int32_t next_group(const Source *source) {
     int32_t i = source->at;
-    while (i < source->program->instruction_count && !source->program->instructions[i].iterations) i++;
+    while (i < source->program->instruction_count && !source->program->instructions[i].loop.iterations) i++;
     return i;
 }
 
@@ -138,10 +138,10 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
         if (source->at == source->program->instruction_count) continue;
         const ProgramInstruction *loop = &source->program->instructions[source->at];
         left++;
-        have += loop->iterations->second >= 0 && (origin < 0 || loop->origin == origin);
+        have += loop->loop.iterations->second >= 0 && (origin < 0 || loop->origin == origin);
         origin = loop->origin;
-        kept[c] = loop->iterations->kept;
-        *iterations = *loop->iterations;
+        kept[c] = loop->loop.iterations->kept;
+        *iterations = *loop->loop.iterations;
     }
     *found = left > 0;
     if (left > 0 && have < self->count)
@@ -158,8 +158,9 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     iterations->chunks = self->count;
     iterations->stage = self->stage;
     iterations->stage_count = self->stage_count;
-    for (int32_t i = first; i < program->instruction_count; i++) program->instructions[i].iterations = NULL;
-    program->instructions[first].iterations = iterations;
+    for (int32_t i = first; i < program->instruction_count; i++)
+        program->instructions[i].loop.iterations = NULL;
+    program->instructions[first].loop.iterations = iterations;
     return AM_OK;
 }
 
@@ -172,12 +173,12 @@ static AmStatus begin(Merger *self, Program *const *chunks, AmError *error) {
     for (int32_t c = 0; c < self->count; c++) {
         self->sources[c] = (Source){.program = chunks[c], .first_value = values};
         values += chunks[c]->value_count;
-        updates += chunks[c]->update_count;
+        updates += chunks[c]->execution.update_count;
     }
     program->values = ARENA_ARRAY(arena, ProgramValue, values + 1);
     program->parameters = ARENA_ARRAY(arena, int32_t, roles->parameter_count + 1);
     program->outputs = ARENA_ARRAY(arena, int32_t, roles->output_count + 1);
-    program->updates = ARENA_ARRAY(arena, ProgramUpdate, updates + 1);
+    program->execution.updates = ARENA_ARRAY(arena, ProgramUpdate, updates + 1);
     if (arena->failed) return am_fail_memory(error, values);
     for (int32_t k = 0; k < roles->parameter_count; k++) program->parameters[k] = -1;
     for (int32_t k = 0; k < roles->output_count; k++) program->outputs[k] = -1;
@@ -190,9 +191,9 @@ static AmStatus begin(Merger *self, Program *const *chunks, AmError *error) {
             if (chunk->parameters[k] >= 0) program->parameters[k] = chunk->parameters[k] + first;
         for (int32_t k = 0; k < roles->output_count; k++)
             if (chunk->outputs[k] >= 0) program->outputs[k] = chunk->outputs[k] + first;
-        for (int32_t k = 0; k < chunk->update_count; k++) {
-            ProgramUpdate *update = &program->updates[program->update_count++];
-            *update = chunk->updates[k];
+        for (int32_t k = 0; k < chunk->execution.update_count; k++) {
+            ProgramUpdate *update = &program->execution.updates[program->execution.update_count++];
+            *update = chunk->execution.updates[k];
             update->value += first;
         }
         program->is_uneven |= chunk->is_uneven;
@@ -213,7 +214,7 @@ AmStatus lower_merge_chunks(Program **result, Program *const *chunks, int32_t ch
     if (arena->failed) return am_fail_memory(error, chunk_count);
     *program = *chunks[0];
     program->instructions = NULL;
-    program->instruction_count = program->instruction_capacity = program->update_count = 0;
+    program->instruction_count = program->instruction_capacity = program->execution.update_count = 0;
     TRY(begin(&self, chunks, error));
     for (bool found = true; found;) {
         TRY(merge_plain(&self, error));

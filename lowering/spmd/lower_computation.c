@@ -90,17 +90,18 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
     }
     add_values(self, i, shape_of(self, i));
     ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
-    *instruction = (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
-                                        .opcode = source->opcode,
-                                        .origin = i,
-                                        .operand_count = count,
-                                        .result_count = program->value_count - first_result,
-                                        .operands = operands,
-                                        .first_result = first_result,
-                                        .attributes = source->attributes,
-                                        .literal = source->literal,
-                                        .called = source->called_count > 0 ? source->called[0] : -1,
-                                        .called_second = source->called_count > 1 ? source->called[1] : -1};
+    *instruction =
+        (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
+                             .opcode = source->opcode,
+                             .origin = i,
+                             .operand_count = count,
+                             .result_count = program->value_count - first_result,
+                             .operands = operands,
+                             .first_result = first_result,
+                             .attributes = source->attributes,
+                             .compute.literal = source->literal,
+                             .compute.called = source->called_count > 0 ? source->called[0] : -1,
+                             .compute.called_second = source->called_count > 1 ? source->called[1] : -1};
     if (!lower_has_regions(source->opcode)) return AM_OK;
     return lower_whole_regions(instruction, self->arena, self->module, error);
 }
@@ -156,7 +157,7 @@ static AmStatus lower_root(ComputationLowering *self, IrRoles *roles, bool repea
     int32_t root = self->body->root - self->body->first;
     roles->output_count = self->leaf_count[root];
     program->outputs = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
-    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, roles->output_count + 1);
+    program->execution.updates = ARENA_ARRAY(self->arena, ProgramUpdate, roles->output_count + 1);
     if (self->arena->failed) return am_fail_memory(error, roles->output_count);
     for (int32_t k = 0; k < roles->output_count; k++)
         program->outputs[k] = self->leaves[self->first_leaf[root] + k];
@@ -167,7 +168,7 @@ static AmStatus lower_root(ComputationLowering *self, IrRoles *roles, bool repea
                        self->body->name, roles->output_count, roles->parameter_count);
     for (int32_t k = 0; k < roles->output_count; k++)
         if (program->outputs[k] != program->parameters[k])
-            program->updates[program->update_count++] =
+            program->execution.updates[program->execution.update_count++] =
                 (ProgramUpdate){.parameter = k, .value = program->outputs[k]};
     return AM_OK;
 }

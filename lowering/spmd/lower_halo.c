@@ -290,8 +290,8 @@ static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t
     instruction->result_count = self->rules->rules[i].result_count;
     instruction->first_result = first_result;
     instruction->attributes = &local->attributes;
-    if (source->called_count > 0) instruction->called = source->called[0];
-    if (source->called_count > 1) instruction->called_second = source->called[1];
+    if (source->called_count > 0) instruction->compute.called = source->called[0];
+    if (source->called_count > 1) instruction->compute.called_second = source->called[1];
     if (halo_is_slice_done(halos, halo_count)) {
         instruction->kind = PROGRAM_VIEW;
         instruction->opcode = IR_COPY;

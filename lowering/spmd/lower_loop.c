@@ -42,14 +42,14 @@ static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_
 
 static AmStatus lower_next(Lowering *self, const CarriedLoop *carried, AmError *error) {
     Program *program = self->program;
-    program->updates = ARENA_ARRAY(self->arena, ProgramUpdate, carried->count + 1);
-    if (!program->updates) return am_fail_memory(error, carried->count);
+    program->execution.updates = ARENA_ARRAY(self->arena, ProgramUpdate, carried->count + 1);
+    if (!program->execution.updates) return am_fail_memory(error, carried->count);
     for (int32_t k = 0; k < carried->count; k++) {
         const LoopLeaf *leaf = &carried->loop->leaves[carried->leaves[k]];
         TRY(lower_operand_in_state(self, leaf->next, leaf->next_leaf,
                                    assignment_carried(self->assignment, leaf), &program->outputs[k], error));
         if (program->outputs[k] == program->parameters[k]) continue;
-        program->updates[program->update_count++] =
+        program->execution.updates[program->execution.update_count++] =
             (ProgramUpdate){.parameter = k, .value = program->outputs[k]};
     }
     return AM_OK;
@@ -117,11 +117,11 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     instruction->result_count = results;
     instruction->first_result = first_result;
     instruction->attributes = &none;
-    instruction->called = loop->body;
-    instruction->called_second = loop->condition;
-    instruction->region_count = 2;
-    instruction->regions = regions;
-    instruction->carried = carried;
+    instruction->compute.called = loop->body;
+    instruction->compute.called_second = loop->condition;
+    instruction->regions.count = 2;
+    instruction->regions.programs = regions;
+    instruction->loop.carried = carried;
     if (self->arena->failed) return am_fail_memory(error, results);
     for (int32_t r = 0; r < results; r++) {
         int32_t afterwards = loop->leaves[here.leaves[carried[r]]].afterwards;

@@ -58,16 +58,16 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
             if (regions[k]->counter.iterations > 0) TRY(program_finish_again(regions[k], error));
         }
         if (is_loop) continue;
-        regions[k]->outputs_outside = true;
+        regions[k]->allocation.outputs_outside = true;
         TRY(program_plan_buffers(regions[k], error));
     }
-    instruction->regions = regions;
-    instruction->region_count = source->called_count;
+    instruction->regions.programs = regions;
+    instruction->regions.count = source->called_count;
     if (is_loop) {
         /* Everything that a loop takes is carried: 0, 1, 2, ... */
         int32_t *numbers = ARENA_ARRAY(arena, int32_t, instruction->operand_count + 1);
         for (int32_t k = 0; numbers && k < instruction->operand_count; k++) numbers[k] = k;
-        instruction->carried = numbers;
+        instruction->loop.carried = numbers;
     }
     return arena->failed ? am_fail_memory(error, instruction->operand_count) : AM_OK;
 }
@@ -86,11 +86,11 @@ AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, Am
     if (!shapes) return am_fail_memory(error, operands);
     TRY(program_from_local_computation(&regions[0], self->arena, self->module, source->called[0], shapes,
                                        error));
-    regions[0]->outputs_outside = true;
+    regions[0]->allocation.outputs_outside = true;
     TRY(program_plan_buffers(regions[0], error));
-    instruction->regions = regions;
-    instruction->region_count = 1;
-    instruction->in_blocks = true;
+    instruction->regions.programs = regions;
+    instruction->regions.count = 1;
+    instruction->regions.in_blocks = true;
     return AM_OK;
 }
 

@@ -49,7 +49,7 @@ static int32_t add_constant(Lowering *self, int32_t i, Dtype type, const char *b
     constant->result_count = 1;
     constant->first_result = value;
     constant->attributes = &none;
-    constant->literal = literal;
+    constant->compute.literal = literal;
     return value;
 }
 

@@ -325,8 +325,8 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
 bool program_instruction_communicates(const ProgramInstruction *instruction, bool all) {
     if (instruction->kind == PROGRAM_TRANSFER || (all && instruction->kind == PROGRAM_COLLECTIVE))
         return true;
-    for (int32_t k = 0; k < instruction->region_count; k++)
-        if (program_communicates(instruction->regions[k], all)) return true;
+    for (int32_t k = 0; k < instruction->regions.count; k++)
+        if (program_communicates(instruction->regions.programs[k], all)) return true;
     return false;
 }
 

@@ -63,7 +63,8 @@ static bool is_always_fused(const Counter *self, int32_t i) {
 
 static double copied_values(const Program *program) {
     double count = 0;
-    for (int32_t k = 0; k < program->update_count; k++) count += !program->updates[k].in_place;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        count += !program->execution.updates[k].in_place;
     return count;
 }
 
@@ -74,19 +75,20 @@ static double region_launches(const Counter *self, const Program *region);
 static double loop_launches(const Counter *self, const Program *within, const ProgramInstruction *loop) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
     double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    return trips * (region_launches(self, loop->regions[0]) + copied_values(loop->regions[0])) +
-           (trips + 1) * region_launches(self, loop->regions[1]);
+    return trips *
+               (region_launches(self, loop->regions.programs[0]) + copied_values(loop->regions.programs[0])) +
+           (trips + 1) * region_launches(self, loop->regions.programs[1]);
 }
 
 static double region_launches(const Counter *self, const Program *region) {
     double sum = 0;
-    for (int32_t s = 0; s < region->step_count; s++) {
-        const ProgramStep *step = &region->steps[s];
+    for (int32_t s = 0; s < region->execution.step_count; s++) {
+        const ProgramStep *step = &region->execution.steps[s];
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &region->instructions[step->instruction] : NULL;
         OperatorWork work;
         operator_work(&work, region, step);
-        bool is_loop = instruction && instruction->opcode == IR_WHILE && instruction->region_count == 2;
+        bool is_loop = instruction && instruction->opcode == IR_WHILE && instruction->regions.count == 2;
         sum += is_loop ? loop_launches(self, region, instruction) : work.is_run;
     }
     return sum;
@@ -97,13 +99,13 @@ static double region_launches(const Counter *self, const Program *region) {
 static void count_unplanned(Counter *self, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_loop = instruction->opcode == IR_WHILE && instruction->region_count == 2;
+        bool is_loop = instruction->opcode == IR_WHILE && instruction->regions.count == 2;
         if (is_loop && !rules_loop(self->rules, instruction->origin)) {
             self->unplanned[instruction->origin] = loop_launches(self, program, instruction);
             continue;
         }
-        for (int32_t r = 0; r < instruction->region_count; r++)
-            count_unplanned(self, instruction->regions[r]);
+        for (int32_t r = 0; r < instruction->regions.count; r++)
+            count_unplanned(self, instruction->regions.programs[r]);
     }
 }
 

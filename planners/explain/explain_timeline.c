@@ -56,8 +56,8 @@ static void add_body(ExplainedTimeline *self, const Program *program, int32_t lo
     if (self->arena.failed) return;
     self->bodies[self->body_count++] = (PassBody){program, loop};
     for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t r = 0; r < program->instructions[i].region_count; r++)
-            add_body(self, program->instructions[i].regions[r], loop);
+        for (int32_t r = 0; r < program->instructions[i].regions.count; r++)
+            add_body(self, program->instructions[i].regions.programs[r], loop);
 }
 
 static void add_loop(ExplainedTimeline *self, ExplainedWork work, const Program *body) {
@@ -66,7 +66,8 @@ static void add_loop(ExplainedTimeline *self, ExplainedWork work, const Program 
 }
 
 static void add_regions(ExplainedTimeline *self, const ProgramInstruction *loop) {
-    for (int32_t r = 0; r < loop->region_count; r++) add_body(self, loop->regions[r], self->loop_count - 1);
+    for (int32_t r = 0; r < loop->regions.count; r++)
+        add_body(self, loop->regions.programs[r], self->loop_count - 1);
 }
 
 /* Finds loops over micro-batches that run one after another, as under GPipe. The slices of plans of one stage
@@ -74,9 +75,9 @@ static void add_regions(ExplainedTimeline *self, const ProgramInstruction *loop)
 static void find_separate_loop(ExplainedTimeline *self, const ProgramInstruction *loop) {
     const Plan *plan = self->explainer->plan;
     if (plan->stage_count == 1 || plan->micro_batches == 1) return;
-    for (int32_t r = 0; r < loop->region_count; r++) {
-        if (loop->regions[r]->counter.iterations != plan->micro_batches) continue;
-        add_loop(self, EXPLAINED_OTHER, loop->regions[r]);
+    for (int32_t r = 0; r < loop->regions.count; r++) {
+        if (loop->regions.programs[r]->counter.iterations != plan->micro_batches) continue;
+        add_loop(self, EXPLAINED_OTHER, loop->regions.programs[r]);
         add_regions(self, loop);
         return;
     }
@@ -85,12 +86,12 @@ static void find_separate_loop(ExplainedTimeline *self, const ProgramInstruction
 /* Finds loops over micro-batches. Of joined ones those of the forward pass come first, one for each chunk. */
 static void find_loops(ExplainedTimeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
-        const InterleavedLoops *iterations = program->instructions[first].iterations;
+        const InterleavedLoops *iterations = program->instructions[first].loop.iterations;
         count = iterations ? program_joined(program, first) : 1;
         for (int32_t k = 0; iterations && k < count; k++) {
             bool is_backward = count == 1 ? iterations->is_backward : k >= iterations->chunks;
             const ProgramInstruction *loop = &program->instructions[first + k];
-            add_loop(self, is_backward ? EXPLAINED_BACKWARD : EXPLAINED_FORWARD, loop->regions[0]);
+            add_loop(self, is_backward ? EXPLAINED_BACKWARD : EXPLAINED_FORWARD, loop->regions.programs[0]);
             add_regions(self, loop);
         }
         if (!iterations) find_separate_loop(self, &program->instructions[first]);
@@ -109,7 +110,7 @@ static ExplainedWork work_of_origin(const Explainer *self, int32_t origin) {
 }
 
 static bool reads(const Program *program, const ProgramStep *step, int32_t value) {
-    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->execution.fusions[step->fusion] : NULL;
     const ProgramInstruction *instruction = fusion ? NULL : &program->instructions[step->instruction];
     for (int32_t k = 0; fusion && k < fusion->input_count; k++)
         if (fusion->inputs[k].value == value) return true;
@@ -124,18 +125,18 @@ static bool reads(const Program *program, const ProgramStep *step, int32_t value
  * pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
     const Program *program = executed->program;
-    if (executed->step >= program->step_count) return EXPLAINED_UPDATE;
+    if (executed->step >= program->execution.step_count) return EXPLAINED_UPDATE;
     const ProgramInstruction *instruction = executed->instruction;
     int32_t step = executed->step;
     bool is_shard = instruction && instruction->origin >= 0 &&
                     self->context->canonical->instructions[instruction->origin].opcode == IR_PARAMETER;
     if (instruction && !is_shard) return work_of_origin(self, instruction->origin);
-    while (is_shard && ++step < program->step_count)
-        if (reads(program, &program->steps[step], instruction->first_result)) break;
-    if (step == program->step_count) return EXPLAINED_UPDATE;
-    if (program->steps[step].fusion < 0)
-        return work_of_origin(self, program->instructions[program->steps[step].instruction].origin);
-    const ProgramFusion *fusion = &program->fusions[program->steps[step].fusion];
+    while (is_shard && ++step < program->execution.step_count)
+        if (reads(program, &program->execution.steps[step], instruction->first_result)) break;
+    if (step == program->execution.step_count) return EXPLAINED_UPDATE;
+    if (program->execution.steps[step].fusion < 0)
+        return work_of_origin(self, program->instructions[program->execution.steps[step].instruction].origin);
+    const ProgramFusion *fusion = &program->execution.fusions[program->execution.steps[step].fusion];
     ExplainedWork work = EXPLAINED_OTHER;
     for (int32_t k = 0; k < fusion->output_count; k++) {
         ExplainedWork made = work_of_origin(self, program->values[fusion->output_values[k]].origin);

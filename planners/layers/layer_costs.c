@@ -359,7 +359,7 @@ static int32_t temporary_of(const Program *program, int32_t value) {
 /* The k-th value that a step of the program reads, -1 behind the last. */
 static int32_t read_value(const Program *program, const ProgramStep *step, int32_t k) {
     if (step->fusion >= 0) {
-        const ProgramFusion *fusion = &program->fusions[step->fusion];
+        const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
         return k < fusion->input_count ? fusion->inputs[k].value : -1;
     }
     const ProgramInstruction *instruction = &program->instructions[step->instruction];
@@ -371,9 +371,9 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
                                   const Program *program, const StepPlace *places, AmError *error) {
     bool *is_counted = ARENA_ARRAY(scratch, bool, program->value_count + 1);
     if (!is_counted) return am_fail_memory(error, program->value_count);
-    for (int32_t s = 0; s < program->step_count; s++) {
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         double working = 0;
-        for (int32_t k = 0, value; (value = read_value(program, &program->steps[s], k)) >= 0; k++) {
+        for (int32_t k = 0, value; (value = read_value(program, &program->execution.steps[s], k)) >= 0; k++) {
             int32_t storage = temporary_of(program, value);
             if (storage < 0) continue;
             const IrShape *shape = &program->values[storage].shape;
@@ -414,7 +414,7 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
     ExecutedStep *steps;
     int32_t count;
     TRY(executed_steps(&steps, &count, scratch, program, &cluster->types[0], error));
-    StepPlace *places = ARENA_ARRAY(scratch, StepPlace, program->step_count + 1);
+    StepPlace *places = ARENA_ARRAY(scratch, StepPlace, program->execution.step_count + 1);
     StepPlace place = {0, LAYER_FORWARD};
     if (!places) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {

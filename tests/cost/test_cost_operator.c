@@ -47,8 +47,8 @@ static OperatorWork work_of(IrOpcode opcode, ProgramKind kind, const IrAttribute
                                       .operands = operands,
                                       .first_result = count - 1,
                                       .attributes = attributes,
-                                      .called = -1,
-                                      .called_second = -1};
+                                      .compute.called = -1,
+                                      .compute.called_second = -1};
     IrInstruction canonical = {.opcode = opcode};
     IrModule module = {.instructions = &canonical, .instruction_count = 1};
     Program program = {.module = &module, .values = values, .instructions = &instruction};
@@ -142,7 +142,7 @@ static void a_fusion_reads_inputs_once(void **state) {
                             .ops = ops,
                             .output_slots = OPERANDS(5),
                             .output_values = OPERANDS(3)};
-    Program program = {.values = values, .fusions = &fusion};
+    Program program = {.values = values, .execution.fusions = &fusion};
     OperatorWork work;
     operator_work(&work, &program, &(ProgramStep){.instruction = -1, .fusion = 0});
     assert_close(work.bytes, 512 + 64 + 4 + 512);

@@ -123,7 +123,7 @@ static void a_step_is_the_sum_of_its_parts(void **state) {
         AM_OK);
     double compute = price_updates(program, cluster_device_type(fixture->cluster, 0)), communication = 0;
     int32_t collectives = 0;
-    assert_int_equal(count, program->step_count);
+    assert_int_equal(count, program->execution.step_count);
     for (int32_t s = 0; s < count; s++) {
         *(costs[s].is_collective ? &communication : &compute) += costs[s].seconds;
         collectives += costs[s].is_collective;
@@ -136,7 +136,7 @@ static void a_step_is_the_sum_of_its_parts(void **state) {
     assert_close(price.step_seconds, compute + communication);
     assert_int_equal(price.collectives[PROGRAM_ALL_REDUCE].count, collectives);
     assert_true(collectives > 0);
-    assert_int_equal(price.peak_bytes, program->allocation_bytes);
+    assert_int_equal(price.peak_bytes, program->allocation.bytes);
     assert_int_equal(price.memory_bytes, 2000000);
 }
 
@@ -225,17 +225,18 @@ static void memory_kinds_add_up(void **state) {
         if (role == IR_ROLE_OPTIMIZER) optimizer += bytes;
     }
     bool any_gradient = false;
-    for (program->peak_step = 0; program->peak_step < program->step_count; program->peak_step++) {
+    for (program->allocation.peak_step = 0; program->allocation.peak_step < program->execution.step_count;
+         program->allocation.peak_step++) {
         assert_int_equal(memory_use(&use, program, NULL, &error), AM_OK);
         assert_int_equal(use.weights_bytes, weights);
         assert_int_equal(use.optimizer_bytes, optimizer);
-        assert_int_equal(use.peak_bytes, program->allocation_bytes);
+        assert_int_equal(use.peak_bytes, program->allocation.bytes);
         assert_int_equal(use.weights_bytes + use.gradients_bytes + use.optimizer_bytes + use.activation_bytes,
                          use.peak_bytes);
         assert_true(use.activation_bytes >= 0);
         assert_true(use.gradients_bytes <= 2 * weights);
         any_gradient = any_gradient || use.gradients_bytes > 0;
-        if (program->peak_step == 0) assert_int_equal(use.gradients_bytes, 0);
+        if (program->allocation.peak_step == 0) assert_int_equal(use.gradients_bytes, 0);
     }
     assert_true(any_gradient);
 }

@@ -8,13 +8,13 @@ enum { TEXT = 4096 };
 /* Steps that are dots of so many operands; with -1, fusions. */
 static int32_t count_steps(const Program *program, int32_t operands) {
     int32_t count = 0;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        int32_t i = program->steps[s].instruction;
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        int32_t i = program->execution.steps[s].instruction;
         if (i < 0) count += operands < 0;
         else if (program->instructions[i].opcode == IR_DOT)
             count += program->instructions[i].operand_count == operands;
-        for (int32_t k = 0; i >= 0 && k < program->instructions[i].region_count; k++)
-            count += count_steps(program->instructions[i].regions[k], operands);
+        for (int32_t k = 0; i >= 0 && k < program->instructions[i].regions.count; k++)
+            count += count_steps(program->instructions[i].regions.programs[k], operands);
     }
     return count;
 }
@@ -174,13 +174,14 @@ static void test_a_carried_sum_stays_in_its_place(void **state) {
     const Program *body = NULL;
     for (int32_t i = 0; i < module.program->instruction_count; i++)
         if (module.program->instructions[i].opcode == IR_WHILE)
-            body = module.program->instructions[i].regions[0];
+            body = module.program->instructions[i].regions.programs[0];
     assert_non_null(body);
-    assert_int_equal(body->step_count, 2); /* the counter, and */
+    assert_int_equal(body->execution.step_count, 2); /* the counter, and */
     assert_int_equal(count_steps(body, 3), 1);
     int32_t in_place = 0;
-    for (int32_t k = 0; k < body->update_count; k++) in_place += body->updates[k].in_place;
-    assert_int_equal(in_place, body->update_count);
+    for (int32_t k = 0; k < body->execution.update_count; k++)
+        in_place += body->execution.updates[k].in_place;
+    assert_int_equal(in_place, body->execution.update_count);
     module_close(&module);
 }
 

@@ -59,7 +59,8 @@ static void count_inside(const Program *program, bool is_region) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
         const ProgramInstruction *instruction = &program->instructions[k];
         collectives_inside += is_region && instruction->kind == PROGRAM_COLLECTIVE;
-        for (int32_t r = 0; r < instruction->region_count; r++) count_inside(instruction->regions[r], true);
+        for (int32_t r = 0; r < instruction->regions.count; r++)
+            count_inside(instruction->regions.programs[r], true);
         if (instruction->opcode != IR_CONDITIONAL) continue;
         for (int32_t r = 0; r < instruction->result_count; r++)
             split_results += sbp_has_split(program->values[instruction->first_result + r].state);

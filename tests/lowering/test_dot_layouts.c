@@ -7,9 +7,9 @@ enum { TEXT = 4096, MOST = 6 };
 
 static int32_t count_steps(const Program *program, IrOpcode opcode) {
     int32_t count = 0;
-    for (int32_t s = 0; s < program->step_count; s++)
-        count += program->steps[s].instruction >= 0 &&
-                 program->instructions[program->steps[s].instruction].opcode == opcode;
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        count += program->execution.steps[s].instruction >= 0 &&
+                 program->instructions[program->execution.steps[s].instruction].opcode == opcode;
     return count;
 }
 

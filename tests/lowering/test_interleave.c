@@ -54,8 +54,8 @@ static Plan *find_plan(Fixture *self, const char *schedule) {
 /* Step of the first of two joined loops. */
 static int32_t find_joined(const Program *program) {
     int32_t s = 0;
-    while (s < program->step_count && program_steps_together(program, s) == 1) s++;
-    assert_true(s + 1 < program->step_count);
+    while (s < program->execution.step_count && program_steps_together(program, s) == 1) s++;
+    assert_true(s + 1 < program->execution.step_count);
     return s;
 }
 
@@ -72,11 +72,11 @@ static void check_stage(Fixture *self, const PlanRanks *ranks, int32_t stage) {
     int32_t kept = schedule_kept_for_backward(STAGES, stage, ITERATIONS), stacks = 0;
     if (plan_ranks_lower(&program, &self->arena, ranks, stage, &error) != AM_OK) fail_msg("%s", error.text);
     int32_t s = find_joined(program);
-    const ProgramInstruction *first = &program->instructions[program->steps[s].instruction];
-    const ProgramInstruction *second = &program->instructions[program->steps[s + 1].instruction];
-    assert_int_equal(program->steps[s + 1].instruction, first->iterations->second);
-    assert_int_equal(first->iterations->count, ITERATIONS);
-    assert_int_equal(first->iterations->kept, kept);
+    const ProgramInstruction *first = &program->instructions[program->execution.steps[s].instruction];
+    const ProgramInstruction *second = &program->instructions[program->execution.steps[s + 1].instruction];
+    assert_int_equal(program->execution.steps[s + 1].instruction, first->loop.iterations->second);
+    assert_int_equal(first->loop.iterations->count, ITERATIONS);
+    assert_int_equal(first->loop.iterations->kept, kept);
     for (int32_t k = 0; k < second->operand_count; k++) {
         int32_t result = second->operands[k] - first->first_result;
         if (result < 0 || result >= first->result_count) continue;
@@ -86,8 +86,8 @@ static void check_stage(Fixture *self, const PlanRanks *ranks, int32_t stage) {
     }
     assert_true(stacks > 0);
     /* Both loops work at the same time: their memory is apart. */
-    bool apart = first->workspace + first->workspace_bytes <= second->workspace ||
-                 second->workspace + second->workspace_bytes <= first->workspace;
+    bool apart = first->regions.workspace + first->regions.workspace_bytes <= second->regions.workspace ||
+                 second->regions.workspace + second->regions.workspace_bytes <= first->regions.workspace;
     assert_true(apart);
 }
 
@@ -102,7 +102,7 @@ static void test_places(void **state) {
 }
 
 static const ProgramInstruction *joined_loop(const Program *program, int32_t s, int32_t k) {
-    return &program->instructions[program->steps[s + k].instruction];
+    return &program->instructions[program->execution.steps[s + k].instruction];
 }
 
 /* Arrays of `first` that `second` reads, all of which have a dimension of `places` and are
@@ -120,11 +120,11 @@ static int32_t count_taken(const Program *program, const ProgramInstruction *fir
 }
 
 static int32_t count_steps(const ProgramInstruction *loop, ProgramKind kind, IrOpcode opcode) {
-    const Program *body = loop->regions[0];
+    const Program *body = loop->regions.programs[0];
     int32_t count = 0;
-    for (int32_t s = 0; s < body->step_count; s++) {
-        if (body->steps[s].fusion >= 0) continue;
-        const ProgramInstruction *step = &body->instructions[body->steps[s].instruction];
+    for (int32_t s = 0; s < body->execution.step_count; s++) {
+        if (body->execution.steps[s].fusion >= 0) continue;
+        const ProgramInstruction *step = &body->instructions[body->execution.steps[s].instruction];
         count += step->kind == kind && (kind == PROGRAM_TRANSFER || step->opcode == opcode);
     }
     return count;
@@ -138,15 +138,15 @@ static void check_three(const Program *two, const Program *three, ScheduleKind k
     int32_t kept_from_second = schedule_kept_from_backward(kind, stage, ITERATIONS);
     assert_int_equal(program_steps_together(three, z), 3);
     for (int32_t k = 0; k < 3; k++) assert_int_equal(program_first_together(three, z + k), z);
-    assert_int_equal(three->steps[z + 1].instruction, first->iterations->second);
-    assert_int_equal(three->steps[z + 2].instruction, first->iterations->third);
+    assert_int_equal(three->execution.steps[z + 1].instruction, first->loop.iterations->second);
+    assert_int_equal(three->execution.steps[z + 2].instruction, first->loop.iterations->third);
     int32_t ahead = kind == SCHEDULE_ZB_2P ? schedule_kept(ITERATIONS, 2 * (STAGES - stage) - 1)
                                            : schedule_kept_for_backward(STAGES, stage, ITERATIONS);
-    assert_int_equal(first->iterations->kept, ahead);
-    assert_int_equal(first->iterations->kept_until_third,
+    assert_int_equal(first->loop.iterations->kept, ahead);
+    assert_int_equal(first->loop.iterations->kept_until_third,
                      schedule_kept_for_weights(kind, STAGES, ITERATIONS));
-    assert_int_equal(first->iterations->kept_from_second, kept_from_second);
-    assert_true(count_taken(three, first, third, first->iterations->kept_until_third) > 0);
+    assert_int_equal(first->loop.iterations->kept_from_second, kept_from_second);
+    assert_true(count_taken(three, first, third, first->loop.iterations->kept_until_third) > 0);
     assert_true(count_taken(three, second, third, kept_from_second) > 0);
     int32_t products = count_steps(third, PROGRAM_COMPUTE, IR_DOT);
     assert_true(products > 0);
@@ -158,8 +158,10 @@ static void check_three(const Program *two, const Program *three, ScheduleKind k
     const ProgramInstruction *loops[] = {first, second, third};
     for (int a = 0; a < 3; a++)
         for (int b = 0; b < a; b++)
-            assert_true(loops[a]->workspace + loops[a]->workspace_bytes <= loops[b]->workspace ||
-                        loops[b]->workspace + loops[b]->workspace_bytes <= loops[a]->workspace);
+            assert_true(loops[a]->regions.workspace + loops[a]->regions.workspace_bytes <=
+                            loops[b]->regions.workspace ||
+                        loops[b]->regions.workspace + loops[b]->regions.workspace_bytes <=
+                            loops[a]->regions.workspace);
 }
 
 static void test_three(void **state) {
@@ -197,7 +199,7 @@ enum { CHUNKS = 2, HALF = STAGES / 2 };
 static void check_chunks(Fixture *self, const Program *program, int32_t stage) {
     AmError error = {0};
     int32_t s = find_joined(program);
-    const InterleavedLoops *iterations = joined_loop(program, s, 0)->iterations;
+    const InterleavedLoops *iterations = joined_loop(program, s, 0)->loop.iterations;
     assert_int_equal(program_steps_together(program, s), 2 * CHUNKS);
     assert_int_equal(program_first_together(program, s + 2 * CHUNKS - 1), s);
     assert_int_equal(iterations->chunks, CHUNKS);

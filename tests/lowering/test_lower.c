@@ -134,8 +134,8 @@ static void test_devices_run_the_same_instructions(void **state) {
     for (int32_t device = 1; device < 8; device++) {
         const Program *other = lower(context, &arena, &stage, device);
         assert_int_equal(other->instruction_count, first->instruction_count);
-        assert_int_equal(other->step_count, first->step_count);
-        assert_int_equal(other->allocation_bytes, first->allocation_bytes);
+        assert_int_equal(other->execution.step_count, first->execution.step_count);
+        assert_int_equal(other->allocation.bytes, first->allocation.bytes);
         for (int32_t i = 0; i < first->instruction_count; i++) {
             const ProgramInstruction *a = &first->instructions[i], *b = &other->instructions[i];
             assert_int_equal(a->kind, b->kind);
@@ -163,11 +163,11 @@ static void check_buffers(const Program *program) {
     for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -2;
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         made[program->parameters[k]] = -1;
-        last[program->parameters[k]] = program->step_count;
+        last[program->parameters[k]] = program->execution.step_count;
     }
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
-        const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
+        const ProgramFusion *fusion = step->fusion >= 0 ? &program->execution.fusions[step->fusion] : NULL;
         const ProgramInstruction *instruction =
             step->instruction >= 0 ? &program->instructions[step->instruction] : NULL;
         int32_t operands = fusion ? fusion->input_count : instruction->operand_count;
@@ -184,11 +184,11 @@ static void check_buffers(const Program *program) {
         }
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        last[program->values[program->outputs[k]].storage] = program->step_count;
+        last[program->values[program->outputs[k]].storage] = program->execution.step_count;
     for (int32_t a = 0; a < program->value_count; a++) {
         if (made[a] == -2) continue;
         const ProgramValue *x = &program->values[a];
-        assert_true(x->offset >= 0 && x->offset + x->bytes <= program->allocation_bytes);
+        assert_true(x->offset >= 0 && x->offset + x->bytes <= program->allocation.bytes);
         for (int32_t b = 0; b < a; b++) {
             const ProgramValue *y = &program->values[b];
             /* A value may start in the very step in which another is read for the last time, as a
@@ -240,7 +240,7 @@ static void test_temporaries_share_memory(void **state) {
         for (int32_t v = 0; v < program->value_count; v++)
             if (program->values[v].kind == PROGRAM_VALUE_TEMPORARY && program->values[v].storage == v)
                 apart += program->values[v].bytes;
-        int64_t together = program->allocation_bytes - program->parameter_bytes;
+        int64_t together = program->allocation.bytes - program->allocation.parameter_bytes;
         if (apart < 2 * together)
             fail_msg("%s: temporaries of %lld bytes take %lld", models[m], (long long)apart,
                      (long long)together);
@@ -259,14 +259,15 @@ static void test_state_is_read_once(void **state) {
     Program *program;
     int32_t arrays = 0;
     assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_OK);
-    for (int32_t k = 0; k < program->update_count; k++) {
-        int32_t parameter = program->parameters[program->updates[k].parameter], readers = 0;
-        if (context->roles->parameters[program->updates[k].parameter].role != IR_ROLE_OPTIMIZER) continue;
-        for (int32_t f = 0; f < program->fusion_count; f++)
-            for (int32_t n = 0; n < program->fusions[f].input_count; n++)
-                readers += program->fusions[f].inputs[n].value == parameter;
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        int32_t parameter = program->parameters[program->execution.updates[k].parameter], readers = 0;
+        if (context->roles->parameters[program->execution.updates[k].parameter].role != IR_ROLE_OPTIMIZER)
+            continue;
+        for (int32_t f = 0; f < program->execution.fusion_count; f++)
+            for (int32_t n = 0; n < program->execution.fusions[f].input_count; n++)
+                readers += program->execution.fusions[f].inputs[n].value == parameter;
         assert_int_equal(readers, 1);
-        assert_true(program->updates[k].in_place);
+        assert_true(program->execution.updates[k].in_place);
         arrays++;
     }
     assert_true(arrays > 50);

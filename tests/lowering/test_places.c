@@ -36,7 +36,8 @@ enum { ITERATIONS = 4, WIDTH = 16 };
 
 static const Program *body_of(const ModuleCase *c) {
     for (int32_t i = 0; i < c->program->instruction_count; i++)
-        if (c->program->instructions[i].opcode == IR_WHILE) return c->program->instructions[i].regions[0];
+        if (c->program->instructions[i].opcode == IR_WHILE)
+            return c->program->instructions[i].regions.programs[0];
     fail_msg("no loop");
     return NULL;
 }
@@ -56,9 +57,9 @@ static const ProgramInstruction *find(const Program *program, IrOpcode opcode) {
 /* Steps of the body that move a part: those of slices that are copied. */
 static int32_t count_copies(const Program *body) {
     int32_t count = 0;
-    for (int32_t s = 0; s < body->step_count; s++) {
-        if (body->steps[s].fusion >= 0) continue;
-        IrOpcode opcode = body->instructions[body->steps[s].instruction].opcode;
+    for (int32_t s = 0; s < body->execution.step_count; s++) {
+        if (body->execution.steps[s].fusion >= 0) continue;
+        IrOpcode opcode = body->instructions[body->execution.steps[s].instruction].opcode;
         count += opcode == IR_DYNAMIC_SLICE || opcode == IR_DYNAMIC_UPDATE_SLICE;
     }
     return count;
@@ -98,16 +99,17 @@ static void test_both(void **state) {
     const ProgramInstruction *read = find(body, IR_DYNAMIC_SLICE);
     const ProgramInstruction *write = find(body, IR_DYNAMIC_UPDATE_SLICE);
     assert_int_equal(count_copies(body), 0);
-    assert_int_equal(body->step_count, 2); /* the counter, and twice and next */
-    assert_int_equal(read->place->iterations, ITERATIONS);
+    assert_int_equal(body->execution.step_count, 2); /* the counter, and twice and next */
+    assert_int_equal(read->compute.place->iterations, ITERATIONS);
     for (int32_t t = 0; t < ITERATIONS; t++) {
-        assert_int_equal(read->place->offset[t], 64 * t);
-        assert_int_equal(write->place->offset[t], 64 * t);
+        assert_int_equal(read->compute.place->offset[t], 64 * t);
+        assert_int_equal(write->compute.place->offset[t], 64 * t);
     }
     assert_int_equal(body->values[read->first_result].storage, body->parameters[1]);
     assert_int_equal(body->values[write->operands[1]].storage, body->parameters[2]);
-    for (int32_t u = 0; u < body->update_count; u++) assert_true(body->updates[u].in_place);
-    assert_int_equal(body->allocation_bytes, body->parameter_bytes);
+    for (int32_t u = 0; u < body->execution.update_count; u++)
+        assert_true(body->execution.updates[u].in_place);
+    assert_int_equal(body->allocation.bytes, body->allocation.parameter_bytes);
     check_doubled(&c, in_order);
     module_close(&c);
 }
@@ -137,7 +139,8 @@ static void test_indices(void **state) {
         open_case(&c, rows[r].text);
         assert_int_equal(count_copies(body_of(&c)), 0);
         for (int32_t t = 0; t < ITERATIONS; t++)
-            assert_int_equal(find(body_of(&c), IR_DYNAMIC_SLICE)->place->offset[t], 64 * rows[r].index[t]);
+            assert_int_equal(find(body_of(&c), IR_DYNAMIC_SLICE)->compute.place->offset[t],
+                             64 * rows[r].index[t]);
         check_doubled(&c, rows[r].index);
         module_close(&c);
     }
@@ -240,8 +243,8 @@ static void test_filled(void **state) {
         float expected[ITERATIONS + 1][WIDTH] = {{0}};
         open_case(&c, rows[r].text);
         assert_int_equal(count_copies(body_of(&c)), 0);
-        assert_true(loop_of(&c)->unset && loop_of(&c)->unset[2] == rows[r].unset);
-        assert_false(loop_of(&c)->unset[1] || loop_of(&c)->unset[3]);
+        assert_true(loop_of(&c)->loop.unset && loop_of(&c)->loop.unset[2] == rows[r].unset);
+        assert_false(loop_of(&c)->loop.unset[1] || loop_of(&c)->loop.unset[3]);
         for (int32_t t = 0; t < ITERATIONS; t++)
             for (int32_t k = 0; k < WIDTH; k++) expected[t][k] = -1;
         for (int32_t t = 0; t < ITERATIONS; t++)
@@ -268,9 +271,10 @@ static void test_zeros_are_not_made(void **state) {
     snprintf(tuple, sizeof text - (size_t)(tuple - text), "none = f32[] constant(0) %s\n  %s", zeros, rest);
     const int32_t in_order[] = {0, 1, 2, 3};
     open_case(&c, text);
-    for (int32_t s = 0; s < c.program->step_count; s++) {
-        assert_true(c.program->steps[s].instruction >= 0);
-        assert_int_not_equal(c.program->instructions[c.program->steps[s].instruction].opcode, IR_BROADCAST);
+    for (int32_t s = 0; s < c.program->execution.step_count; s++) {
+        assert_true(c.program->execution.steps[s].instruction >= 0);
+        assert_int_not_equal(c.program->instructions[c.program->execution.steps[s].instruction].opcode,
+                             IR_BROADCAST);
     }
     check_doubled(&c, in_order);
     module_close(&c);

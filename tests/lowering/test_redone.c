@@ -49,7 +49,7 @@ static void close_case(Case *self) {
 
 /* The last fusion. */
 static const ProgramFusion *reader(const Case *self) {
-    return &self->program->fusions[self->program->fusion_count - 1];
+    return &self->program->execution.fusions[self->program->execution.fusion_count - 1];
 }
 
 static bool reads(const Case *self, Dtype type, int64_t elements) {
@@ -76,8 +76,8 @@ static void test_a_conversion_is_redone(void **state) {
     assert_false(reads(&self, DTYPE_F32, 32 * 64));
     assert_true(has_operator(reader(&self), IR_CONVERT));
     /* Only the operand of the sum leaves the first fusion. */
-    for (int32_t f = 0; f + 1 < self.program->fusion_count; f++)
-        assert_true(self.program->fusions[f].output_count <= 1);
+    for (int32_t f = 0; f + 1 < self.program->execution.fusion_count; f++)
+        assert_true(self.program->execution.fusions[f].output_count <= 1);
     close_case(&self);
 }
 

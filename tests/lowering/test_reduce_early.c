@@ -49,29 +49,29 @@ static Program *lower(Fixture *self) {
 }
 
 static bool is_beside(const Program *program, int32_t s) {
-    const ProgramStep *step = &program->steps[s];
+    const ProgramStep *step = &program->execution.steps[s];
     return step->fusion < 0 && program_reduces_beside(program, &program->instructions[step->instruction]);
 }
 
 static int32_t operand_count(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].input_count
                              : program->instructions[step->instruction].operand_count;
 }
 
 static int32_t operand(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+    return step->fusion >= 0 ? program->execution.fusions[step->fusion].inputs[k].value
                              : program->instructions[step->instruction].operands[k];
 }
 
 /* The first step that uses a result of step s. */
 static int32_t first_user(const Program *program, int32_t s) {
-    const ProgramInstruction *sum = &program->instructions[program->steps[s].instruction];
-    for (int32_t u = s + 1; u < program->step_count; u++)
-        for (int32_t k = 0; k < operand_count(program, &program->steps[u]); k++) {
-            int32_t root = program->values[operand(program, &program->steps[u], k)].storage;
+    const ProgramInstruction *sum = &program->instructions[program->execution.steps[s].instruction];
+    for (int32_t u = s + 1; u < program->execution.step_count; u++)
+        for (int32_t k = 0; k < operand_count(program, &program->execution.steps[u]); k++) {
+            int32_t root = program->values[operand(program, &program->execution.steps[u], k)].storage;
             if (root >= sum->first_result && root < sum->first_result + sum->result_count) return u;
         }
-    return program->step_count;
+    return program->execution.step_count;
 }
 
 static void test_order(void **state) {
@@ -79,10 +79,11 @@ static void test_order(void **state) {
     Fixture self;
     open_case(&self, "gpt2");
     const Program *program = lower(&self);
-    int32_t *sums = ARENA_ARRAY(&self.arena, int32_t, program->step_count), count = 0, dots = 0, before = 0;
-    for (int32_t s = 0; s < program->step_count; s++) {
+    int32_t *sums = ARENA_ARRAY(&self.arena, int32_t, program->execution.step_count), count = 0, dots = 0,
+            before = 0;
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         if (is_beside(program, s)) sums[count++] = s;
-        const ProgramStep *step = &program->steps[s];
+        const ProgramStep *step = &program->execution.steps[s];
         if (step->fusion < 0 && program->instructions[step->instruction].opcode == IR_DOT) dots++;
         if (count <= 1) before = dots;
     }
@@ -102,8 +103,8 @@ static void test_rounded_sums_are_gathered_early(void **state) {
     open_case(&self, "gpt2_bf16");
     const Program *program = lower(&self);
     int32_t dots = 0, dots_before = -1, gathers = 0, sums = 0;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!instruction) continue;

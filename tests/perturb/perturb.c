@@ -102,9 +102,9 @@ static int32_t places_of(const KernelCall *call) {
     case IR_TRIANGULAR_SOLVE: return 1;
     case IR_REDUCE:
     case IR_REDUCE_WINDOW:
-        return ir_computation_operator(call->program->module, instruction->called) == IR_ADD;
+        return ir_computation_operator(call->program->module, instruction->compute.called) == IR_ADD;
     case IR_SELECT_AND_SCATTER:
-        return ir_computation_operator(call->program->module, instruction->called_second) == IR_ADD;
+        return ir_computation_operator(call->program->module, instruction->compute.called_second) == IR_ADD;
     default: return is_transcendental(instruction->opcode) ? 2 : 0;
     }
 }

@@ -222,9 +222,10 @@ static void watch_loop(const Program *program) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
         const ProgramInstruction *instruction = &program->instructions[k];
         collectives_outside += instruction->kind == PROGRAM_COLLECTIVE;
-        if (instruction->opcode != IR_WHILE || instruction->region_count == 0) continue;
-        for (int32_t i = 0; i < instruction->regions[0]->instruction_count; i++)
-            collectives_inside += instruction->regions[0]->instructions[i].kind == PROGRAM_COLLECTIVE;
+        if (instruction->opcode != IR_WHILE || instruction->regions.count == 0) continue;
+        for (int32_t i = 0; i < instruction->regions.programs[0]->instruction_count; i++)
+            collectives_inside +=
+                instruction->regions.programs[0]->instructions[i].kind == PROGRAM_COLLECTIVE;
     }
 }
 

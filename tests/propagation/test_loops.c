@@ -173,12 +173,12 @@ static void layers_of_a_scan_are_one_decision(void **state) {
     Program *program = lower(context, &arena, "model=2", class);
     assert_int_equal(context->rules->loop_count, 2);
     const ProgramInstruction *forward = loop_of(program, 0), *backward = loop_of(program, 1);
-    assert_int_equal(moved(forward->regions[0], PROGRAM_ALL_REDUCE), 0);
-    assert_int_equal(moved(forward->regions[0], PROGRAM_REDUCE_SCATTER), 1);
-    assert_int_equal(moved(forward->regions[0], PROGRAM_ALL_GATHER), 1);
-    assert_int_equal(moved(backward->regions[0], PROGRAM_ALL_REDUCE), 0);
-    assert_int_equal(moved(backward->regions[0], PROGRAM_REDUCE_SCATTER), 1);
-    assert_int_equal(moved(backward->regions[0], PROGRAM_ALL_GATHER), 1);
+    assert_int_equal(moved(forward->regions.programs[0], PROGRAM_ALL_REDUCE), 0);
+    assert_int_equal(moved(forward->regions.programs[0], PROGRAM_REDUCE_SCATTER), 1);
+    assert_int_equal(moved(forward->regions.programs[0], PROGRAM_ALL_GATHER), 1);
+    assert_int_equal(moved(backward->regions.programs[0], PROGRAM_ALL_REDUCE), 0);
+    assert_int_equal(moved(backward->regions.programs[0], PROGRAM_REDUCE_SCATTER), 1);
+    assert_int_equal(moved(backward->regions.programs[0], PROGRAM_ALL_GATHER), 1);
     assert_int_equal(moved(program, PROGRAM_ALL_REDUCE), 0);
     assert_int_equal(moved(program, PROGRAM_ALL_GATHER), 0);
     arena_free(&arena);
@@ -199,7 +199,7 @@ static void accumulated_gradients_are_reduced_once(void **state) {
     assert_true(batch >= 0);
     assert_false(context->classes->classes[batch].named_by_parameter);
     Program *program = lower(context, &arena, "data=2", batch);
-    const Program *body = loop_of(program, 0)->regions[0];
+    const Program *body = loop_of(program, 0)->regions.programs[0];
     assert_int_equal(moved(program, PROGRAM_ALL_REDUCE), 7);
     assert_int_equal(moved(body, PROGRAM_ALL_REDUCE), 0);
     int32_t dots = 0;

@@ -106,8 +106,9 @@ static int32_t count(const Program *program, ProgramCollectiveKind kind, bool in
         const ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == kind && !inside)
             total += instruction->operand_count;
-        for (int32_t r = 0; inside && r < instruction->region_count; r++)
-            total += count(instruction->regions[r], kind, false) + count(instruction->regions[r], kind, true);
+        for (int32_t r = 0; inside && r < instruction->regions.count; r++)
+            total += count(instruction->regions.programs[r], kind, false) +
+                     count(instruction->regions.programs[r], kind, true);
     }
     return total;
 }
@@ -154,7 +155,7 @@ static void test_zero_frees_gathered_weights(void **state) {
     for (int32_t kinds = 0; kinds <= 3; kinds++) {
         start_stage(&stage, &arena, context, kinds);
         Program *program = lower(context, &arena, &stage);
-        peaks[kinds] = program->allocation_bytes;
+        peaks[kinds] = program->allocation.bytes;
         assert_int_equal(count(program, PROGRAM_REDUCE_SCATTER, false), kinds > 0 ? LAYERS : 0);
         assert_int_equal(count(program, PROGRAM_ALL_REDUCE, false), kinds > 0 ? 1 : LAYERS + 1);
         int32_t gathers = count(program, PROGRAM_ALL_GATHER, false);
@@ -174,8 +175,8 @@ static void test_zero_frees_gathered_weights(void **state) {
     stage.reshard_count = LAYERS;
     Program *kept = lower(context, &arena, &stage);
     assert_int_equal(count(kept, PROGRAM_ALL_GATHER, false), LAYERS);
-    assert_true(kept->allocation_bytes >= all / 4 + all);
-    assert_true(kept->allocation_bytes > bound);
+    assert_true(kept->allocation.bytes >= all / 4 + all);
+    assert_true(kept->allocation.bytes > bound);
     arena_free(&arena);
     plan_context_free(context);
 }

@@ -63,14 +63,14 @@ static inline void generated_add(Generated *self, KernelCall *call) {
 /* Adds the kernels of a program's row groups, which run only as a whole. */
 static inline void generated_add_rows(Generated *self, const Program *program) {
     AmError error = {0};
-    for (int32_t g = 0; g < program->row_group_count; g++) {
-        const ProgramRowGroup *rows = &program->row_groups[g];
+    for (int32_t g = 0; g < program->execution.row_group_count; g++) {
+        const ProgramRowGroup *rows = &program->execution.row_groups[g];
         KernelCall **calls = ARENA_ARRAY(&self->arena, KernelCall *, rows->count);
         CudaSource source;
         void ***slots;
         for (int32_t k = 0; k < rows->count; k++)
             if (kernel_prepare(&calls[k], &self->arena, &kernel_device_cpu, program,
-                               &program->steps[rows->first + k], &error) != AM_OK)
+                               &program->execution.steps[rows->first + k], &error) != AM_OK)
                 fail_msg("%s", error.text);
         if (cuda_source_rows(&source, &slots, &self->arena, calls, &error) != AM_OK)
             fail_msg("%s", error.text);
@@ -81,8 +81,8 @@ static inline void generated_add_rows(Generated *self, const Program *program) {
 /* Adds every step of a program that is a generated kernel. */
 static inline void generated_add_program(Generated *self, const Program *program) {
     AmError error = {0};
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         KernelCall *call;
         if (step->fusion < 0) {
             const ProgramInstruction *instruction = &program->instructions[step->instruction];

@@ -41,7 +41,7 @@ static inline KernelCase *case_new(IrOpcode opcode) {
     self->module.computations = self->computations;
     self->instruction.opcode = opcode;
     self->instruction.origin = -1;
-    self->instruction.called = self->instruction.called_second = -1;
+    self->instruction.compute.called = self->instruction.compute.called_second = -1;
     self->instruction.attributes = &self->attributes;
     return self;
 }
@@ -89,7 +89,7 @@ static inline AmStatus case_run(KernelCase *self, const ProgramFusion *fusion, i
     self->instruction.operand_count = operands;
     self->instruction.first_result = operands;
     self->instruction.result_count = results;
-    if (fusion) self->program.fusions = (ProgramFusion *)fusion;
+    if (fusion) self->program.execution.fusions = (ProgramFusion *)fusion;
     ProgramStep step = {.instruction = fusion ? -1 : 0, .fusion = fusion ? 0 : -1};
     KernelCall *call;
     TRY(kernel_prepare(&call, &self->arena, self->device ? self->device : &kernel_device_cpu, &self->program,

@@ -189,21 +189,21 @@ static inline int32_t loop_count_inside(const Program *program, bool inside) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
         const ProgramInstruction *instruction = &program->instructions[k];
         count += inside && instruction->kind == PROGRAM_COLLECTIVE;
-        for (int32_t r = 0; r < instruction->region_count; r++)
-            count += loop_count_inside(instruction->regions[r], true);
+        for (int32_t r = 0; r < instruction->regions.count; r++)
+            count += loop_count_inside(instruction->regions.programs[r], true);
     }
     return count;
 }
 
 /* Two devices take the same steps, though their parts may differ in size. */
 static inline void loop_same_steps(const Program *a, const Program *b) {
-    assert_int_equal(a->step_count, b->step_count);
+    assert_int_equal(a->execution.step_count, b->execution.step_count);
     assert_int_equal(a->instruction_count, b->instruction_count);
-    for (int32_t s = 0; s < a->step_count; s++)
-        assert_int_equal(a->steps[s].instruction, b->steps[s].instruction);
+    for (int32_t s = 0; s < a->execution.step_count; s++)
+        assert_int_equal(a->execution.steps[s].instruction, b->execution.steps[s].instruction);
     for (int32_t k = 0; k < a->instruction_count; k++)
-        for (int32_t r = 0; r < a->instructions[k].region_count; r++)
-            loop_same_steps(a->instructions[k].regions[r], b->instructions[k].regions[r]);
+        for (int32_t r = 0; r < a->instructions[k].regions.count; r++)
+            loop_same_steps(a->instructions[k].regions.programs[r], b->instructions[k].regions.programs[r]);
 }
 
 /* The number of collectives in loops; a rank's allocation has the size in the plan. */
@@ -215,7 +215,7 @@ static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan,
     if (plan_assign(&assignment, &arena, context, &plan->stages[0], &error) != AM_OK ||
         plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(report->peak_bytes[0], kernel_align(program->allocation_bytes));
+    assert_int_equal(report->peak_bytes[0], kernel_align(program->allocation.bytes));
     for (int32_t device = 1; device < plan->stages[0].mesh.device_count; device++) {
         if (plan_lower(&other, &arena, context, assignment, device, &error) != AM_OK)
             fail_msg("%s", error.text);

@@ -111,8 +111,8 @@ static inline void region_expected(int32_t ranks, int32_t (*x)[REGION_SIZE]) {
 static inline void region_add_collectives(Program *program, const Comm *comm) {
     for (int32_t k = 0; k < program->instruction_count; k++) {
         ProgramInstruction *instruction = &program->instructions[k];
-        for (int32_t r = 0; r < instruction->region_count; r++)
-            region_add_collectives(instruction->regions[r], comm);
+        for (int32_t r = 0; r < instruction->regions.count; r++)
+            region_add_collectives(instruction->regions.programs[r], comm);
         if (instruction->opcode != IR_CUSTOM_CALL) continue;
         bool gathers = strcmp(instruction->attributes->custom_call_target, "all_gather") == 0;
         ProgramCollective *collective = ARENA_ARRAY(program->arena, ProgramCollective, 1);

@@ -111,15 +111,15 @@ static inline void row_group_open(RowGroupCase *self, const char *text, bool gro
                 program_from_computation(&self->program, &self->arena, self->canonical,
                                          self->canonical->entry, false, &error) == AM_OK;
     if (!made) fail_msg("%s\n%s", error.text, text);
-    self->program->fuses_rows = groups;
+    self->program->execution.fuses_rows = groups;
     row_group_check(program_finish_again(self->program, &error), &error);
     row_group_check(
         executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &error), &error);
     row_group_check(executable_allocate(self->entry, &self->memory, &error), &error);
     if (back_end->finish) row_group_check(back_end->finish(device, &error), &error);
-    char *filled = malloc((size_t)self->program->allocation_bytes);
-    memset(filled, 0xff, (size_t)self->program->allocation_bytes);
-    back_end->copy_in(device, self->memory, filled, self->program->allocation_bytes);
+    char *filled = malloc((size_t)self->program->allocation.bytes);
+    memset(filled, 0xff, (size_t)self->program->allocation.bytes);
+    back_end->copy_in(device, self->memory, filled, self->program->allocation.bytes);
     free(filled);
     for (int32_t k = 0; k < self->program->roles->parameter_count; k++) row_group_set(self, k);
     row_group_check(executable_run(self->entry, &error), &error);
@@ -155,9 +155,9 @@ static inline void row_group_compare(const RowGroupCase *a, const RowGroupCase *
 /* Values that have no memory. */
 static inline int32_t row_group_internal(const Program *program) {
     int32_t found = 0;
-    for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
-            found += program->values[program_step_result(program, &program->steps[s], k)].kind ==
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++)
+            found += program->values[program_step_result(program, &program->execution.steps[s], k)].kind ==
                      PROGRAM_VALUE_INTERNAL;
     return found;
 }

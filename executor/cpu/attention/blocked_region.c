@@ -75,13 +75,14 @@ static AmStatus prepare_array(RegionKernel *kernel, BlockArray *array, Arena *ar
 static AmStatus prepare_part(RegionKernel *kernel, PartProgram *part, Arena *arena, int32_t size,
                              AmError *error) {
     const Program *program = part->part.program;
-    part->calls = ARENA_ARRAY(arena, KernelCall *, program->step_count + 1);
+    part->calls = ARENA_ARRAY(arena, KernelCall *, program->execution.step_count + 1);
     part->inputs = ARENA_ARRAY(arena, BlockArray, part->part.input_count + 1);
     part->outputs = ARENA_ARRAY(arena, BlockArray, part->part.output_count + 1);
-    part->is_empty = part->part.output_count + program->update_count == 0;
-    if (arena->failed) return am_fail_memory(error, program->step_count * 8);
-    for (int32_t s = 0; s < program->step_count; s++)
-        TRY(kernel_prepare(&part->calls[s], arena, &kernel_device_cpu, program, &program->steps[s], error));
+    part->is_empty = part->part.output_count + program->execution.update_count == 0;
+    if (arena->failed) return am_fail_memory(error, program->execution.step_count * 8);
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        TRY(kernel_prepare(&part->calls[s], arena, &kernel_device_cpu, program, &program->execution.steps[s],
+                           error));
     for (int32_t k = 0; k < part->part.input_count; k++)
         TRY(prepare_array(kernel, &part->inputs[k], arena, part, &part->part.inputs[k], size, error));
     for (int32_t k = 0; k < part->part.output_count; k++)
@@ -145,9 +146,9 @@ static void plan_memory(RegionKernel *kernel) {
         parts[p]->owner = is_shared ? wide : parts[p];
         if (parts[p] != wide)
             copies = larger_integer(copies, place_copies(parts[p], is_shared ? end_of_wide : end) - end);
-        values = larger_integer(values, program->allocation_bytes - program->parameter_bytes);
+        values = larger_integer(values, program->allocation.bytes - program->allocation.parameter_bytes);
         kernel->most_values = (int32_t)larger_integer(kernel->most_values, program->value_count);
-        for (int32_t s = 0; s < program->step_count; s++) {
+        for (int32_t s = 0; s < program->execution.step_count; s++) {
             kernels = larger_integer(kernels, parts[p]->calls[s]->scratch_bytes);
             places =
                 larger_integer(places, parts[p]->calls[s]->operand_count + parts[p]->calls[s]->result_count);
@@ -235,7 +236,7 @@ static void find_arrays(RegionKernel *kernel) {
 }
 
 static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, AmError *error) {
-    const Program *region = call->instruction->regions[0];
+    const Program *region = call->instruction->regions.programs[0];
     RegionBlocks *blocks = &kernel->blocks;
     double elements = 0;
     TRY(region_blocks_find(blocks, arena, region, true, error));
@@ -277,7 +278,7 @@ AmStatus cpu_prepare_blocked_region(KernelCall *call, Arena *arena, AmError *err
     AmError reason = {0};
     RegionKernel *kernel = ARENA_ARRAY(arena, RegionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    if (call->instruction->region_count != 1)
+    if (call->instruction->regions.count != 1)
         return kernel_call_refuse(call, "it lacks its computation", error);
     AmStatus status = prepare(call, kernel, arena, &reason);
     if (status == AM_ERROR_INPUT) return kernel_call_refuse(call, reason.text, error);

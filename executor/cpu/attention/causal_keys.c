@@ -25,8 +25,9 @@ typedef struct CausalSearch {
 static Class constant_class(const CausalSearch *self, const ProgramInstruction *instruction) {
     const IrShape *shape = &self->blocks->region->values[instruction->first_result].shape;
     Wide number;
-    if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->literal->data) return ANY;
-    wide_load(&number, instruction->literal->data, shape->type, 1, 1);
+    if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->compute.literal->data)
+        return ANY;
+    wide_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
     return number.floating == 0 ? ZERO : number.floating <= low_number ? LOW : ANY;
 }
 
@@ -178,10 +179,10 @@ static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *in
     if (!loses_key && !loses_row) return true;
     if (is_zero)
         return is_dot || sbp_reduction_of(ir_computation_operator(self->blocks->region->module,
-                                                                  instruction->called)) == SBP_ADD;
+                                                                  instruction->compute.called)) == SBP_ADD;
     return !is_dot && !loses_row && self->classes[instruction->operands[0]] == LOW &&
-           sbp_reduction_of(ir_computation_operator(self->blocks->region->module, instruction->called)) ==
-               SBP_MAX;
+           sbp_reduction_of(
+               ir_computation_operator(self->blocks->region->module, instruction->compute.called)) == SBP_MAX;
 }
 
 /* Returns whether all that a block gives is the same without the keys behind its rows. */

@@ -21,9 +21,10 @@ static bool reduces(const RegionBlocks *self, const ProgramInstruction *instruct
 }
 
 static bool is_zero(const ProgramInstruction *instruction) {
-    if (!instruction || instruction->opcode != IR_CONSTANT || !instruction->literal->data) return false;
-    for (int64_t k = 0; k < instruction->literal->bytes; k++)
-        if (((const char *)instruction->literal->data)[k] != 0) return false;
+    if (!instruction || instruction->opcode != IR_CONSTANT || !instruction->compute.literal->data)
+        return false;
+    for (int64_t k = 0; k < instruction->compute.literal->bytes; k++)
+        if (((const char *)instruction->compute.literal->data)[k] != 0) return false;
     return true;
 }
 
@@ -32,7 +33,8 @@ static bool is_sum(const RegionBlocks *self, const ProgramInstruction *instructi
     if (dtype_is_complex(self->region->values[instruction->first_result].shape.type)) return false;
     if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
     return is_zero(maker_of(self, instruction->operands[1])) &&
-           sbp_reduction_of(ir_computation_operator(self->region->module, instruction->called)) == SBP_ADD;
+           sbp_reduction_of(ir_computation_operator(self->region->module, instruction->compute.called)) ==
+               SBP_ADD;
 }
 
 /* Returns whether blocks may have a part of the label each; `after` [value] is work space. */
@@ -225,7 +227,7 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
     blocks->is_free = ARENA_ARRAY(arena, bool, region->instruction_count + 1);
     blocks->is_accumulated = ARENA_ARRAY(arena, bool, region->value_count + 1);
     if (arena->failed) return am_fail_memory(error, region->value_count * 8);
-    if (region->update_count > 0) return refuse("it repeats", error);
+    if (region->execution.update_count > 0) return refuse("it repeats", error);
     for (int32_t k = 0; k < region->roles->output_count; k++)
         if (region->outputs[k] < 0) return refuse("an output is missing", error);
     for (int32_t v = 0; v < region->value_count; v++) blocks->maker[v] = -1;

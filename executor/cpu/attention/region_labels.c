@@ -151,7 +151,8 @@ static bool match_instruction(LabelFinder *self, const ProgramInstruction *instr
     const ProgramValue *values = self->region->values;
     int32_t result = instruction->first_result, rank = values[result].shape.rank;
     int32_t operand = instruction->operand_count > 0 ? instruction->operands[0] : -1;
-    if (instruction->result_count != 1 || instruction->place || instruction->region_count > 0) return false;
+    if (instruction->result_count != 1 || instruction->compute.place || instruction->regions.count > 0)
+        return false;
     if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_RESHAPE) {
         match(self, operand, 0, values[operand].shape.rank, result, 0, rank);
         return true;
@@ -180,7 +181,7 @@ static bool match_instruction(LabelFinder *self, const ProgramInstruction *instr
     case IR_CONSTANT:
         for (int32_t d = 0; d < rank; d++) fix(self, self->first[result] + d);
         return true;
-    case IR_IOTA: return !instruction->shard;
+    case IR_IOTA: return !instruction->compute.shard;
     default: return ir_is_elementwise(instruction->opcode) && match_element_wise(self, instruction);
     }
 }

@@ -72,8 +72,8 @@ static int32_t add_operator(RegionPartMaker *self, IrOpcode opcode, const Progra
                                .opcode = opcode,
                                .origin = origin->origin,
                                .attributes = &nothing,
-                               .called = -1,
-                               .called_second = -1};
+                               .compute.called = -1,
+                               .compute.called_second = -1};
     return add_instruction(self, &like, operands, operand_count, shape);
 }
 
@@ -204,12 +204,12 @@ static void add_terms(RegionPartMaker *self, const ProgramInstruction *instructi
         terms[0] = add_operator(self, IR_CONVERT, instruction, operands, 1, operand);
         terms[1] = add_operator(self, IR_CONSTANT, instruction, NULL, 0, (IrShape){.type = type});
         if (self->arena->failed) return;
-        self->program->instructions[self->program->instruction_count - 1].literal = literal;
+        self->program->instructions[self->program->instruction_count - 1].compute.literal = literal;
     }
     int32_t sum[2] = {add_input(self, link, shape, instruction->origin)};
     sum[1] = add_instruction(self, instruction, terms, 2, shape);
     int32_t result = add_operator(self, IR_ADD, instruction, sum, 2, shape);
-    self->program->updates[self->program->update_count++] =
+    self->program->execution.updates[self->program->execution.update_count++] =
         (ProgramUpdate){.parameter = self->part->input_count - 1, .value = result};
 }
 
@@ -279,7 +279,7 @@ AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *b
                          .roles = roles,
                          .parameters = ARENA_ARRAY(arena, int32_t, most),
                          .outputs = ARENA_ARRAY(arena, int32_t, most),
-                         .updates = ARENA_ARRAY(arena, ProgramUpdate, most)};
+                         .execution.updates = ARENA_ARRAY(arena, ProgramUpdate, most)};
     if (arena->failed) return am_fail_memory(error, most * (int64_t)sizeof(ProgramUpdate));
     for (int32_t v = 0; v < region->value_count; v++) self.made[v] = -1;
     find_needed(&self);
@@ -287,11 +287,11 @@ AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *b
     TRY(add_instructions(&self, error));
     add_outputs(&self);
     /* New values of parameters are outputs too, as those of a loop's body are. */
-    for (int32_t k = 0; k < program->update_count; k++)
-        program->outputs[part->output_count + k] = program->updates[k].value;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        program->outputs[part->output_count + k] = program->execution.updates[k].value;
     *roles = (IrRoles){.loss = -1,
                        .parameter_count = part->input_count,
-                       .output_count = part->output_count + program->update_count};
+                       .output_count = part->output_count + program->execution.update_count};
     TRY(program_fuse(program, error));
     return program_plan_buffers(program, error);
 }

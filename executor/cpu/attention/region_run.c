@@ -53,7 +53,7 @@ static void unpack(const Worker *self, const BlockArray *array, const void *from
 /* Finds the addresses of a program's values: inputs in their arrays or in packed copies. */
 static void find_value_addresses(const Worker *self, const PartProgram *part, void **addresses) {
     const Program *program = part->part.program;
-    char *memory = self->scratch + self->kernel->values_at - program->parameter_bytes;
+    char *memory = self->scratch + self->kernel->values_at - program->allocation.parameter_bytes;
     for (int32_t k = 0; k < part->part.input_count; k++) {
         const BlockArray *array = &part->inputs[k];
         addresses[array->link.own] =
@@ -77,15 +77,15 @@ static void run_program(Worker *self, const PartProgram *part) {
     for (int32_t k = 0; k < part->part.input_count; k++)
         if (part->inputs[k].differs_by_block) pack(self, &part->inputs[k]);
     find_value_addresses(self, part, addresses);
-    for (int32_t s = 0; s < program->step_count; s++) {
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
         KernelCall call = *part->calls[s];
         call.operands = places;
         call.results = places + call.operand_count;
         kernel_bind(&call, addresses, self->scratch + self->kernel->kernels_at);
         call.run(&call);
     }
-    for (int32_t k = 0; k < program->update_count; k++) {
-        const ProgramUpdate *update = &program->updates[k];
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        const ProgramUpdate *update = &program->execution.updates[k];
         const BlockArray *array = &part->inputs[update->parameter];
         void *to = addresses[array->link.own];
         if (!update->in_place) memcpy(to, addresses[update->value], (size_t)array->bytes);
@@ -110,7 +110,7 @@ static int32_t block_program(const Worker *self, int64_t block) {
 
 /* Returns whether a vector of a run has consecutive numbers; `*first` is the first. */
 static bool is_consecutive(int64_t *first, const KernelCall *call, int32_t parameter) {
-    const Program *region = call->instruction->regions[0];
+    const Program *region = call->instruction->regions.programs[0];
     const IrShape *shape = &region->values[region->parameters[parameter]].shape;
     int64_t count = ir_shape_elements(shape), size = dtype_bytes(shape->type);
     const char *numbers = call->operands[parameter];

@@ -104,7 +104,7 @@ double cpu_fusion_nanoseconds(const KernelCall *call) {
 static bool is_read_by_rows(const KernelCall *call, int32_t value) {
     const Program *program = call->program;
     for (int32_t s = 0; call->rows && s < call->rows->count; s++) {
-        const ProgramStep *step = &program->steps[call->rows->first + s];
+        const ProgramStep *step = &program->execution.steps[call->rows->first + s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++)
             if (program->values[program_step_operand(program, step, k)].storage == value) return true;
     }
@@ -190,7 +190,7 @@ AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
                             .type = shape->type,
                             .operand_count = instruction->operand_count,
                             .attributes = instruction->attributes,
-                            .literal = instruction->literal,
+                            .literal = instruction->compute.literal,
                             .origin = instruction->origin};
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         op->operands[k] = k;

@@ -27,7 +27,7 @@ AmStatus cpu_prepare_map(KernelCall *call, Arena *arena, AmError *error) {
     MapKernel *kernel = ARENA_ARRAY(arena, MapKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     TRY(element_program_from_computation(&kernel->program, arena, call->program->module,
-                                         call->instruction->called, error));
+                                         call->instruction->compute.called, error));
     kernel->elements = ir_shape_elements(call->result_shapes[0]);
     bool fits = call->result_count == 1 && element_program_outputs(kernel->program) == 1 &&
                 element_program_inputs(kernel->program) == call->operand_count &&

@@ -14,7 +14,7 @@ AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error
         attributes->dimensions[0] >= call->operand_shapes[0]->rank ||
         !dtype_is_integer(call->result_shapes[0]->type))
         return kernel_call_refuse(call, "it names no dimension", error);
-    if (call->instruction->shard) return kernel_call_refuse(call, "not of a part of an array", error);
+    if (call->instruction->compute.shard) return kernel_call_refuse(call, "not of a part of an array", error);
     *size = call->operand_shapes[0]->dimensions[attributes->dimensions[0]];
     return AM_OK;
 }

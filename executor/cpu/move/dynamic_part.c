@@ -21,7 +21,7 @@ typedef struct Overlap {
 
 /* `first`: the operand of the first index; `local`: the local window. */
 static void find_overlap(Overlap *overlap, const KernelCall *call, int32_t first, const IrShape *local) {
-    const ProgramShard *shard = call->instruction->shard;
+    const ProgramShard *shard = call->instruction->compute.shard;
     const IrShape *held = call->operand_shapes[0];
     overlap->window_at = overlap->shard_at = 0;
     strided_row_major(overlap->window_strides, local->dimensions, local->rank);
@@ -73,7 +73,7 @@ static void run_update(const KernelCall *call) {
 
 AmStatus cpu_prepare_dynamic_part(KernelCall *call, Arena *arena, AmError *error) {
     (void)arena;
-    if (!call->instruction->shard->window)
+    if (!call->instruction->compute.shard->window)
         return kernel_call_refuse(call, "its shard lacks the size of the window", error);
     call->run = call->instruction->opcode == IR_DYNAMIC_SLICE ? run_slice : run_update;
     return AM_OK;

@@ -174,13 +174,13 @@ AmStatus cpu_prepare_reshape(KernelCall *call, Arena *arena, AmError *error) {
 
 static void run_constant(const KernelCall *call) {
     const MoveKernel *kernel = call->compiled;
-    memcpy(call->results[0], call->instruction->literal->data, (size_t)kernel->result_bytes);
+    memcpy(call->results[0], call->instruction->compute.literal->data, (size_t)kernel->result_bytes);
 }
 
 AmStatus cpu_prepare_constant(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 0, error));
-    const IrLiteral *literal = call->instruction->literal;
+    const IrLiteral *literal = call->instruction->compute.literal;
     if (!literal || !literal->data || literal->bytes < kernel->result_bytes)
         return kernel_call_refuse(call, "the constant's value is not in the file (written {...})", error);
     call->run = run_constant;
@@ -191,7 +191,7 @@ static void run_iota(const KernelCall *call) {
     const IrShape *shape = call->result_shapes[0];
     int64_t dimension = call->instruction->attributes->dimensions[0], inner = 1, at = 0;
     int64_t bytes = dtype_bytes(shape->type), elements = ir_shape_elements(shape);
-    const ProgramShard *shard = call->instruction->shard;
+    const ProgramShard *shard = call->instruction->compute.shard;
     int64_t start = shard ? shard->start[dimension] : 0;
     for (int32_t d = (int32_t)dimension + 1; d < shape->rank; d++) inner *= shape->dimensions[d];
     char *out = call->results[0];
@@ -244,7 +244,7 @@ AmStatus cpu_prepare_dynamic_slice(KernelCall *call, Arena *arena, AmError *erro
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
     if (!has_scalar_indices(call, 1)) return kernel_call_refuse(call, "not with these indices", error);
-    if (call->instruction->shard) return cpu_prepare_dynamic_part(call, arena, error);
+    if (call->instruction->compute.shard) return cpu_prepare_dynamic_part(call, arena, error);
     strided_row_major(kernel->boxes->in_strides, call->operand_shapes[0]->dimensions,
                       call->operand_shapes[0]->rank);
     call->run = run_dynamic_slice;
@@ -263,7 +263,7 @@ AmStatus cpu_prepare_dynamic_update_slice(KernelCall *call, Arena *arena, AmErro
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
     if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
-    if (call->instruction->shard) return cpu_prepare_dynamic_part(call, arena, error);
+    if (call->instruction->compute.shard) return cpu_prepare_dynamic_part(call, arena, error);
     const IrShape *update = call->operand_shapes[1];
     Box *box = kernel->boxes;
     box->operand = 1;

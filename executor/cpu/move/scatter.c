@@ -101,10 +101,10 @@ AmStatus cpu_prepare_scatter(KernelCall *call, Arena *arena, AmError *error) {
         return kernel_call_refuse(call, "not with these operands", error);
     if (!index_map_describe(&kernel->map, call->instruction->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[count], call->operand_shapes[count + 1],
-                            call->instruction->shard))
+                            call->instruction->compute.shard))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
-                                         call->instruction->called, error));
+                                         call->instruction->compute.called, error));
     if (element_program_inputs(kernel->combine) != 2 * count ||
         element_program_outputs(kernel->combine) != count)
         return kernel_call_refuse(call, "its computation is not of two elements of each operand", error);

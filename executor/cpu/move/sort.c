@@ -117,7 +117,7 @@ AmStatus cpu_prepare_sort(KernelCall *call, Arena *arena, AmError *error) {
     if (call->operand_count != call->result_count || attributes->dimension_count != 1)
         return kernel_call_refuse(call, "not with these operands", error);
     TRY(element_program_from_computation(&kernel->comparator, arena, call->program->module,
-                                         call->instruction->called, error));
+                                         call->instruction->compute.called, error));
     if (element_program_inputs(kernel->comparator) != 2 * call->operand_count ||
         element_program_outputs(kernel->comparator) != 1 ||
         element_program_output_type(kernel->comparator, 0) != DTYPE_PRED)

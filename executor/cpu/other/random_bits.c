@@ -128,7 +128,7 @@ AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *err
     if (call->operand_count != 1 || call->result_count != 2)
         return kernel_call_refuse(call, "not with these operands", error);
     const IrShape *result = call->result_shapes[1];
-    const ProgramShard *shard = call->instruction->shard;
+    const ProgramShard *shard = call->instruction->compute.shard;
     bool philox = call->instruction->attributes->options->random != IR_RANDOM_THREEFRY;
     if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
         (state->dimensions[0] != 2 && !(philox && state->dimensions[0] == 3)))

@@ -97,7 +97,7 @@ AmStatus rng_read(RngForm *form, const KernelCall *call, AmError *error) {
     *form = (RngForm){.is_normal = is_normal,
                       .key = (uint64_t)origin + 1,
                       .whole = *call->result_shapes[0],
-                      .shard = call->instruction->shard};
+                      .shard = call->instruction->compute.shard};
     if (form->shard) form->whole.dimensions = form->shard->global;
     int64_t elements = ir_shape_elements(&form->whole);
     form->blocks = is_normal ? elements : elements / 2 + elements % 2;

@@ -256,15 +256,15 @@ AmStatus pool_prepare(Pool **result, KernelCall *call, bool selects, Arena *aren
     const IrShape *input = call->operand_shapes[0];
     *result = NULL;
     if (input->type != DTYPE_F32 || call->result_count != 1 || !module) return AM_OK;
-    int32_t folds = selects ? call->instruction->called_second : call->instruction->called;
-    if (folds < 0 || (selects && call->instruction->called < 0)) return AM_OK;
+    int32_t folds = selects ? call->instruction->compute.called_second : call->instruction->compute.called;
+    if (folds < 0 || (selects && call->instruction->compute.called < 0)) return AM_OK;
     IrOpcode opcode = ir_computation_operator(module, folds);
     const VectorPool *loops = vector_loops()->pool;
     VectorPoolFold *fold = opcode == IR_MAXIMUM   ? loops->maximum
                            : opcode == IR_MINIMUM ? loops->minimum
                            : opcode == IR_ADD     ? loops->sum
                                                   : NULL;
-    VectorPoolChoose *choose = selects ? find_choose(module, call->instruction->called) : NULL;
+    VectorPoolChoose *choose = selects ? find_choose(module, call->instruction->compute.called) : NULL;
     if (!fold || (selects && (!choose || fold != vector_loops()->pool->sum))) return AM_OK;
     Pool *pool = ARENA_ARRAY(arena, Pool, 1);
     if (!pool) return am_fail_memory(error, (int64_t)sizeof *pool);

@@ -230,7 +230,7 @@ static void run_by_computation(const KernelCall *call) {
 static AmStatus prepare_computation(KernelCall *call, ReduceKernel *kernel, Arena *arena, AmError *error) {
     int32_t inputs = call->result_count;
     TRY(element_program_from_computation(&kernel->program, arena, call->program->module,
-                                         call->instruction->called, error));
+                                         call->instruction->compute.called, error));
     if (element_program_inputs(kernel->program) != 2 * inputs ||
         element_program_outputs(kernel->program) != inputs)
         return kernel_call_refuse(call, "its computation has other operands", error);
@@ -267,10 +267,10 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
         strided_coalesce(kernel->reduced, kernel->reduced_strides, NULL, kernel->reduced_rank);
     call->compiled = kernel;
     kernel->type = operand->type;
-    kernel->reduction =
-        call->operand_count == 2
-            ? sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called))
-            : SBP_REDUCTION_COUNT;
+    kernel->reduction = call->operand_count == 2
+                            ? sbp_reduction_of(ir_computation_operator(call->program->module,
+                                                                       call->instruction->compute.called))
+                            : SBP_REDUCTION_COUNT;
     if (kernel->reduction == SBP_REDUCTION_COUNT || !wide_supports(kernel->type))
         return prepare_computation(call, kernel, arena, error);
     kernel->kind = wide_kind(kernel->type);

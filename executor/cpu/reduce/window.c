@@ -82,7 +82,7 @@ static AmStatus build_combine(WindowKernel *kernel, KernelCall *call, Arena *are
     static const char reason[] = "its computation is not of two elements of every input";
     int32_t count = call->result_count;
     TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
-                                         call->instruction->called, error));
+                                         call->instruction->compute.called, error));
     if (element_program_inputs(kernel->combine) != 2 * count ||
         element_program_outputs(kernel->combine) != count)
         return kernel_call_refuse(call, reason, error);
@@ -231,8 +231,9 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
     describe(kernel, call, input, source);
     Dtype type = input->type;
-    TRY(build_pair(&kernel->select, call, arena, call->instruction->called, type, DTYPE_PRED, error));
-    TRY(build_pair(&kernel->combine, call, arena, call->instruction->called_second, type, type, error));
+    TRY(build_pair(&kernel->select, call, arena, call->instruction->compute.called, type, DTYPE_PRED, error));
+    TRY(build_pair(&kernel->combine, call, arena, call->instruction->compute.called_second, type, type,
+                   error));
     kernel->combine_at = kernel_align(element_program_scratch(kernel->select));
     kernel->best_at = kernel->combine_at + kernel_align(element_program_scratch(kernel->combine));
     kernel->current_at = kernel->best_at + ELEMENT_TILE * MOST_ELEMENT_BYTES;

@@ -384,8 +384,8 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     int32_t output_slot = move ? 0 : call->operand_count;
     if (call->operand_count > 3 || call->result_count != 1 || (move && call->operand_count != 1))
         return kernel_call_refuse(call, "an unusual number of operands", error);
-    if (instruction->opcode == IR_IOTA && instruction->shard)
-        op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
+    if (instruction->opcode == IR_IOTA && instruction->compute.shard)
+        op.iota_start = instruction->compute.shard->start[instruction->attributes->dimensions[0]];
     space->rank = shape->rank;
     copy_list(space->dimensions, shape->dimensions, shape->rank);
     space->ops = &op;
@@ -413,8 +413,8 @@ static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *ca
             return kernel_call_refuse(call, "its operands differ in size", error);
         strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
     }
-    TRY(cuda_computation_read(&body, arena, call, call->instruction->called, types, call->operand_count,
-                              shape->type, error));
+    TRY(cuda_computation_read(&body, arena, call, call->instruction->compute.called, types,
+                              call->operand_count, shape->type, error));
     space->rank = shape->rank;
     copy_list(space->dimensions, shape->dimensions, shape->rank);
     space->ops = body.ops;

@@ -99,8 +99,8 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
                                      const KernelCall *call, AmError *error) {
     ElementComputation computation;
     Text body = {0};
-    TRY(element_computation_read(&computation, arena, call->program->module, call->instruction->called,
-                                 error));
+    TRY(element_computation_read(&computation, arena, call->program->module,
+                                 call->instruction->compute.called, error));
     if (!fits(&computation, call))
         return kernel_call_refuse(call, "its computation has other operands", error);
     int32_t count = call->result_count;
@@ -136,10 +136,10 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
 /* Returns whether the reduction has one operator that a fold knows, and elements. */
 static bool find_operator(CudaFold *self, const KernelCall *call) {
     describe(self, call);
-    self->reduction =
-        call->operand_count == 2
-            ? sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called))
-            : SBP_REDUCTION_COUNT;
+    self->reduction = call->operand_count == 2
+                          ? sbp_reduction_of(ir_computation_operator(call->program->module,
+                                                                     call->instruction->compute.called))
+                          : SBP_REDUCTION_COUNT;
     /* Without elements the fold gives the initial value. */
     return self->reduction != SBP_REDUCTION_COUNT && cuda_has_arithmetic(call->operand_shapes[0]->type) &&
            self->reduced_count > 0;

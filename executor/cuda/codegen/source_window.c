@@ -92,7 +92,7 @@ static bool find_scan(WindowScan *scan, const KernelCall *call) {
     const IrWindowDimension *w = &window[dimension];
     bool integers =
         dtype_is_integer(input->type) &&
-        sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called)) !=
+        sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->compute.called)) !=
             SBP_REDUCTION_COUNT;
     *scan = (WindowScan){.length = w->size, .reverse = w->padding_low == 0};
     scan->inner = strided_elements(input->dimensions + dimension + 1, input->rank - dimension - 1);
@@ -214,7 +214,8 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
     char array[32], value[32];
     if (attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    TRY(element_computation_read(&combine, arena, call->program->module, call->instruction->called, error));
+    TRY(element_computation_read(&combine, arena, call->program->module, call->instruction->compute.called,
+                                 error));
     if (!combines_inputs(&combine, call))
         return kernel_call_refuse(call, "its computation has other operands", error);
     if (ir_shape_elements(result) == 0) return AM_OK;
@@ -317,10 +318,10 @@ AmStatus cuda_source_select_and_scatter(CudaSource *source, Arena *arena, const 
     ElementComputation select, combine;
     if (attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    TRY(cuda_computation_read(&select, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
-                              DTYPE_PRED, error));
-    TRY(cuda_computation_read(&combine, arena, call, call->instruction->called_second, (Dtype[]){type, type},
-                              2, type, error));
+    TRY(cuda_computation_read(&select, arena, call, call->instruction->compute.called, (Dtype[]){type, type},
+                              2, DTYPE_PRED, error));
+    TRY(cuda_computation_read(&combine, arena, call, call->instruction->compute.called_second,
+                              (Dtype[]){type, type}, 2, type, error));
     if (ir_shape_elements(input) == 0) return AM_OK;
     source->scratch_bytes = ir_shape_elements(windows) * (int64_t)sizeof(int64_t);
     if (source->scratch_bytes == 0) source->scratch_bytes = (int64_t)sizeof(int64_t);

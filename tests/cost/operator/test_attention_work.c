@@ -44,9 +44,9 @@ static Operators operators_of(Arena *arena, TransformerFamily family) {
         plan_context_fuse(&fused, made.whole, &error) != AM_OK ||
         plan_lower_whole(&made.program, arena, fused, &error) != AM_OK)
         fail_msg("%s", error.text);
-    for (int32_t s = 0; s < made.program->step_count; s++) {
-        const ProgramStep *step = &made.program->steps[s];
-        if (step->fusion >= 0 || !made.program->instructions[step->instruction].in_blocks) continue;
+    for (int32_t s = 0; s < made.program->execution.step_count; s++) {
+        const ProgramStep *step = &made.program->execution.steps[s];
+        if (step->fusion >= 0 || !made.program->instructions[step->instruction].regions.in_blocks) continue;
         if (made.forward) made.backward = step;
         else made.forward = step;
     }
@@ -124,13 +124,13 @@ static void blocks_take_the_time_of_their_steps(void **state) {
     const ProgramStep *steps[] = {found.forward, found.backward};
     for (int32_t k = 0; k < 2; k++) {
         OperatorWork work;
-        const Program *region = found.program->instructions[steps[k]->instruction].regions[0];
+        const Program *region = found.program->instructions[steps[k]->instruction].regions.programs[0];
         const double blocks = BATCH * HEADS; /* of 128 rows */
         double expected = 0;
-        for (int32_t s = 0; s < region->step_count; s++) {
+        for (int32_t s = 0; s < region->execution.step_count; s++) {
             OperatorWork inside;
             type.operators = NULL;
-            operator_work(&inside, region, &region->steps[s]);
+            operator_work(&inside, region, &region->execution.steps[s]);
             if (!inside.is_run) continue;
             expected += operator_seconds(&inside, &type) + (blocks - 1) * type.kernel_launch_seconds;
         }

@@ -25,7 +25,8 @@ static void assert_one_step(const ProbeClass *class, const Text *text) {
     assert_int_equal(ir_canonicalize(&canonical, module, NULL), AM_OK);
     assert_int_equal(program_from_computation(&program, &arena, canonical, canonical->entry, false, NULL),
                      AM_OK);
-    if (program->step_count != 1) fail_msg("%s: %d steps\n%s", class->name, program->step_count, text->data);
+    if (program->execution.step_count != 1)
+        fail_msg("%s: %d steps\n%s", class->name, program->execution.step_count, text->data);
     arena_free(&arena);
     ir_module_free(canonical);
     ir_module_free(module);
@@ -88,7 +89,7 @@ static AmStatus take(void *user, const char *type, const Program *program, int32
     (void)error;
     told->type = type;
     told->seconds = seconds;
-    return step_event(&told->event, program, &program->steps[step]) ? AM_OK : AM_ERROR_INTERNAL;
+    return step_event(&told->event, program, &program->execution.steps[step]) ? AM_OK : AM_ERROR_INTERNAL;
 }
 
 /* A product that a GPU's probe has measured is the event that a module's product of two matrices is. */

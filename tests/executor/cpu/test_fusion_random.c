@@ -107,7 +107,7 @@ static float **evaluate(const KernelCase *c, const ProgramFusion *fusion, Dtype 
 static void run_on(KernelDevice *device, KernelCase *c, const ProgramFusion *fusion) {
     ProgramStep step = {.instruction = -1, .fusion = 0};
     KernelCall *call;
-    c->program.fusions = (ProgramFusion *)fusion;
+    c->program.execution.fusions = (ProgramFusion *)fusion;
     assert_int_equal(kernel_prepare(&call, &c->arena, device, &c->program, &step, &c->error), AM_OK);
     void *scratch = aligned_alloc(64, (size_t)(call->scratch_bytes + 127) / 64 * 64);
     for (int32_t k = 0; k < call->operand_count; k++) call->operands[k] = c->memory[fusion->inputs[k].value];

@@ -75,9 +75,9 @@ static void test_loop_fills_in_place(void **state) {
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
     check_run(&c, (const void *[]){array, &first}, expected, sizeof expected);
-    const Program *body = c.program->instructions[0].regions[0];
-    assert_int_equal(body->update_count, 2);
-    assert_true(body->updates[0].in_place);
+    const Program *body = c.program->instructions[0].regions.programs[0];
+    assert_int_equal(body->execution.update_count, 2);
+    assert_true(body->execution.updates[0].in_place);
     module_close(&c);
 }
 

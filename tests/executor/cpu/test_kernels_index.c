@@ -23,7 +23,7 @@ static void check_gather_rows(int64_t first, int64_t rows) {
     IrGather form = row_form(c);
     ProgramShard shard = {.start = LIST(c, first, 0), .global = LIST(c, ROWS, WIDTH)};
     c->attributes = (IrAttributes){.gather = &form};
-    if (rows < ROWS) c->instruction.shard = &shard;
+    if (rows < ROWS) c->instruction.compute.shard = &shard;
     for (int64_t i = 0; i < rows * WIDTH; i++) case_floats(c, table)[i] = (float)(first * WIDTH + i + 1);
     memcpy(c->memory[index], names, sizeof names);
     for (int i = 0; i < COUNT * WIDTH; i++) case_floats(c, y)[i] = 99;
@@ -54,8 +54,8 @@ static void check_scatter_rows(int64_t first, int64_t rows) {
     form.slice_sizes = NULL;
     ProgramShard shard = {.start = LIST(c, first, 0), .global = LIST(c, ROWS, WIDTH)};
     c->attributes = (IrAttributes){.gather = &form};
-    if (rows < ROWS) c->instruction.shard = &shard;
-    c->instruction.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+    if (rows < ROWS) c->instruction.compute.shard = &shard;
+    c->instruction.compute.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
     case_fill(c, table, 1);
     case_fill(c, updates, 2);
     memcpy(c->memory[index], names, sizeof names);
@@ -99,7 +99,7 @@ static void test_batching_dimensions(void **state) {
         case_fill(c, x, 5);
         for (int i = 0; i < B * T; i++) ((int32_t *)c->memory[index])[i] = (i * 3 + 1) % V;
         if (scatter) {
-            c->instruction.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+            c->instruction.compute.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
             case_fill(c, updates, 6);
         }
         assert_int_equal(case_run(c, NULL, 1), AM_OK);
@@ -138,11 +138,11 @@ static void test_windows(void **state) {
                              .slice_sizes = LIST(c, 2, 3)};
             ProgramShard shard = {.start = LIST(c, first, 0), .global = LIST(c, H, W)};
             c->attributes = (IrAttributes){.gather = &form};
-            if (sharded) c->instruction.shard = &shard;
+            if (sharded) c->instruction.compute.shard = &shard;
             case_fill(c, x, 7);
             memcpy(c->memory[index], corners, sizeof corners);
             if (scatter) {
-                c->instruction.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+                c->instruction.compute.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
                 case_fill(c, slices, 8);
             }
             float expected[H * W];

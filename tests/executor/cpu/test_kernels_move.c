@@ -118,7 +118,7 @@ static void test_iota_of_a_shard(void **state) {
     int32_t y = VALUE(c, DTYPE_S32, 3, 4);
     ProgramShard shard = {.start = LIST(c, 5, 0), .global = LIST(c, 16, 4)};
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 0)};
-    c->instruction.shard = &shard;
+    c->instruction.compute.shard = &shard;
     assert_int_equal(case_run(c, NULL, 1), AM_OK);
     for (int i = 0; i < 12; i++) assert_int_equal(((int32_t *)c->memory[y])[i], 5 + i / 4);
     case_free(c);

@@ -17,7 +17,7 @@ static void check_reduce(unsigned mask, IrOpcode opcode) {
     int32_t x = case_value(c, DTYPE_F32, RANK, sizes), initial = case_value(c, DTYPE_F32, 0, NULL);
     int32_t y = case_value(c, DTYPE_F32, kept_rank, kept);
     c->attributes = (IrAttributes){.dimension_count = reduced_rank, .dimensions = reduced};
-    c->instruction.called = case_computation(c, opcode, DTYPE_F32, DTYPE_F32);
+    c->instruction.compute.called = case_computation(c, opcode, DTYPE_F32, DTYPE_F32);
     case_fill(c, x, mask + 1);
     case_floats(c, initial)[0] = 2;
     assert_int_equal(case_run(c, NULL, 1), AM_OK);
@@ -55,7 +55,7 @@ static void test_maximum_propagates_nan(void **state) {
     int32_t x = VALUE(c, DTYPE_F32, 3), initial = case_value(c, DTYPE_F32, 0, NULL);
     int32_t y = case_value(c, DTYPE_F32, 0, NULL);
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 0)};
-    c->instruction.called = case_computation(c, IR_MAXIMUM, DTYPE_F32, DTYPE_F32);
+    c->instruction.compute.called = case_computation(c, IR_MAXIMUM, DTYPE_F32, DTYPE_F32);
     memcpy(case_floats(c, x), (float[]){1, NAN, 3}, 12);
     case_floats(c, initial)[0] = -INFINITY;
     assert_int_equal(case_run(c, NULL, 1), AM_OK);
@@ -70,7 +70,7 @@ static void test_reduce_of_pred_and_bf16(void **state) {
     case_value(c, DTYPE_PRED, 0, NULL);
     int32_t y = VALUE(c, DTYPE_PRED, 2);
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
-    c->instruction.called = case_computation(c, IR_OR, DTYPE_PRED, DTYPE_PRED);
+    c->instruction.compute.called = case_computation(c, IR_OR, DTYPE_PRED, DTYPE_PRED);
     memcpy(c->memory[x], (uint8_t[]){0, 1, 0, 0, 0, 0}, 6);
     assert_int_equal(case_run(c, NULL, 1), AM_OK);
     assert_int_equal(((uint8_t *)c->memory[y])[0], 1);
@@ -83,7 +83,7 @@ static void test_reduce_of_pred_and_bf16(void **state) {
     case_value(c, DTYPE_BF16, 0, NULL);
     y = case_value(c, DTYPE_BF16, 0, NULL);
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 0)};
-    c->instruction.called = case_computation(c, IR_ADD, DTYPE_BF16, DTYPE_BF16);
+    c->instruction.compute.called = case_computation(c, IR_ADD, DTYPE_BF16, DTYPE_BF16);
     for (int i = 0; i < 3; i++) ((uint16_t *)c->memory[x])[i] = dtype_float_to_bf16(i == 0 ? 256.0f : 1.0f);
     assert_int_equal(case_run(c, NULL, 1), AM_OK);
     assert_true(dtype_bf16_to_float(*(uint16_t *)c->memory[y]) == 258.0f);
@@ -129,7 +129,7 @@ static void test_variadic_reduce_finds_the_largest(void **state) {
     c->module.computation_count = 1;
     c->computations[0] = (IrComputation){
         .name = "argmax", .count = 8, .root = 7, .parameter_count = 4, .parameters = parameters};
-    c->instruction.called = 0;
+    c->instruction.compute.called = 0;
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         case_floats(c, x)[i] = (float)(i * 37 % 101);
@@ -157,7 +157,7 @@ static void test_reduce_window(void **state) {
         int32_t x = VALUE(c, DTYPE_F32, HEIGHT, WIDTH, CHANNELS), initial = case_value(c, DTYPE_F32, 0, NULL);
         int32_t y = VALUE(c, DTYPE_F32, 4, 3, CHANNELS);
         c->attributes = (IrAttributes){.window = pooling, .window_count = 3};
-        c->instruction.called = case_computation(c, add ? IR_ADD : IR_MAXIMUM, DTYPE_F32, DTYPE_F32);
+        c->instruction.compute.called = case_computation(c, add ? IR_ADD : IR_MAXIMUM, DTYPE_F32, DTYPE_F32);
         case_fill(c, x, 9);
         case_floats(c, initial)[0] = add ? 0 : -INFINITY;
         assert_int_equal(case_run(c, NULL, 1), AM_OK);
@@ -186,9 +186,9 @@ static void test_select_and_scatter(void **state) {
     int32_t y = VALUE(c, DTYPE_F32, HEIGHT, WIDTH, CHANNELS);
     static const IrAttributes not_less = {.comparison = "GE"};
     c->attributes = (IrAttributes){.window = pooling, .window_count = 3};
-    c->instruction.called = case_computation(c, IR_COMPARE, DTYPE_F32, DTYPE_PRED);
+    c->instruction.compute.called = case_computation(c, IR_COMPARE, DTYPE_F32, DTYPE_PRED);
     c->body[2].attributes = &not_less;
-    c->instruction.called_second = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+    c->instruction.compute.called_second = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
     case_fill(c, x, 10);
     case_fill(c, source, 11);
     assert_int_equal(case_run(c, NULL, 1), AM_OK);

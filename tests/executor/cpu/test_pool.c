@@ -105,13 +105,13 @@ static void check(KernelDevice *device, const Windows *w, int what, float begin,
     IrAttributes comparison = {.comparison = strict ? "GT" : "GE"};
     c->attributes = (IrAttributes){.window = w->window, .window_count = RANK};
     if (what == GRADIENT) {
-        c->instruction.called = case_computation(c, IR_COMPARE, DTYPE_F32, DTYPE_PRED);
+        c->instruction.compute.called = case_computation(c, IR_COMPARE, DTYPE_F32, DTYPE_PRED);
         c->body[2].attributes = &comparison;
-        c->instruction.called_second = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+        c->instruction.compute.called_second = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
         case_fill(c, source, seed + 1);
     } else {
         IrOpcode opcode = what == MAXIMUM ? IR_MAXIMUM : what == MINIMUM ? IR_MINIMUM : IR_ADD;
-        c->instruction.called = case_computation(c, opcode, DTYPE_F32, DTYPE_F32);
+        c->instruction.compute.called = case_computation(c, opcode, DTYPE_F32, DTYPE_F32);
     }
     case_fill(c, x, seed);
     if (seed % 7 == 0) case_floats(c, x)[product(w->input) / 2] = NAN;

@@ -32,10 +32,10 @@ static void check(const char *text, int32_t steps, int32_t internal) {
         KernelDevice *device = way == 2 ? &one_by_one : open_team(way == 0 ? 1 : 3);
         row_group_open(&together, text, true, device);
         const Program *program = together.program;
-        assert_int_equal(program->row_group_count, steps > 0);
-        if (steps > 0) assert_int_equal(program->row_groups[0].count, steps);
+        assert_int_equal(program->execution.row_group_count, steps > 0);
+        if (steps > 0) assert_int_equal(program->execution.row_groups[0].count, steps);
         assert_int_equal(row_group_internal(program), internal);
-        assert_true(program->allocation_bytes <= alone.program->allocation_bytes);
+        assert_true(program->allocation.bytes <= alone.program->allocation.bytes);
         row_group_compare(&alone, &together);
         row_group_close(&together);
         if (way < 2) kernels_cpu.close(device);
@@ -75,7 +75,7 @@ static void test_large_constants_come_late(void **state) {
     RowGroupCase alone, late;
     row_group_open(&alone, late_pad, false, &kernel_device_cpu);
     row_group_open(&late, late_pad, true, &kernel_device_cpu);
-    assert_true(late.program->allocation_bytes + 80000 < alone.program->allocation_bytes);
+    assert_true(late.program->allocation.bytes + 80000 < alone.program->allocation.bytes);
     row_group_compare(&alone, &late);
     row_group_close(&alone);
     row_group_close(&late);

@@ -89,7 +89,7 @@ static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text
 }
 
 static int64_t memory_of(const CudaCase *self) {
-    return kernel_align(self->program->allocation_bytes) + kernel_align(self->entry->scratch_bytes) +
+    return kernel_align(self->program->allocation.bytes) + kernel_align(self->entry->scratch_bytes) +
            kernel_align(self->entry->comm_scratch_bytes);
 }
 

@@ -40,7 +40,7 @@ static void assert_nothing_left(void) {
 static AmStatus count_product(void *user, const char *type, const Program *program, int32_t step,
                               double seconds, AmError *error) {
     (void)error;
-    *(int32_t *)user += type[0] != '\0' && step < program->step_count && seconds > 0;
+    *(int32_t *)user += type[0] != '\0' && step < program->execution.step_count && seconds > 0;
     return AM_OK;
 }
 

@@ -63,7 +63,7 @@ static void close_device(int32_t r) {
 
 static void own(Runner *runner, int64_t offset, int64_t bytes, int64_t *end) {
     if (offset < 0 || bytes <= 0) return;
-    assert_true(offset % 64 == 0 && offset + bytes <= runner->rank.program->allocation_bytes);
+    assert_true(offset % 64 == 0 && offset + bytes <= runner->rank.program->allocation.bytes);
     memset(runner->owned + offset, 1, (size_t)bytes);
     if (offset + bytes > *end) *end = offset + bytes;
 }
@@ -72,24 +72,26 @@ static void own(Runner *runner, int64_t offset, int64_t bytes, int64_t *end) {
 static void mark_gaps(Runner *runner) {
     const Program *program = runner->rank.program;
     int64_t end = 0;
-    runner->owned = calloc(1, (size_t)program->allocation_bytes + 1);
+    runner->owned = calloc(1, (size_t)program->allocation.bytes + 1);
     for (int32_t v = 0; v < program->value_count; v++)
         if (program->values[v].storage == v)
             own(runner, program->values[v].offset, program->values[v].bytes, &end);
     for (int32_t i = 0; i < program->instruction_count; i++)
-        own(runner, program->instructions[i].workspace_bytes > 0 ? program->instructions[i].workspace : -1,
-            program->instructions[i].workspace_bytes, &end);
-    for (int32_t u = 0; u < program->update_count; u++)
-        own(runner, program->updates[u].staging,
-            ir_shape_bytes(&program->values[program->updates[u].value].shape), &end);
-    assert_int_equal(kernel_align(end), kernel_align(program->allocation_bytes));
-    for (int64_t b = 0; b < program->allocation_bytes; b++)
+        own(runner,
+            program->instructions[i].regions.workspace_bytes > 0 ? program->instructions[i].regions.workspace
+                                                                 : -1,
+            program->instructions[i].regions.workspace_bytes, &end);
+    for (int32_t u = 0; u < program->execution.update_count; u++)
+        own(runner, program->execution.updates[u].staging,
+            ir_shape_bytes(&program->values[program->execution.updates[u].value].shape), &end);
+    assert_int_equal(kernel_align(end), kernel_align(program->allocation.bytes));
+    for (int64_t b = 0; b < program->allocation.bytes; b++)
         if (!runner->owned[b]) runner->rank.memory[b] = (char)MARK;
 }
 
 static void check_marks(const Runner *runner, const char *model) {
     const Program *program = runner->rank.program;
-    for (int64_t b = 0; b < program->allocation_bytes; b++)
+    for (int64_t b = 0; b < program->allocation.bytes; b++)
         if (!runner->owned[b] && (unsigned char)runner->rank.memory[b] != MARK)
             fail_msg("%s: byte %lld of the allocation is nobody's and was written", model, (long long)b);
     for (int64_t b = 0; b < GUARD_BYTES; b++)
@@ -128,7 +130,7 @@ static void open_rank(Runner *runner, Comm *comm, const PlanContext *context, co
     if (status == AM_OK) status = rank_open(rank, runner->counted.device, comm, program, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(runner->counted.allocations, 1);
-    assert_int_equal(runner->counted.bytes, kernel_align(program->allocation_bytes) + rank->scratch_bytes);
+    assert_int_equal(runner->counted.bytes, kernel_align(program->allocation.bytes) + rank->scratch_bytes);
     assert_int_equal(runner->counted.bytes, rank->memory_bytes);
     mark_gaps(runner);
     set_parameters(rank, context);

@@ -286,13 +286,13 @@ static void test_losses(void **state) {
 /* Lists the instructions in which a rank meets others, in the order of its steps, including those
  * in loops and conditionals. Returns their number, of which at most MOST_COLLECTIVES are listed. */
 static int32_t list_collectives(int32_t *listed, int32_t count, const Program *program) {
-    for (int32_t k = 0; k < program->step_count; k++) {
-        int32_t i = program->steps[k].instruction;
+    for (int32_t k = 0; k < program->execution.step_count; k++) {
+        int32_t i = program->execution.steps[k].instruction;
         if (i < 0 || !program_instruction_communicates(&program->instructions[i], true)) continue;
         if (count < MOST_COLLECTIVES) listed[count] = i;
         count++;
-        for (int32_t r = 0; r < program->instructions[i].region_count; r++)
-            count = list_collectives(listed, count, program->instructions[i].regions[r]);
+        for (int32_t r = 0; r < program->instructions[i].regions.count; r++)
+            count = list_collectives(listed, count, program->instructions[i].regions.programs[r]);
     }
     return count;
 }

@@ -40,11 +40,11 @@ static void test_loop_takes_over_what_it_carries(void **state) {
         if (c.program->instructions[k].opcode == IR_WHILE) loop = &c.program->instructions[k];
     assert_non_null(loop);
     void *const *addresses = c.entry->addresses;
-    assert_ptr_equal(addresses[loop->first_result], addresses[loop->operands[loop->carried[0]]]);
+    assert_ptr_equal(addresses[loop->first_result], addresses[loop->operands[loop->loop.carried[0]]]);
     for (int32_t r = 1; r < loop->result_count; r++)
-        if (c.program->values[loop->operands[loop->carried[r]]].kind == PROGRAM_VALUE_PARAMETER)
+        if (c.program->values[loop->operands[loop->loop.carried[r]]].kind == PROGRAM_VALUE_PARAMETER)
             assert_ptr_not_equal(addresses[loop->first_result + r],
-                                 addresses[loop->operands[loop->carried[r]]]);
+                                 addresses[loop->operands[loop->loop.carried[r]]]);
     module_close(&c);
 }
 
@@ -91,7 +91,7 @@ static void test_outputs_are_made_in_place(void **state) {
     check_run(&c, (const void *[]){x}, expected, sizeof expected);
     const ProgramInstruction *call = &c.program->instructions[0];
     assert_int_equal(call->opcode, IR_FUSION);
-    assert_int_equal(call->workspace_bytes, 0);
+    assert_int_equal(call->regions.workspace_bytes, 0);
     module_close(&c);
 }
 

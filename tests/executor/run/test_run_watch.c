@@ -149,7 +149,7 @@ static void test_the_ring_keeps_the_last(void **state) {
     Arena arena = {0};
     assert_int_equal(plan_lower_whole(&program, &arena, self->context, &self->error), AM_OK);
     assert_int_equal(timeline_open(&timeline, program, 3, &self->error), AM_OK);
-    assert_true(timeline->capacity >= 3 * program->step_count);
+    assert_true(timeline->capacity >= 3 * program->execution.step_count);
     int64_t many = timeline->capacity * 2 + 5;
     for (int64_t k = 0; k < many; k++) timeline_mark(timeline, TIMELINE_STEP, k, timeline_start(timeline));
     assert_int_equal(timeline->count, many);

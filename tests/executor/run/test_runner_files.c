@@ -158,10 +158,11 @@ static void test_scratch_memory_is_told_apart(void **state) {
     RunOptions options = {.steps = 1, .state_path = state_file, .data_path = data_file};
     assert_int_equal(run(self, options), AM_OK);
     assert_int_equal(plan_lower_whole(&program, &self->arena, self->context, &self->error), AM_OK);
-    for (int32_t k = 0; k < program->update_count; k++) assert_true(program->updates[k].in_place);
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        assert_true(program->execution.updates[k].in_place);
     assert_true(self->report.scratch_bytes[0] > 0); /* products pack their operands */
-    assert_true(self->report.peak_bytes[0] >= program->allocation_bytes);
-    assert_true(self->report.peak_bytes[0] < program->allocation_bytes + 64);
+    assert_true(self->report.peak_bytes[0] >= program->allocation.bytes);
+    assert_true(self->report.peak_bytes[0] < program->allocation.bytes + 64);
 }
 
 static void test_unknown_output(void **state) {

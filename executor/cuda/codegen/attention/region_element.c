@@ -110,7 +110,7 @@ static void append_operator(RegionElement *self, const ProgramInstruction *instr
                           .type = type_of(self, value),
                           .operand_count = instruction->operand_count,
                           .attributes = instruction->attributes,
-                          .literal = instruction->literal,
+                          .literal = instruction->compute.literal,
                           .origin = instruction->origin};
     for (int32_t k = 0; k < instruction->operand_count; k++)
         op.operands[k] = self->slots[instruction->operands[k]];

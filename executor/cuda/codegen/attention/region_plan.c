@@ -112,7 +112,8 @@ static AmStatus classify(const RegionPlan *self, RegionSum *sum, const ProgramIn
 /* A fold by addition, maximum or minimum of floating numbers. */
 static bool folds(const RegionPlan *self, const ProgramInstruction *instruction) {
     const Program *region = self->blocks.region;
-    SbpReduction reduction = sbp_reduction_of(ir_computation_operator(region->module, instruction->called));
+    SbpReduction reduction =
+        sbp_reduction_of(ir_computation_operator(region->module, instruction->compute.called));
     return instruction->operand_count == 2 &&
            (reduction == SBP_ADD || reduction == SBP_MAX || reduction == SBP_MIN) &&
            dtype_is_floating(region->values[instruction->first_result].shape.type) &&

@@ -24,7 +24,8 @@ static const ProgramInstruction *instruction_of(const RegionKernel *self, const 
 static SbpReduction reduction_of(const RegionKernel *self, const RegionSum *sum) {
     const ProgramInstruction *instruction = instruction_of(self, sum);
     if (instruction->opcode == IR_DOT) return SBP_ADD;
-    return sbp_reduction_of(ir_computation_operator(self->plan->blocks.region->module, instruction->called));
+    return sbp_reduction_of(
+        ir_computation_operator(self->plan->blocks.region->module, instruction->compute.called));
 }
 
 void region_kernel_append_fold(RegionKernel *self, const RegionSum *sum, const char *a, const char *b) {
@@ -168,9 +169,9 @@ AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *
     RegionPlan *plan = ARENA_ARRAY(arena, RegionPlan, 1);
     RegionKernel *self = ARENA_ARRAY(arena, RegionKernel, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
-    if (call->instruction->region_count != 1)
+    if (call->instruction->regions.count != 1)
         return kernel_call_refuse(call, "it lacks its computation", error);
-    AmStatus status = region_plan_find(plan, arena, call->instruction->regions[0], &reason);
+    AmStatus status = region_plan_find(plan, arena, call->instruction->regions.programs[0], &reason);
     *source = (CudaSource){.parameters = call->operand_count + call->result_count,
                            .scratch_bytes = plan->scratch_bytes};
     if (source->parameters > CUDA_MOST_PARAMETERS)

@@ -84,7 +84,8 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
     text_append_string(&body, "    const bool inside = true");
     for (int32_t k = 0; k < map.map_count; k++) {
         int64_t d = map.map_dimension[k];
-        if (map.map_full[k] || (!call->instruction->shard && map.map_size[k] <= map.local[d])) continue;
+        if (map.map_full[k] || (!call->instruction->compute.shard && map.map_size[k] <= map.local[d]))
+            continue;
         /* " && at0 + w1 >= 0 && at0 + w1 < 7ll": inside the shard along component k's dimension. */
         char place[64];
         long long size = (long long)map.local[map.map_dimension[k]];
@@ -113,7 +114,7 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
 
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error) {
     if (!index_map_describe(map, call->instruction->attributes->gather, call->operand_shapes[0],
-                            call->operand_shapes[1], slices, call->instruction->shard))
+                            call->operand_shapes[1], slices, call->instruction->compute.shard))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     if (!cuda_has_arithmetic(map->index_type))
         return kernel_call_refuse(call, "not with these indices", error);

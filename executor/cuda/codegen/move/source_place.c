@@ -100,7 +100,7 @@ AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelC
 
 /* The literal's bytes are uploaded: a program's constants have one kernel per type and size. */
 AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrLiteral *literal = call->instruction->literal;
+    const IrLiteral *literal = call->instruction->compute.literal;
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     const char *type = cuda_memory_type(call->result_shapes[0]->type);
     Text body = {0};
@@ -151,7 +151,7 @@ static bool has_scalar_indices(const KernelCall *call, int32_t first) {
 /* "at0", ...: where the window starts in this device's shard, by executor/cpu/move/dynamic_part.c, in the
  * dimensions that it does not span; then "inside": whether its element d0, ... is in the shard. */
 static void append_part(Text *out, const KernelCall *call, int32_t first) {
-    const ProgramShard *shard = call->instruction->shard;
+    const ProgramShard *shard = call->instruction->compute.shard;
     const IrShape *held = call->operand_shapes[0];
     for (int32_t d = 0; d < held->rank; d++) {
         text_append(out, "    const s64 at%d = ", d);
@@ -233,7 +233,7 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
     strided_row_major(strides, words.whole.dimensions, words.whole.rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
-    if (call->instruction->shard) {
+    if (call->instruction->compute.shard) {
         append_part(&body, call, 1);
         text_append(&body, "    const %s nothing = {};\n    ((%s *)out0)[i] = inside ? ((const %s *)in0)[",
                     words.type, words.type, words.type);
@@ -269,7 +269,7 @@ AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, cons
     strided_row_major(strides, words.whole.dimensions, words.whole.rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
-    if (call->instruction->shard) {
+    if (call->instruction->compute.shard) {
         append_part(&body, call, 2);
         text_append(&body, "    if (inside) ((%s *)out0)[", words.type);
         append_part_place(&body, &words.whole);

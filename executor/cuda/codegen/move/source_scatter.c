@@ -384,8 +384,8 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
         return kernel_call_refuse(call, "only with one operand", error);
     Dtype type = call->operand_shapes[0]->type;
     TRY(cuda_index_map(&map, call, call->operand_shapes[2], error));
-    TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
-                              type, error));
+    TRY(cuda_computation_read(&combine, arena, call, call->instruction->compute.called, (Dtype[]){type, type},
+                              2, type, error));
     if (call->operand_shapes[2]->type != type)
         return kernel_call_refuse(call, "its computation is not of two elements", error);
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;

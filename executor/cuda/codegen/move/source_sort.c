@@ -158,7 +158,7 @@ static AmStatus write_comparator(Text *out, Arena *arena, const KernelCall *call
     Dtype *types = ARENA_ARRAY(arena, Dtype, 2 * call->operand_count + 1);
     if (!types) return am_fail_memory(error, call->operand_count * 8);
     for (int32_t k = 0; k < 2 * call->operand_count; k++) types[k] = call->operand_shapes[k / 2]->type;
-    TRY(cuda_computation_read(&comparator, arena, call, call->instruction->called, types,
+    TRY(cuda_computation_read(&comparator, arena, call, call->instruction->compute.called, types,
                               2 * call->operand_count, DTYPE_PRED, error));
     return cuda_append_computation(out, arena, call, "compare", &comparator, error);
 }

@@ -38,10 +38,10 @@ static void check(KernelDevice *device, const char *text, int32_t steps, int32_t
     int64_t between = count_launches();
     row_group_open(&joined, text, true, device);
     if (stand_in()) assert_int_equal(between - before - (count_launches() - between), steps - 1);
-    assert_int_equal(joined.program->row_group_count, 1);
-    assert_int_equal(joined.program->row_groups[0].count, steps);
+    assert_int_equal(joined.program->execution.row_group_count, 1);
+    assert_int_equal(joined.program->execution.row_groups[0].count, steps);
     assert_int_equal(row_group_internal(joined.program), internal);
-    int32_t last = joined.program->row_groups[0].first + steps - 1;
+    int32_t last = joined.program->execution.row_groups[0].first + steps - 1;
     assert_int_equal(joined.entry->steps[last].kernel->scratch_bytes > 0, needs_scratch);
     row_group_compare(&alone, &joined);
     row_group_close(&joined);

@@ -110,8 +110,8 @@ static KernelCase *new_shard(IrOpcode opcode, bool windows, int64_t first, int64
                                                  : LIST(c, 1, columns)};
     *shard = (ProgramShard){.start = LIST(c, first, 0), .global = LIST(c, 9, columns)};
     c->attributes = (IrAttributes){.gather = form};
-    c->instruction.shard = shard;
-    if (is_scatter) c->instruction.called = case_computation(c, IR_SUBTRACT, DTYPE_F32, DTYPE_F32);
+    c->instruction.compute.shard = shard;
+    if (is_scatter) c->instruction.compute.called = case_computation(c, IR_SUBTRACT, DTYPE_F32, DTYPE_F32);
     return c;
 }
 
@@ -129,7 +129,7 @@ static KernelCase *new_dynamic(IrOpcode opcode, int64_t first, int64_t local, in
     if (is_update) VALUE(c, DTYPE_F32, local, columns);
     else VALUE(c, DTYPE_F32, 2, columns);
     c->attributes = (IrAttributes){.slice_sizes = is_update ? NULL : shard->window};
-    c->instruction.shard = shard;
+    c->instruction.compute.shard = shard;
     return c;
 }
 
@@ -144,7 +144,7 @@ static KernelCase *new_random(IrRandomAlgorithm algorithm, Dtype type) {
     VALUE(c, DTYPE_U64, 2);
     VALUE(c, type, 7, 4);
     c->attributes = (IrAttributes){.options = options};
-    c->instruction.shard = shard;
+    c->instruction.compute.shard = shard;
     return c;
 }
 

@@ -95,8 +95,8 @@ static bool add_operator(Generated *generated, const Program *program) {
     CudaSource sources[4];
     KernelCall *calls[4];
     int32_t count = 0;
-    for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramStep *step = &program->steps[s];
+    for (int32_t s = 0; s < program->execution.step_count; s++) {
+        const ProgramStep *step = &program->execution.steps[s];
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         IrOpcode opcode = step->fusion < 0 ? instruction->opcode : IR_FUSION;
         AmStatus (*write)(CudaSource *, Arena *, const KernelCall *, AmError *) =

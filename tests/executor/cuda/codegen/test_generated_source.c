@@ -29,7 +29,7 @@ static CudaSource make(KernelCase *self, const ProgramFusion *fusion, int32_t re
     self->instruction.operands = list;
     self->instruction.operand_count = self->instruction.first_result = operands;
     self->instruction.result_count = results;
-    if (fusion) self->program.fusions = (ProgramFusion *)fusion;
+    if (fusion) self->program.execution.fusions = (ProgramFusion *)fusion;
     ProgramStep step = {.instruction = fusion ? -1 : 0, .fusion = fusion ? 0 : -1};
     KernelCall *call;
     CudaSource source;
@@ -138,7 +138,7 @@ static void test_reductions(void **state) {
     VALUE(c, DTYPE_F32, 100, 600);
     case_value(c, DTYPE_F32, 0, NULL);
     VALUE(c, DTYPE_F32, 100);
-    c->instruction.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
+    c->instruction.compute.called = case_computation(c, IR_ADD, DTYPE_F32, DTYPE_F32);
     c->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(c, 1)};
     CudaSource source = make(c, NULL, 1);
     assert_int_equal(source.launches[0].blocks, 100);
@@ -147,7 +147,7 @@ static void test_reductions(void **state) {
     VALUE(d, DTYPE_S32, 100, 50);
     case_value(d, DTYPE_S32, 0, NULL);
     VALUE(d, DTYPE_S32, 50);
-    d->instruction.called = case_computation(d, IR_MAXIMUM, DTYPE_S32, DTYPE_S32);
+    d->instruction.compute.called = case_computation(d, IR_MAXIMUM, DTYPE_S32, DTYPE_S32);
     d->attributes = (IrAttributes){.dimension_count = 1, .dimensions = LIST(d, 0)};
     source = make(d, NULL, 1);
     assert_int_equal(source.launches[0].blocks, 2);
