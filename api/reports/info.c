@@ -35,6 +35,8 @@ typedef struct Info {
     IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
     InfoLayers layers;
+    const PlanContext *split; /* the module with its layers apart, where attention is a near miss in their
+                                 loop; or NULL */
 } Info;
 
 /* Devices on the axis that groups are counted for, as `automap groups` does. */
@@ -162,6 +164,22 @@ static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext 
     return AM_OK;
 }
 
+/* Finds attention in the module with its layers apart, if it is a near miss in their loop. */
+static AmStatus find_split_attention(Info *info, PlanContext *context, AmError *error) {
+    PlanContext *split;
+    AmError refusal = {0};
+    bool is_missed = false;
+    for (int32_t r = 0; r < context->attention->count; r++)
+        is_missed |= context->attention->rows[r].reason != NULL;
+    if (!is_missed || info->layers.count == 0) return AM_OK;
+    AmStatus status = plan_context_rewrite(&split, context, (PlanRewriting){.splits_layers = true}, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    TRY(am_pass_error(status, &refusal, error));
+    TRY(plan_context_find_attention(split, error));
+    if (ir_count_attention(split->attention) > 0) info->split = split;
+    return AM_OK;
+}
+
 static void append_warnings(json_t *list, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
@@ -181,14 +199,15 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
     json_t *reason = info->layers.reason ? plan_string_to_json(info->layers.reason) : json_null();
     json_t *layers = json_pack("{s:i, s:i, s:o}", "count", info->layers.count, "stacked_parameters",
                                info->layers.stacks, "reason", reason);
-    return json_pack("{s:s, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}",
+    json_t *of_layers = info->split ? attention_to_json(info->split) : NULL;
+    return json_pack("{s:s, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:f, s:f, s:o, s:i, s:o}",
                      "format", "automap-info-1", "name", plan_string_to_json(context->canonical->name),
                      "sha256", context->sha256, "instructions", context->canonical->instruction_count,
                      "opcodes", opcodes, "parameters", parameters_to_json(context), "outputs",
                      outputs_to_json(context), "phases", phases, "loops", loops_to_json(context->canonical),
-                     "layers", layers, "attention", attention_to_json(context), "flops", info->work.flops,
-                     "bytes", info->work.bytes, "cost_analysis", analysis, "groups",
-                     info->groups->group_count, "warnings", warnings);
+                     "layers", layers, "attention", attention_to_json(context), "attention_in_split_layers",
+                     of_layers, "flops", info->work.flops, "bytes", info->work.bytes, "cost_analysis",
+                     analysis, "groups", info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -264,11 +283,12 @@ static bool is_like(const IrModule *module, const IrAttention *a, const IrAttent
            strcmp(a->reason ? a->reason : "", b->reason ? b->reason : "") == 0;
 }
 
-/* Prints the attention operators that plans may fuse, and near misses with their reasons. */
-static void print_attention(Text *text, const PlanContext *context) {
+/* Prints the attention operators that plans may fuse, and near misses with their reasons. `title`: of the
+ * table. */
+static void print_attention(Text *text, const PlanContext *context, const char *title) {
     const IrAttentions *found = context->attention;
     Text rows = {0};
-    text_append_string(&rows, "attention\tnumber\tscores\tfirst\n");
+    text_append(&rows, "%s\tnumber\tscores\tfirst\n", title);
     for (int32_t r = 0; r < found->count; r++) {
         const IrAttention *row = &found->rows[r];
         const IrInstruction *scores = &context->canonical->instructions[row->scores];
@@ -327,7 +347,8 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");
     print_loops(text, context->canonical, is_verbose);
-    print_attention(text, context);
+    print_attention(text, context, "attention");
+    if (info->split) print_attention(text, info->split, "in split layers");
     print_opcodes(text, info);
 }
 
@@ -404,6 +425,7 @@ AmStatus report_info(Text *text, const ReportCall *call, AmError *error) {
     TRY_OR_FAIL(plan_context_find_attention(context, error));
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     TRY_OR_FAIL(find_layers(&info.layers, &arena, context, error));
+    TRY_OR_FAIL(find_split_attention(&info, context, error));
     if (call->format == AM_FORMAT_JSON)
         status = api_append_json(text, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
     else print_info(text, &info, context, option_has(call->options, "verbose"));

@@ -17,8 +17,19 @@ typedef struct FormFinder {
     const SearchOptions *options;
 } FormFinder;
 
+/* Sets *found if attention in the module is a near miss and might be fused. In a loop that stores its scores
+ * for the backward pass it is one only while layers are not apart. */
+static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
+    *found = false;
+    if (self->request->attention == ATTENTION_UNFUSED || target_is_xla(self->options->target)) return AM_OK;
+    TRY(plan_context_find_attention(self->module, error));
+    for (int32_t r = 0; r < self->module->attention->count; r++)
+        *found |= self->module->attention->rows[r].reason != NULL;
+    return AM_OK;
+}
+
 /* Splits the layers of stacked parameters, if the request allows it. A large module is split only if a sample
- * of it is searched. */
+ * of it is searched; on one device a module is split for the sake of its attention alone. */
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
     enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
     const SearchOptions *options = self->options;
@@ -26,7 +37,11 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
     AmError refusal = {0};
     *form = self->module;
     if (self->request->layers == LAYERS_LOOP) return AM_OK;
-    if (is_free && self->cluster->device_count < 2) return AM_OK;
+    if (is_free && self->cluster->device_count < 2) {
+        bool has_near_miss;
+        TRY(find_near_miss(&has_near_miss, self, error));
+        if (!has_near_miss) return AM_OK;
+    }
     AmStatus status =
         plan_context_rewrite(form, self->module, (PlanRewriting){.splits_layers = true}, &refusal);
     if (status == AM_ERROR_INFEASIBLE && is_free) {
@@ -81,7 +96,18 @@ static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is
     if (!(*form)->unfused)
         return am_fail(
             error, AM_ERROR_USAGE, "",
-            "--attention fused: the module has no attention operator (automap info has near misses)");
+            "--attention fused: the module has no attention operator (automap info has near misses%s)",
+            self->request->layers == LAYERS_LOOP ? "; --layers split puts layers apart" : "");
+    return AM_OK;
+}
+
+/* Sets *has if the form has attention as the request wants it: --attention fused excludes forms without an
+ * operator. */
+static AmStatus has_wanted_attention(bool *has, PlanContext *form, const FormFinder *self, AmError *error) {
+    *has = self->request->attention != ATTENTION_FUSED;
+    if (*has || !form) return AM_OK;
+    TRY(plan_context_find_attention(form, error));
+    *has = ir_count_attention(form->attention) > 0;
     return AM_OK;
 }
 
@@ -113,6 +139,11 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     TRY(split_layers(&chosen, &self, error));
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));
+    bool has_loops, recomputes;
+    TRY(has_wanted_attention(&has_loops, module, &self, error));
+    TRY(has_wanted_attention(&recomputes, recomputing, &self, error));
+    if (!recomputes) recomputing = NULL;
+    has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};
     bool is_free = options->target == TARGET_AUTOMAP;
     AttentionChoice attention = attention_is_free ? ATTENTION_AUTO
@@ -126,7 +157,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     if (recomputes_first) forms->forms[forms->count++] = second;
     forms->forms[forms->count++] = first;
     if (recomputing && !recomputes_first) forms->forms[forms->count++] = second;
-    if (request->layers == LAYERS_AUTO && chosen->layer_map)
+    if (has_loops)
         forms->forms[forms->count++] =
             (ModuleForm){.module = module, .condition = FORM_WHERE_ONE_STAGE, .attention = attention};
     return AM_OK;

@@ -95,9 +95,9 @@ FORMS = {
 }
 
 
-def kinds_of(model):
+def kinds_of(model, key="attention"):
     """Forward, backward, near misses; reasons."""
-    rows = json.loads(succeed("info", model, "--json"))["attention"]
+    rows = json.loads(succeed("info", model, "--json"))[key]
     assert all(bool(row["reason"]) == (row["kind"] == "near miss") for row in rows)
     return tuple(sum(row["kind"] == kind for row in rows) for kind in ("forward", "backward", "near miss")), rows
 
@@ -246,6 +246,20 @@ def check_layer_loop(folder):
     check(folder, model, source, train(step, weights, (x, y)), ["data"])
     fused, unfused = (activations(folder, model, form) for form in ("fused", "unfused"))
     assert fused < 0.6 * unfused, (fused, unfused)
+    # A loop that stores its scores for the backward pass: attention is fused once its layers are apart.
+    stored = sgd_step(lambda weights, x, y: jnp.mean((jax.lax.scan(layer, x, weights)[0] - y) ** 2))
+    automap_jax.export(stored, (weights, x, y), folder)
+    found, rows = kinds_of(model)
+    assert found == (0, 0, 1), rows
+    assert kinds_of(model, "attention_in_split_layers")[0] == (2, 2, 0)
+    plan, bytes_of = folder / "plan.json", []
+    for options in (["--attention", "unfused"], ["--attention", "fused"]):
+        succeed("search", model, "--cluster", "nominal:1", "--evaluations", "4", *options, "-o", plan)
+        bytes_of.append(json.loads(plan.read_text())["predicted"]["devices"][0]["activation_bytes"])
+    assert json.loads(plan.read_text())["rewriting"] == {"layers": "split", "attention": "fused"}
+    found, expected = losses(model, plan, source, 3), train(stored, weights, (x, y))
+    assert np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE), (found, expected)
+    assert bytes_of[1] < 0.6 * bytes_of[0], bytes_of
     automap_jax.export(sgd_step(sink), (weights, x, y), folder)
     found, rows = kinds_of(model)
     assert found == (0, 0, 1) and "concatenate" in rows[0]["reason"], rows
