@@ -24,11 +24,14 @@ static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *m
             if (set >> k & 1) axes |= 1u << self->costs->axes[k];
         TRY(collective_partition(&partition, arena, cluster, mesh, devices, axes, error));
         for (int32_t kind = 0; kind < PROGRAM_COLLECTIVE_KINDS; kind++)
-            for (int32_t g = 0; g < partition.distinct_count; g++)
-                self->per_byte[set][kind] = fmax(self->per_byte[set][kind],
-                                                 collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
-                                                                    &partition.distinct[g], cluster) /
-                                                     MANY_BYTES);
+            for (int32_t g = 0; g < partition.distinct_count; g++) {
+                double seconds = collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
+                                                    &partition.distinct[g], cluster) /
+                                 MANY_BYTES;
+                double *rate = &self->per_byte[set][kind];
+                bool is_least = g > 0 && self->order == RESHARD_ANY_SHARES;
+                *rate = is_least ? fmin(*rate, seconds) : fmax(*rate, seconds);
+            }
     }
     return AM_OK;
 }

@@ -34,8 +34,9 @@ typedef struct ReshardCosts {
 } ReshardCosts;
 
 /* Returns whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
- * programs, or any order will do, which never takes longer. */
-typedef enum ReshardOrder { RESHARD_ANY_ORDER, RESHARD_AXIS_ORDER } ReshardOrder;
+ * programs, or any order will do, which never takes longer. With shards of any sizes in any order, groups
+ * count with the least rate of all, and the seconds are a mean over the devices (bound_mixed.h). */
+typedef enum ReshardOrder { RESHARD_ANY_ORDER, RESHARD_AXIS_ORDER, RESHARD_ANY_SHARES } ReshardOrder;
 
 /* In the arena. `*costs` NULL: more than RESHARD_AXES axes of the mesh split. AM_ERROR_INTERNAL: no memory.
  */

@@ -377,15 +377,9 @@ static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, A
     return AM_OK;
 }
 
-AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
-                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                               AmError *error) {
-    const ClusterDeviceType *type = only_type(cluster, mesh, devices);
-    ReshardCosts *reshards;
-    *model = NULL;
-    if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
-    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    if (!reshards) return AM_OK;
+/* Builds the graph with these costs of its edges; type NULL: without seconds of computing. */
+static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                       const ReshardCosts *reshards, const ClusterDeviceType *type, AmError *error) {
     int32_t count = context->rules->count;
     GraphBuilder self = {.arena = arena,
                          .model = ARENA_ARRAY(arena, ShardingGraph, 1),
@@ -418,10 +412,30 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
                                               .times = self.times,
                                               .fusion_groups = &self.fusion_groups,
                                               .type = type};
-    TRY(sharding_graph_set_seconds(&computing, arena, error));
+    if (type) TRY(sharding_graph_set_seconds(&computing, arena, error));
     find_wide(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);
     *model = self.model;
     return set_parts(&self, parts, error);
+}
+
+AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                               AmError *error) {
+    const ClusterDeviceType *type = only_type(cluster, mesh, devices);
+    ReshardCosts *reshards;
+    *model = NULL;
+    if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
+    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
+    return reshards ? create(model, arena, context, mesh, reshards, type, error) : AM_OK;
+}
+
+AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                                     const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                                     AmError *error) {
+    ReshardCosts *reshards;
+    *model = NULL;
+    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_SHARES, error));
+    return reshards ? create(model, arena, context, mesh, reshards, NULL, error) : AM_OK;
 }

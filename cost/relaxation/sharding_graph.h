@@ -59,6 +59,12 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error);
 
+/* The model without seconds of computing, on a mesh of devices of any types with any shares. The costs of
+ * edges are lower bounds of the mean over the devices. `*model` NULL: more than two axes split. */
+AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                                     const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                                     AmError *error);
+
 /* The kinds of tensors that are resharded. */
 typedef enum ShardingGraphPurpose {
     SHARDING_GRAPH_VALUES,  /* of the forward and backward pass: the step waits for them */

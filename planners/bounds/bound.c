@@ -7,6 +7,7 @@
  *
  * Method: the bound is a concave function of a, which is climbed. The plan's own mesh comes first. Another
  * mesh is finished when some weights give it a greater bound; the best weights of the plan's mesh come first.
+ * Devices of several types have the bound of bound_mixed.h.
  */
 #include "planners/bounds/bound.h"
 
@@ -14,6 +15,7 @@
 
 #include "base/system/parallel.h"
 #include "planners/bounds/bound_launches.h"
+#include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
@@ -177,28 +179,43 @@ static AmStatus bound_launching(PlanBound *bound, const PlanContext *context, co
     return AM_OK;
 }
 
+/* Bounds by work, and on devices of several types by communication and memory. */
+static AmStatus bound_without_model(PlanBound *bound, const Bounding *self, const BoundMeshes *meshes,
+                                    const Plan *plan, AmError *error) {
+    const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop};
+    double seconds;
+    bool holds;
+    TRY(plan_bound_of_work(bound, plan_context_whole(self->context), self->cluster, error));
+    if (!cluster_is_mixed(self->cluster) || isnan(bound->seconds)) return AM_OK;
+    TRY(bound_mixed_holds(&holds, &space, &meshes->of[self->own], plan, error));
+    if (!holds) return AM_OK;
+    TRY(plan_bound_mixed(&seconds, &space, error));
+    bound->seconds = fmax(bound->seconds, seconds);
+    return AM_OK;
+}
+
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
-                         const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
-                         const StopSignal *stop, AmError *error) {
+                         const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop,
+                         AmError *error) {
     Arena arena = {0};
     Bounding self = {.context = context,
                      .cluster = cluster,
-                     .devices = devices,
+                     .devices = meshes->devices,
                      .stop = stop,
-                     .meshes = meshes,
+                     .meshes = meshes->of,
                      .enough = INFINITY,
                      .own = -1,
                      .start = FIRST_WEIGHT,
-                     .found = ARENA_ARRAY(&arena, MeshBound, mesh_count + 1)};
+                     .found = ARENA_ARRAY(&arena, MeshBound, meshes->count + 1)};
     Trust trust = TRUST_NONE;
     *bound = (PlanBound){NAN, NAN};
-    AmStatus status = self.found ? AM_OK : am_fail_memory(error, mesh_count);
-    for (int32_t k = 0; k < mesh_count; k++)
-        if (mesh_is_alike(&meshes[k], &plan->stages[0].mesh)) self.own = k;
+    AmStatus status = self.found ? AM_OK : am_fail_memory(error, meshes->count);
+    for (int32_t k = 0; k < meshes->count; k++)
+        if (mesh_is_alike(&meshes->of[k], &plan->stages[0].mesh)) self.own = k;
     if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
-    if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, mesh_count, bound, error);
+    if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, meshes->count, bound, error);
     if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
-        status = plan_bound_of_work(bound, plan_context_whole(context), cluster, error);
+        status = bound_without_model(bound, &self, meshes, plan, error);
     if (status == AM_OK) status = bound_launching(bound, context, cluster, error);
     if (bound->seconds > 0) bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
     else bound->seconds = NAN;

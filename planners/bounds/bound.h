@@ -22,12 +22,19 @@ typedef struct PlanBound {
     double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
 } PlanBound;
 
-/* `plan` has one stage, on one of the meshes, and has been simulated; mesh device d is cluster
- * device devices[d]. If `stop` is set, the bound is weak or 0. The meshes are bounded concurrently;
- * the result does not depend on the number of threads. AM_ERROR_INTERNAL: memory is exhausted. */
+/* The meshes of a space; mesh device d is cluster device devices[d]. */
+typedef struct BoundMeshes {
+    const Mesh *of; /* [count] without shares */
+    int32_t count;
+    const int32_t *devices;
+    double memory_fraction;
+} BoundMeshes;
+
+/* `plan` has one stage, on one of the meshes, and has been simulated. If `stop` is set, the bound is weak or
+ * 0. The meshes are bounded concurrently; the result does not depend on the number of threads.
+ * AM_ERROR_INTERNAL: memory is exhausted. */
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
-                         const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
-                         const StopSignal *stop, AmError *error);
+                         const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop, AmError *error);
 
 /* The best bound of a model over the weights of computing and communication, or the first that is `enough`;
  * of devices that do not overlap the two of their sum. `*start`: the weights to begin with (0 to 7, computing

@@ -34,38 +34,43 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     return AM_OK;
 }
 
-static AmStatus bound_work(PlanBound *bound, Arena *arena, const PlanContext *whole, const Cluster *cluster,
-                           AmError *error) {
+AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                         AmError *error) {
     double **seconds = ARENA_ARRAY(arena, double *, cluster->type_count);
-    double *weight = ARENA_ARRAY(arena, double, cluster->type_count);
+    double *weight = ARENA_ARRAY(arena, double, cluster->type_count), weights = 0;
     int32_t count = 0;
-    double weights = 0;
+    *work = (LeastWork){.type_weights = weight};
     if (arena->failed) return am_fail_memory(error, cluster->type_count);
     for (int32_t d = 0; d < cluster->device_count; d++) {
         int32_t t = (int32_t)(cluster_device_type(cluster, d) - cluster->types);
-        if (!seconds[t]) TRY(whole_seconds(&seconds[t], &count, arena, whole, cluster, d, error));
+        if (!seconds[t]) TRY(whole_seconds(&seconds[t], &count, arena, context, cluster, d, error));
         if (!seconds[t]) return AM_OK;
         double all = 0;
         for (int32_t n = 0; n < count && weight[t] == 0; n++) all += seconds[t][n];
         if (weight[t] == 0) weight[t] = all > 0 ? 1 / all : 1;
         weights += weight[t];
     }
-    double least = 0;
+    work->seconds = ARENA_ARRAY(arena, double, count + 1);
+    if (!work->seconds) return am_fail_memory(error, count);
+    work->count = count;
+    for (int32_t t = 0; t < cluster->type_count; t++) weight[t] /= weights;
     for (int32_t n = 0; n < count; n++) {
-        double here = INFINITY;
+        double least = INFINITY;
         for (int32_t t = 0; t < cluster->type_count; t++)
-            if (seconds[t]) here = fmin(here, weight[t] * seconds[t][n]);
-        least += here;
+            if (seconds[t]) least = fmin(least, weight[t] * seconds[t][n]);
+        work->seconds[n] = least;
     }
-    bound->seconds = least / weights;
     return AM_OK;
 }
 
 AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                             AmError *error) {
     Arena arena = {0};
+    LeastWork work;
     *bound = (PlanBound){NAN, NAN};
-    AmStatus status = bound_work(bound, &arena, whole, cluster, error);
+    AmStatus status = least_work_find(&work, &arena, whole, cluster, error);
+    if (status == AM_OK && work.seconds) bound->seconds = 0;
+    for (int32_t n = 0; status == AM_OK && n < work.count; n++) bound->seconds += work.seconds[n];
     arena_free(&arena);
     return status;
 }

@@ -14,6 +14,17 @@
 
 #include "planners/bounds/bound.h"
 
+/* The terms of T: min over types k of w(k) t(n, k) / W by the nodes n of any sharding graph of a context. */
+typedef struct LeastWork {
+    double *seconds; /* [count]; NULL: the efficiency of some type falls with size, or is not known */
+    int32_t count;
+    double *type_weights; /* [type]: w(k) / W */
+} LeastWork;
+
+/* Allocates in the arena. */
+AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                         AmError *error);
+
 /* Bounds every plan: any devices, meshes, axis priorities, cuts, micro-batches, schedule and recomputation.
  * `whole` is the context as read. The model gap is NAN. The bound is NAN if the efficiency of some device
  * type falls with size, which contradicts the proof. */

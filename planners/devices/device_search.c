@@ -11,6 +11,7 @@
 #include "planners/devices/device_search.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/system/clock.h"
 #include "planners/bounds/bound_pipelines.h"
@@ -190,6 +191,25 @@ static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *er
     return AM_OK;
 }
 
+/* Lowers the bound of the result to those of all other choices, whose plans are in the space, too. */
+static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
+    Plan *plan = self->result->plan;
+    bool is_lower = plan && plan->bound && strcmp(plan->bound, "lower") == 0;
+    for (int32_t k = 1; k < self->choices.count && is_lower; k++) {
+        Cluster *part;
+        PlanBound bound;
+        TRY(make_part(&part, self, k, error));
+        AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
+        cluster_free(part);
+        TRY(status);
+        is_lower = bound.seconds > 0;
+        plan->bound_seconds = is_lower ? fmin(plan->bound_seconds, bound.seconds) : NAN;
+        if (!is_lower) plan->bound = NULL;
+    }
+    return AM_OK;
+}
+
 /* Keeps evaluations for the baselines of other choices: one each, but at most half of all. */
 static void reserve_baselines(DeviceSearch *self) {
     int64_t limit = self->options->evaluations, others = self->choices.count - 1;
@@ -288,6 +308,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (!self.seconds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
+    const bool has_choices = has_others;
     if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
     if (has_others) reserve_baselines(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
@@ -314,6 +335,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && options->explores_prices) TRY(list_front(&self, error));
+    if (status == AM_OK && has_choices) TRY(bound_choices(&self, error));
     if (status != AM_OK || !(has_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.evaluations;
     return AM_OK;

@@ -148,8 +148,8 @@ static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, Am
                              .deadline = seconds > 0 ? start + seconds : 0};
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
-    TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
-                        plan, &stop, error));
+    const BoundMeshes space = {meshes, self->problem_count, self->devices, self->options->memory_fraction};
+    TRY(plan_bound_find(&bound, self->context, self->cluster, &space, plan, &stop, error));
     self->result->model_gap = bound.model_gap;
     if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
     plan->bound = "lower";
