@@ -3,8 +3,9 @@
  * Value numbering: the class of a value is a hash of its operator, shape, attributes and the
  * classes of its operands, as in global value numbering. Two values of one class are equal, so that
  * a backward instruction in the class of a forward instruction repeats it; metadata is not needed.
- * Consecutive reshapes count as one, barriers are transparent, and computations that reductions and
- * loops call are hashed by structure, not by name.
+ * Consecutive reshapes count as one, barriers are transparent, progressions of integers have the class
+ * of their elements (progressions.h), and computations that reductions and loops call are hashed by
+ * structure, not by name.
  *
  * Classes extend into the bodies of loops. An element that the body returns unchanged has the class
  * of its initial value. A slice of such an array has the class "this loop's slice" of the array,
@@ -26,9 +27,10 @@
 
 #include "base/hash.h"
 #include "base/union_find.h"
+#include "ir/analysis/progressions.h"
 
 /* Kinds of classes that are no operator's. */
-enum { CLASS_BODY = IR_OPCODE_COUNT + 1, CLASS_CARRIED, CLASS_SLICE, CLASS_SEPARATE };
+enum { CLASS_BODY = IR_OPCODE_COUNT + 1, CLASS_CARRIED, CLASS_SLICE, CLASS_SEPARATE, CLASS_PROGRESSION };
 
 typedef struct Classes {
     const IrFlowGraph *graph;
@@ -37,6 +39,7 @@ typedef struct Classes {
     uint64_t *locals;     /* per instruction: the same of it */
     uint64_t *classes;    /* per instruction; 0: not visited */
     int32_t *origins;     /* per instruction: the origin of a chain of reshapes, or itself */
+    IrProgression *progressions; /* per instruction */
 } Classes;
 
 static uint64_t mix_numbers(uint64_t hash, const int64_t *numbers, int64_t count) {
@@ -173,6 +176,7 @@ static uint64_t structure_of(Classes *work, int32_t computation) {
 static void take_class(Classes *work, int32_t value, int32_t other) {
     work->classes[value] = work->classes[other];
     work->origins[value] = work->origins[other];
+    work->progressions[value] = work->progressions[other];
 }
 
 /* The value that another loop has stacked, a slice per iteration, into the array `stack`; or -1. */
@@ -234,12 +238,28 @@ static bool classify_reshape(Classes *work, int32_t value) {
     return true;
 }
 
+/* Classifies arrays of integers by their elements, where these are a progression. */
+static bool classify_progression(Classes *work, int32_t value) {
+    const IrInstruction *instruction = &work->module->instructions[value];
+    const IrProgression *operands[2] = {NULL};
+    IrProgression *made = &work->progressions[value];
+    for (int32_t k = 0; k < instruction->operand_count && k < 2; k++)
+        operands[k] = &work->progressions[ir_dataflow_operand(work->graph->flow, instruction, k)];
+    *made = ir_progression(instruction, operands);
+    if (!made->is_known) return false;
+    const int64_t numbers[] = {made->first, made->step};
+    work->classes[value] =
+        mix_numbers(mix_shape(hash_combine(1, CLASS_PROGRESSION), &instruction->shape), numbers, 2) | 1;
+    return true;
+}
+
 static void classify_computation(Classes *work, int32_t computation);
 
 static void classify(Classes *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     const IrFlowGraph *graph = work->graph;
     if (work->classes[value]) return; /* the parameter of a body, which its loop has classified */
+    if (classify_progression(work, value)) return;
     if (classify_reshape(work, value) || classify_carried(work, value) || classify_slice(work, value)) return;
     uint64_t hash = operator_class(work, value);
     if (instruction->opcode == IR_RNG) hash = hash_combine(CLASS_SEPARATE, (uint64_t)value);
@@ -337,11 +357,12 @@ AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, c
                     .structures = ARENA_ARRAY(scratch, uint64_t, module->computation_count),
                     .locals = ARENA_ARRAY(scratch, uint64_t, graph->count),
                     .classes = ARENA_ARRAY(scratch, uint64_t, graph->count),
-                    .origins = ARENA_ARRAY(scratch, int32_t, graph->count)};
+                    .origins = ARENA_ARRAY(scratch, int32_t, graph->count),
+                    .progressions = ARENA_ARRAY(scratch, IrProgression, graph->count)};
     int32_t *groups = ARENA_ARRAY(scratch, int32_t, graph->count);
     bool *is_repeated = ARENA_ARRAY(scratch, bool, graph->count);
     bool *is_worth = ARENA_ARRAY(scratch, bool, graph->count);
-    if (scratch->failed) return am_fail_memory(error, (int64_t)graph->count * 26);
+    if (scratch->failed) return am_fail_memory(error, (int64_t)graph->count * 50);
     for (int32_t i = 0; i < graph->count; i++) work.origins[i] = i;
     classify_computation(&work, module->entry);
     ClassSet forward;

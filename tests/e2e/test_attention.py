@@ -246,6 +246,17 @@ def check_layer_loop(folder):
     check(folder, model, source, train(step, weights, (x, y)), ["data"])
     fused, unfused = (activations(folder, model, form) for form in ("fused", "unfused"))
     assert fused < 0.6 * unfused, (fused, unfused)
+    # A window, whose positions JAX folds into constants in the forward loop alone.
+    def near(x, weights):
+        q, k, v = (heads(x, weights[name]) for name in "qkv")
+        made = jax.nn.dot_product_attention(q, k, v, is_causal=True, local_window_size=3)
+        return x + made.reshape(x.shape) @ weights["o"], None
+
+    windowed = sgd_step(lambda weights, x, y: jnp.mean((jax.lax.scan(jax.checkpoint(near), x, weights)[0] - y) ** 2))
+    automap_jax.export(windowed, (weights, x, y), folder)
+    found, rows = kinds_of(model)
+    assert found == (2, 1, 0), rows
+    check(folder, model, source, train(windowed, weights, (x, y)), ["data"])
     # A loop that stores its scores for the backward pass: attention is fused once its layers are apart.
     stored = sgd_step(lambda weights, x, y: jnp.mean((jax.lax.scan(layer, x, weights)[0] - y) ** 2))
     automap_jax.export(stored, (weights, x, y), folder)
