@@ -23,7 +23,6 @@ whole batch, so that sums of the parts are the values of the whole. A step for w
 Inside a part XLA's partitioner decides from the shardings of the plan.
 """
 
-import dataclasses
 import itertools
 import warnings
 
@@ -34,11 +33,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .exporter import traced_step
 from .planning import FORMAT as ONE_STAGE
 from .planning import shardings
+from .step_graph import Constant, Graph, depending_results, evaluate, numbers
 from .steps import Step
 
 FORMAT = "automap-jax-2"
-CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
-         "remat"}
 SUMS = {"dot_general", "reduce_sum", "conv_general_dilated", "scatter-add", "scan", "ragged_dot_general"}
 # Operators over the batch whose results of the micro-batches are joined in another way than by addition.
 FOLDS = {"reduce_max": jax.numpy.maximum, "reduce_min": jax.numpy.minimum, "reduce_prod": jax.numpy.multiply,
@@ -50,110 +48,6 @@ CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy"
          "exp", "exp2", "expand_dims", "expm1", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
          "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign", "sin", "sqrt",
          "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "xor"}  # fmt: skip
-
-
-@dataclasses.dataclass
-class Node:
-    """An operator: inputs are numbers of values, or arrays."""
-
-    primitive: object
-    params: dict
-    inputs: list
-    outputs: list
-
-
-class Constant:
-    def __init__(self, value):
-        self.value = value
-
-
-class Graph:
-    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step number their values alike."""
-
-    def __init__(self, closed):
-        self.nodes, self.shapes = [], []
-        self.inputs = [self.add(variable.aval) for variable in closed.jaxpr.invars]
-        environment = dict(zip(closed.jaxpr.invars, self.inputs))
-        environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
-        self.outputs = self.walk(closed.jaxpr, environment)
-        self.drop_unused()
-
-    def add(self, aval):
-        self.shapes.append(getattr(aval, "shape", ()))
-        return len(self.shapes) - 1
-
-    def walk(self, jaxpr, environment):
-        def read(atom):
-            return Constant(atom.val) if hasattr(atom, "val") else environment[atom]
-
-        for equation in jaxpr.eqns:
-            inputs = [read(atom) for atom in equation.invars]
-            inner = equation.params.get("call_jaxpr", equation.params.get("jaxpr"))
-            if equation.primitive.name in CALLS and inner is not None:
-                consts = map(Constant, getattr(inner, "consts", ()))
-                inner = getattr(inner, "jaxpr", inner)
-                names = dict(zip(inner.constvars, consts)) | dict(zip(inner.invars, inputs, strict=True))
-                outputs = self.walk(inner, names)
-            else:
-                outputs = [self.add(variable.aval) for variable in equation.outvars]
-                self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
-            environment.update(zip(equation.outvars, outputs, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
-
-
-    def drop_unused(self):
-        needed = {value for value in self.outputs if not isinstance(value, Constant)}
-        kept = []
-        for node in reversed(self.nodes):
-            if needed & set(node.outputs):
-                kept.append(node)
-                needed.update(numbers(node))
-        self.nodes = kept[::-1]
-
-
-def evaluate(nodes, values):
-    """Adds the results of nodes to `values` {number: array}."""
-    for node in nodes:
-        inputs = [value.value if isinstance(value, Constant) else values[value] for value in node.inputs]
-        bound = node.primitive.get_bind_params(node.params)  # older versions of JAX: (functions, parameters)
-        functions, params = bound if isinstance(bound, tuple) else ((), bound)
-        results = node.primitive.bind(*functions, *inputs, **params)
-        values.update(zip(node.outputs, results if node.primitive.multiple_results else [results], strict=True))
-
-
-def numbers(node):
-    return [value for value in node.inputs if not isinstance(value, Constant)]
-
-
-def depending(jaxpr, depends):
-    """Which results of a jaxpr depend on the inputs that `depends` tells."""
-    known = {variable for variable, is_so in zip(jaxpr.invars, depends, strict=True) if is_so}
-
-    def reads(atoms):
-        return [not hasattr(atom, "val") and atom in known for atom in atoms]
-
-    for equation in jaxpr.eqns:
-        inputs, count = reads(equation.invars), len(equation.outvars)
-        found = depending_results(equation.primitive.name, equation.params, inputs, count)
-        known.update(variable for variable, is_so in zip(equation.outvars, found, strict=True) if is_so)
-    return reads(jaxpr.outvars)
-
-
-def depending_results(name, params, depends, count):
-    """The same for the results of an operator. A scan can return weights beside what it computes of the data."""
-    inner = params.get("call_jaxpr", params.get("jaxpr"))
-    if name == "scan":
-        consts, carries = params["num_consts"], params["num_carry"]
-        carried, depends = slice(consts, consts + carries), list(depends)
-        while True:
-            found = depending(inner.jaxpr, depends)
-            later = [a or b for a, b in zip(depends[carried], found[:carries], strict=True)]
-            if later == depends[carried]:
-                return found
-            depends[carried] = later
-    if name in CALLS and inner is not None:
-        return depending(getattr(inner, "jaxpr", inner), depends)
-    return [any(depends)] * count
 
 
 def smallest_factor(number):
@@ -361,9 +255,9 @@ class Partition:
 
 class Function:
     """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
-    outputs that it adds to those of earlier micro-batches."""
+    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of them."""
 
-    def __init__(self, graph, free, nodes, wanted, sums=(), invariant=()):
+    def __init__(self, graph, free, nodes, wanted, sums=(), invariant=(), placed=()):
         own = {value for node in nodes for value in node.outputs}
         helpers, open_values = {}, [value for node in nodes for value in numbers(node)] + list(wanted)
         while open_values:
@@ -386,6 +280,9 @@ class Function:
         def function(totals, *arrays):
             values = dict(zip(self.inputs, arrays))
             evaluate(nodes, values)
+            for value in self.sums:
+                if value in placed:
+                    values[value] = jax.lax.with_sharding_constraint(values[value], placed[value])
             for value, total in zip(self.sums, totals):
                 values[value] = self.folds.get(value, jax.numpy.add)(total, values[value])
             return [values[value] for value in self.outputs]
@@ -452,7 +349,11 @@ class Run:
                     if any(plan.group[user] == "backward" and user not in backward for user in users.get(value, ()))}
             early = plan.ancestors(sent) & backward if self.splits_weights else backward
             passes["backward"][part], passes["weights"][part] = early, backward - early
-        again = {part: self.find_cheap(passes, part, users, final) for part in parts}
+        self.again = {part: self.find_again(passes, part, self.planned_again(part, passes["forward"][part])) for part in parts}
+        chosen = {(kind, part): self.with_forward(set(self.again[part].values()) if kind != "forward" else (),
+                                                  [plan.micro.nodes[k] for k in sorted(own)])
+                  for kind, table in passes.items() for part, own in table.items()}
+        read = {part: self.reads(chosen["backward", part]) | self.reads(chosen["weights", part]) for part in parts}
         self.functions, self.sums = {}, {}
         for kind, table in passes.items():
             for part, own in table.items():
@@ -460,17 +361,12 @@ class Run:
                 inside = own
                 if kind == "forward":
                     inside = own | passes["backward"][part] | passes["weights"][part]
-                wanted = {value for value in made
-                          if value in final or any(user not in (inside if value in again[part] else own)
-                                                   for user in users.get(value, ()))}
+                wanted = {value for value in made if value in final or (kind == "forward" and value in read[part])
+                          or any(user not in inside for user in users.get(value, ()))}
                 self.sums[kind, part] = {value for value in wanted if not plan.is_split[value]}
-                chosen = [plan.micro.nodes[k] for k in sorted(own)]
-                if kind != "forward":
-                    recomputes = self.stages[part % len(self.stages)].get("recomputes")
-                    repeated = passes["forward"][part] if recomputes else set(again[part].values())
-                    chosen = self.with_forward(repeated, chosen)
-                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted, self.sums[kind, part],
-                                                        plan.invariant)
+                placed = self.shardings_of_gradients(part, self.sums[kind, part], users)
+                self.functions[kind, part] = Function(plan.micro, self.free, chosen[kind, part], wanted,
+                                                      self.sums[kind, part], plan.invariant, placed)
         self.make_sweeps(users, final)
         self.donate_last_uses(final)
         used = {}
@@ -512,15 +408,40 @@ class Run:
                 function.donated = free & set(function.inputs)
             free -= set(function.inputs)
 
-    def find_cheap(self, passes, part, users, final):
-        """{value: node} of forward values that the backward pass of the part computes from others that it needs."""
-        plan, own = self.plan, passes["forward"][part]
+    def planned_again(self, part, own):
+        """The forward nodes of a part that the plan recomputes. The document numbers them among those of one primitive
+        and shape. Where XLA's module has other numbers of these than the step, all are recomputed if most are."""
+        stage, plan, places = self.stages[part % len(self.stages)], self.plan, {}
+        if not stage.get("recomputes") or "recomputed" not in stage:
+            return set(own) if stage.get("recomputes") else set()
+        for k, node in enumerate(plan.whole.nodes):
+            if plan.group[k] == "forward":
+                places.setdefault((node.primitive.name, plan.whole.shapes[node.outputs[0]]), []).append(k)
+        found = set()
+        for name, shape, count, chosen in stage["recomputed"]:
+            nodes = places.get((name, tuple(shape)), [])
+            if nodes and count % len(nodes) == 0:
+                found |= {nodes[number * len(nodes) // count] for number in chosen}
+            elif 2 * len(chosen) >= count:
+                found |= set(nodes)
+        return found & own
+
+    def find_again(self, passes, part, planned):
+        """{value: node} of forward values that the backward pass of the part computes again: those of the plan, and cheap
+        ones whose operands it has anyway."""
+        plan, nodes = self.plan, self.plan.whole.nodes
         later = passes["backward"][part] | passes["weights"][part]
-        has = {value for k in later for value in self.through_free(numbers(plan.whole.nodes[k]))}
-        has |= {value for value, owner in plan.owner.items() if owner == part} | set(plan.data_values())
-        found = {}
-        for k in sorted(own):
-            node = plan.whole.nodes[k]
+        found, has = {}, {value for value, owner in plan.owner.items() if owner == part} | set(plan.data_values())
+        open_values = [value for k in later for value in numbers(nodes[k])]
+        while open_values:
+            for value in self.through_free([open_values.pop()]):
+                k = plan.maker.get(value)
+                if k in planned and value not in found:
+                    found.update(dict.fromkeys(nodes[k].outputs, k))
+                    open_values += numbers(nodes[k])
+                has.add(value)
+        for k in sorted(passes["forward"][part] - set(found.values())):
+            node = nodes[k]
             has_inputs = all(value in has or value in self.free for value in self.through_free(numbers(node)))
             if node.primitive.name in CHEAP and has_inputs:
                 found.update((value, k) for value in node.outputs)
@@ -528,6 +449,49 @@ class Run:
             elif not set(node.outputs) <= has:
                 has -= set(node.outputs)
         return found
+
+    def shardings_of_gradients(self, part, sums, users):
+        """{value: sharding} of the sums that are kept in shards until the update, like the state that they update."""
+        plan, nodes, found = self.plan, self.plan.whole.nodes, {}
+        if not self.stages[part % len(self.stages)].get("sharded_gradients"):
+            return found
+        specs = {plan.whole.outputs[output]: self.specs[value] for output, value in self.updates.items()
+                 if not isinstance(plan.whole.outputs[output], Constant)}
+        for value in sums:
+            spec = max((self.moved(specs[other], axes) for other, axes in self.elementwise(value, users) if other in specs),
+                       key=lambda spec: sum(map(bool, spec)), default=())
+            if any(spec):
+                found[value] = self.sharding(part, spec, plan.whole.shapes[value])
+        return found
+
+    def moved(self, spec, axes):
+        """The spec of a value whose dimensions `axes` are those of another value with this spec."""
+        return [axis for _, axis in sorted(zip(axes, [*spec, *[None] * len(axes)]), key=lambda row: row[0])]
+
+    def elementwise(self, value, users):
+        """[(value, axes)]: what updates compute of a sum, element by element or transposed; dimension d of it is dimension
+        axes[d] of the sum."""
+        plan, nodes = self.plan, self.plan.whole.nodes
+        found = {value: tuple(range(len(plan.whole.shapes[value])))}
+        open_values = [value]
+        while open_values:
+            at = open_values.pop()
+            for k in users.get(at, ()):
+                axes = found[at]
+                if nodes[k].primitive.name == "transpose":
+                    axes = tuple(axes[d] for d in nodes[k].params["permutation"])
+                shape = tuple(plan.whole.shapes[value][d] for d in axes)
+                if plan.group[k] != "after":
+                    continue
+                made = [other for other in nodes[k].outputs if other not in found and plan.whole.shapes[other] == shape]
+                found.update(dict.fromkeys(made, axes))
+                open_values += made
+        return found.items()
+
+    def reads(self, chosen):
+        """The values that nodes take from others."""
+        made = {value for node in chosen for value in node.outputs}
+        return {value for node in chosen for value in self.through_free(numbers(node))} - made
 
     def with_forward(self, repeated, chosen):
         """The nodes of a backward pass behind the forward nodes among `repeated` that it needs."""

@@ -113,29 +113,28 @@ static void emit_entry(Emitter *self, bool *wanted) {
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }
 
-/* Assigns the range in which each operator is recomputed: none if its value is saved, or if a forward
- * operator outside uses it, so that it is kept. */
-static AmStatus assign_ranges(Emitter *self, const PlanRecomputation *recomputed, AmError *error) {
-    int32_t entry = self->whole->rules->entry_count;
-    const IrInstruction *instructions = self->from->instructions;
-    bool *is_kept = ARENA_ARRAY(self->arena, bool, entry + 1);
+AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *whole,
+                          const PlanRecomputation *recomputed, AmError *error) {
+    int32_t entry = whole->rules->entry_count;
+    const IrInstruction *instructions = whole->canonical->instructions;
+    bool *is_kept = ARENA_ARRAY(arena, bool, entry + 1);
     if (!is_kept) return am_fail_memory(error, entry);
+    memset(range_of, -1, sizeof *range_of * (size_t)entry);
     for (int32_t k = 0; k < recomputed->saved_count; k++) is_kept[recomputed->saved[k]] = true;
     for (int32_t r = 0; r < recomputed->range_count; r++)
         for (int32_t i = recomputed->ranges[r][0]; i < recomputed->ranges[r][1]; i++)
-            if (recompute_covers(self->whole, i)) self->range_of[i] = r;
+            if (recompute_covers(whole, i)) range_of[i] = r;
     for (int32_t i = 0; i < entry; i++) {
-        bool is_forward = self->whole->roles->phases[i] == IR_PHASE_FORWARD;
-        if (!is_forward || !self->whole->split_options->live[i] || stages_is_transparent(self->whole, i))
-            continue;
+        bool is_forward = whole->roles->phases[i] == IR_PHASE_FORWARD;
+        if (!is_forward || !whole->split_options->live[i] || stages_is_transparent(whole, i)) continue;
         for (int32_t k = 0; k < instructions[i].operand_count; k++) {
             int32_t operand = instructions[i].operands[k];
-            bool leaves = self->range_of[operand] >= 0 && self->range_of[operand] != self->range_of[i];
-            if (leaves && !stages_is_transparent(self->whole, operand)) is_kept[operand] = true;
+            bool leaves = range_of[operand] >= 0 && range_of[operand] != range_of[i];
+            if (leaves && !stages_is_transparent(whole, operand)) is_kept[operand] = true;
         }
     }
     for (int32_t i = 0; i < entry; i++)
-        if (is_kept[i]) self->range_of[i] = -1;
+        if (is_kept[i]) range_of[i] = -1;
     return AM_OK;
 }
 
@@ -144,16 +143,17 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputati
     IrModule *made = self->composer.module;
     int32_t entry = self->whole->rules->entry_count, computations = self->from->computation_count;
     bool *wanted = ARENA_ARRAY(self->arena, bool, entry + 1);
-    int32_t **arrays[] = {&self->range_of, &self->own, &self->again};
+    int32_t **arrays[] = {&self->own, &self->again};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
         *arrays[k] = ARENA_ARRAY(self->arena, int32_t, entry + 1);
         if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)entry);
     }
+    self->range_of = ARENA_ARRAY(self->arena, int32_t, entry + 1);
     self->computation = ARENA_ARRAY(self->arena, int32_t, computations + 1);
     self->is_copy = ARENA_ARRAY(self->arena, bool, 2 * (int64_t)entry + 1);
     if (self->arena->failed) return am_fail_memory(error, entry);
     memset(self->computation, -1, sizeof(int32_t) * (size_t)computations);
-    TRY(assign_ranges(self, recomputed, error));
+    TRY(recompute_ranges(self->range_of, self->arena, self->whole, recomputed, error));
     made->name = self->from->name;
     made->aliases = self->from->aliases;
     made->alias_count = self->from->alias_count;

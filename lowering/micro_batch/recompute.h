@@ -17,6 +17,11 @@
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
                         const PlanRecomputation *recomputed, AmError *error);
 
+/* Sets range_of[entry instruction]: the range in which it is recomputed; -1 if its value is saved, or if a
+ * forward operator outside uses it, so that it is kept. */
+AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *whole,
+                          const PlanRecomputation *recomputed, AmError *error);
+
 /* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
  * numbers drawn from a hidden state and tuples are kept. */
 bool recompute_covers(const PlanContext *whole, int32_t i);

@@ -6,10 +6,15 @@
  */
 #include "planners/export/export_jax.h"
 
+#include <string.h>
+
+#include "lowering/micro_batch/recompute.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/spmd/ranks.h"
 #include "planners/targets/target_checks.h"
+#include "propagation/assign/storage.h"
 #include "propagation/plan/pipeline_schedule.h"
+#include "propagation/stages/stages.h"
 
 /* The spec of an instruction's result, even by refusal. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
@@ -121,14 +126,84 @@ static AmStatus passes_to_json(json_t **rows, Arena *arena, const Plan *plan, in
     return AM_OK;
 }
 
-static AmStatus add_stages(json_t *rows, Arena *arena, const Plan *plan, AmError *error) {
+/* Forward operators of one of JAX's primitives with results of one shape. */
+typedef struct PrimitiveGroup {
+    const char *name;
+    const IrShape *shape;
+    int32_t count;      /* in the module */
+    json_t *recomputed; /* numbers of those that a stage recomputes */
+} PrimitiveGroup;
+
+typedef struct PrimitiveGroups {
+    PrimitiveGroup *rows;
+    int32_t count, capacity;
+} PrimitiveGroups;
+
+/* "dot_general" of "jit(step)/jvp()/dot_general". */
+static const char *primitive_of(const IrInstruction *instruction) {
+    const char *slash = strrchr(instruction->op_name, '/');
+    return slash ? slash + 1 : instruction->op_name;
+}
+
+static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const IrInstruction *instruction) {
+    const char *name = primitive_of(instruction);
+    for (int32_t k = 0; k < groups->count; k++)
+        if (strcmp(groups->rows[k].name, name) == 0 &&
+            ir_shape_equal(groups->rows[k].shape, &instruction->shape))
+            return &groups->rows[k];
+    ARENA_RESERVE(arena, groups->rows, groups->count, groups->capacity);
+    if (!groups->rows) return NULL;
+    groups->rows[groups->count] = (PrimitiveGroup){.name = name, .shape = &instruction->shape};
+    return &groups->rows[groups->count++];
+}
+
+/* [[primitive, shape, how many the forward pass has, [numbers of recomputed ones]], ...]: operators are
+ * numbered in their order among those of one primitive and shape. */
+static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContext *whole,
+                                   const PlanRecomputation *recompute, AmError *error) {
+    PrimitiveGroups groups = {0};
+    int32_t *range_of = ARENA_ARRAY(arena, int32_t, whole->rules->entry_count + 1);
+    *rows = json_array();
+    if (!range_of) return am_fail_memory(error, whole->rules->entry_count);
+    if (recompute->range_count == 0) return AM_OK;
+    TRY(recompute_ranges(range_of, arena, whole, recompute, error));
+    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
+        const IrInstruction *instruction = &whole->canonical->instructions[i];
+        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i] ||
+            stages_is_transparent(whole, i) || !instruction->op_name[0] ||
+            instruction->shape.type == DTYPE_TUPLE)
+            continue;
+        PrimitiveGroup *group = find_group(&groups, arena, instruction);
+        if (!group) return am_fail_memory(error, groups.capacity);
+        if (!group->recomputed) group->recomputed = json_array();
+        if (range_of[i] >= 0) json_array_append_new(group->recomputed, json_integer(group->count));
+        group->count++;
+    }
+    for (int32_t k = 0; k < groups.count; k++) {
+        const PrimitiveGroup *group = &groups.rows[k];
+        json_t *shape = json_array();
+        for (int32_t d = 0; d < group->shape->rank; d++)
+            json_array_append_new(shape, json_integer((json_int_t)group->shape->dimensions[d]));
+        json_t *row = json_pack("[s, o, i, o]", group->name, shape, group->count, group->recomputed);
+        if (json_array_size(group->recomputed) > 0) json_array_append_new(*rows, row);
+        else json_decref(row);
+    }
+    return AM_OK;
+}
+
+static AmStatus add_stages(json_t *rows, Arena *arena, const PlanContext *whole, const Plan *plan,
+                           AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        json_t *passes;
+        json_t *passes, *recomputed;
         TRY(passes_to_json(&passes, arena, plan, s, error));
-        json_array_append_new(rows,
-                              json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true), "recomputes",
-                                        stage->recompute.range_count > 0, "passes", passes));
+        json_t *row = json_pack("{s:o, s:b, s:b, s:o}", "mesh", mesh_to_json(stage, true), "recomputes",
+                                stage->recompute.range_count > 0, "sharded_gradients",
+                                storage_zero_level(stage) >= 2, "passes", passes);
+        json_array_append_new(rows, row);
+        AmStatus status = recomputed_to_json(&recomputed, arena, whole, &stage->recompute, error);
+        json_object_set_new(row, "recomputed", recomputed);
+        TRY(status);
     }
     return AM_OK;
 }
@@ -142,7 +217,7 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(target_check_pools(TARGET_JAX, ranks.context, ranks.assignments[part]->stored, error));
     TRY_OR_FAIL(add_parameters(parameters, &ranks, error));
-    TRY_OR_FAIL(add_stages(stages, &arena, plan, error));
+    TRY_OR_FAIL(add_stages(stages, &arena, plan_context_whole(ranks.context), plan, error));
     *root = json_pack("{s:s, s:i, s:s, s:i, s:O, s:O}", "format", "automap-jax-2", "micro_batches",
                       plan->micro_batches, "schedule", plan->schedule, "parts", ranks.parts->stage_count,
                       "stages", stages, "parameters", parameters);
@@ -156,7 +231,8 @@ fail:
 
 AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     TRY(target_check_plan(TARGET_JAX, plan, error));
-    bool has_one = plan->stage_count == 1 && plan->micro_batches == 1;
+    bool has_one =
+        plan->stage_count == 1 && plan->micro_batches == 1 && plan->stages[0].recompute.range_count == 0;
     bool in_order = true;
     for (int32_t d = 0; d < plan->stages[0].mesh.device_count; d++)
         in_order = in_order && plan->stages[0].devices[d] == d;

@@ -1,7 +1,7 @@
 """Plans of stages and micro-batches run in JAX: `automap_jax.run` on eight host devices.
 
 Models of the zoo train from their committed state and data under exported pipelines of every schedule, under
-micro-batches of one stage, with ZeRO and recomputation, and under plans of `search --for jax`. Losses must be the
+micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be the
 committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
 Arrays in the memory of a device are at most the predicted peak. With AUTOMAP_FULL=1 the temporary buffers of the compiled
 programs of GPT-2's pipelines count, too, and the fullest device has 0.85 to 1 of the prediction.
@@ -59,6 +59,8 @@ MORE = {
     "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
     "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
                     "--cluster", "nominal:4"],
+    "recomputed": ["--stages", "2", "--micro-batches", "4", "--memory-fraction", "1.7e-4", "--cluster", "nominal:2",
+                   "--evaluations", "20"],
     "zero3": ["--expert", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
     "searched": ["--cluster", "nominal:8"],
 }
@@ -148,6 +150,16 @@ def check_memory(name, what, document, plan, peaks):
     return f"{found / predicted:.2f} of the predicted memory"
 
 
+def check_products(run, document):
+    """The backward passes repeat products that the plan recomputes, and none that it saves."""
+    planned = sum(len(chosen) for stage in document["stages"] for name, _, _, chosen in stage["recomputed"]
+                  if name == "dot_general")
+    products = {k for k, node in enumerate(run.plan.whole.nodes) if node.primitive.name == "dot_general"}
+    again = {k for part in run.again.values() for k in part.values()} & products
+    forward = [k for k in products if run.plan.group[k] == "forward"]
+    assert 0 < len(again) <= planned < len(forward), (len(again), planned, len(forward))
+
+
 def check_refused(name, what, options, folder):
     module = next((MODELS / name).glob("model.hlo.pb*"))
     done = automap("search", module, "--for", "jax", *options, "-o", folder / "plan.json", "--quiet")
@@ -173,6 +185,8 @@ def check(name, what, options, folder):
         return f"{name}, {what}: one program, losses off by {worst:.1e}"
     planned = [most_live(stage) for stage in document["stages"]]
     assert run.live == planned, f"{name}, {what}: {run.live} micro-batches were live, planned {planned}"
+    if what == "recomputed" and any(stage["recomputes"] for stage in document["stages"]):
+        check_products(run, document)
     told = f"{name}, {what}: {document['schedule']}, {len(run.stages)} stages, losses off by {worst:.1e}"
     return f"{told}, {check_memory(name, what, document, plan, peaks)}" if name == "gpt2_tiny" else told
 
@@ -238,6 +252,29 @@ def check_scan():
         assert np.allclose(found, expected), (found, expected)
 
 
+def check_saved():
+    """The backward pass repeats the first of two products, which the plan recomputes, and gets the second one, which it
+    saves."""
+    def step(state, x):
+        def loss(state):
+            return ((jax.numpy.sin(x @ state) @ state) ** 2).sum()
+
+        value, gradient = jax.value_and_grad(loss)(state)
+        return state - 0.1 * gradient, value
+
+    arguments = np.eye(3, dtype=np.float32) + 0.1, np.arange(12, dtype=np.float32).reshape(4, 3) / 12
+    document = document_of_one_part(2, TWO_BATCHES)
+    products = {}
+    for recomputed in (None, [["dot_general", [4, 3], 2, [0]]], [["dot_general", [4, 3], 3, [0, 1, 2]]]):
+        stage = {**document["stages"][0], "recomputes": recomputed is not None, "recomputed": recomputed}
+        run = automap_jax.run({**document, "stages": [stage]}, step, arguments)
+        for found, expected in zip(run(*arguments), step(*arguments), strict=True):
+            assert np.allclose(found, expected), (found, expected)
+        makers = [run.plan.whole.nodes[run.plan.maker[value]] for value in run.functions["forward", 0].outputs]
+        products[len(recomputed[0][3]) if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in makers)
+    assert products == {0: 2, 1: 1, 3: 0}, products
+
+
 def check_refusals():
     """A step that is no sum over its examples."""
     def step(state, x):
@@ -260,6 +297,7 @@ def main():
     check_whole_batch()
     check_results()
     check_scan()
+    check_saved()
     with tempfile.TemporaryDirectory() as folder:
         for name, what, options in cases():
             if not wanted or name in wanted:

@@ -1,0 +1,115 @@
+"""The operators of a step: its jaxpr with all calls inlined.
+
+    graph = Graph(jax.make_jaxpr(step)(*arguments))
+    values = dict(zip(graph.inputs, arrays))
+    evaluate(graph.nodes, values)                        # values[number] of every result
+"""
+
+import dataclasses
+
+CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
+         "remat"}
+
+
+@dataclasses.dataclass
+class Node:
+    """An operator: inputs are numbers of values, or arrays."""
+
+    primitive: object
+    params: dict
+    inputs: list
+    outputs: list
+
+
+class Constant:
+    def __init__(self, value):
+        self.value = value
+
+
+class Graph:
+    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step number their values alike."""
+
+    def __init__(self, closed):
+        self.nodes, self.shapes = [], []
+        self.inputs = [self.add(variable.aval) for variable in closed.jaxpr.invars]
+        environment = dict(zip(closed.jaxpr.invars, self.inputs))
+        environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
+        self.outputs = self.walk(closed.jaxpr, environment)
+        self.drop_unused()
+
+    def add(self, aval):
+        self.shapes.append(getattr(aval, "shape", ()))
+        return len(self.shapes) - 1
+
+    def walk(self, jaxpr, environment):
+        def read(atom):
+            return Constant(atom.val) if hasattr(atom, "val") else environment[atom]
+
+        for equation in jaxpr.eqns:
+            inputs = [read(atom) for atom in equation.invars]
+            inner = equation.params.get("call_jaxpr", equation.params.get("jaxpr"))
+            if equation.primitive.name in CALLS and inner is not None:
+                consts = map(Constant, getattr(inner, "consts", ()))
+                inner = getattr(inner, "jaxpr", inner)
+                names = dict(zip(inner.constvars, consts)) | dict(zip(inner.invars, inputs, strict=True))
+                outputs = self.walk(inner, names)
+            else:
+                outputs = [self.add(variable.aval) for variable in equation.outvars]
+                self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
+            environment.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+
+    def drop_unused(self):
+        needed = {value for value in self.outputs if not isinstance(value, Constant)}
+        kept = []
+        for node in reversed(self.nodes):
+            if needed & set(node.outputs):
+                kept.append(node)
+                needed.update(numbers(node))
+        self.nodes = kept[::-1]
+
+
+def evaluate(nodes, values):
+    """Adds the results of nodes to `values` {number: array}."""
+    for node in nodes:
+        inputs = [value.value if isinstance(value, Constant) else values[value] for value in node.inputs]
+        bound = node.primitive.get_bind_params(node.params)  # older versions of JAX: (functions, parameters)
+        functions, params = bound if isinstance(bound, tuple) else ((), bound)
+        results = node.primitive.bind(*functions, *inputs, **params)
+        values.update(zip(node.outputs, results if node.primitive.multiple_results else [results], strict=True))
+
+
+def numbers(node):
+    return [value for value in node.inputs if not isinstance(value, Constant)]
+
+
+def depending(jaxpr, depends):
+    """Which results of a jaxpr depend on the inputs that `depends` tells."""
+    known = {variable for variable, is_so in zip(jaxpr.invars, depends, strict=True) if is_so}
+
+    def reads(atoms):
+        return [not hasattr(atom, "val") and atom in known for atom in atoms]
+
+    for equation in jaxpr.eqns:
+        inputs, count = reads(equation.invars), len(equation.outvars)
+        found = depending_results(equation.primitive.name, equation.params, inputs, count)
+        known.update(variable for variable, is_so in zip(equation.outvars, found, strict=True) if is_so)
+    return reads(jaxpr.outvars)
+
+
+def depending_results(name, params, depends, count):
+    """The same for the results of an operator. A scan can return weights beside what it computes of the data."""
+    inner = params.get("call_jaxpr", params.get("jaxpr"))
+    if name == "scan":
+        consts, carries = params["num_consts"], params["num_carry"]
+        carried, depends = slice(consts, consts + carries), list(depends)
+        while True:
+            found = depending(inner.jaxpr, depends)
+            later = [a or b for a, b in zip(depends[carried], found[:carries], strict=True)]
+            if later == depends[carried]:
+                return found
+            depends[carried] = later
+    if name in CALLS and inner is not None:
+        return depending(getattr(inner, "jaxpr", inner), depends)
+    return [any(depends)] * count
