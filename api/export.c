@@ -17,9 +17,10 @@ static AmStatus export_automap(json_t **root, const PlanContext *context, const 
 /* How plans are written for a target: the function, as JSON or as text, and its note for the user. */
 typedef struct Format {
     AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
-    void (*print)(Text *text, const json_t *root); /* instead of JSON, where that is not asked for; or NULL */
-    ShardingSpelling spelling;                     /* of text */
-    int32_t first_spelling, spelling_count;        /* those that the option "spelling" may choose */
+    void (*print)(Text *text,
+                  const json_t *root);      /* instead of JSON, if the caller requests no JSON; or NULL */
+    ShardingSpelling spelling;              /* of text */
+    int32_t first_spelling, spelling_count; /* those that the option "spelling" may choose */
     bool deals_evenly; /* "whole-layers" gives stages as many layers each, but for the ends */
     const char *note;
     const char *fused; /* the remedy of a plan with fused attention, which the format does not carry itself */

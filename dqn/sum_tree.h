@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 typedef struct SumTree {
-    int32_t capacity; /* leaves asked for */
+    int32_t capacity; /* requested leaves */
     int32_t width;    /* the next power of two: leaf i is nodes[width + i] */
     double *nodes;    /* nodes[1] is the root, nodes[0] is not used */
 } SumTree;

@@ -42,7 +42,7 @@ typedef struct ProbeProfile {
     ProfileFile file;
 } ProbeProfile;
 
-static void tell_progress(void *user, double done) {
+static void report_progress(void *user, double done) {
     report_measuring(((ProbeProfile *)user)->callbacks, "measuring", done);
 }
 
@@ -66,7 +66,7 @@ static AmStatus probe(Cluster **cluster, Arena *arena, const ClusterCall *call, 
     const char *profile_path = option_text(call->options, "profile");
     ProbeProfile found = {.callbacks = call->callbacks};
     AmWarnings warnings = {.arena = arena};
-    ProbeListener listener = {.progress = tell_progress, .user = &found, .warnings = &warnings};
+    ProbeListener listener = {.progress = report_progress, .user = &found, .warnings = &warnings};
     AmStatus status;
     option_integer(call->options, "devices", &devices);
     if (profile_path) {
@@ -81,7 +81,7 @@ static AmStatus probe(Cluster **cluster, Arena *arena, const ClusterCall *call, 
         api_message(call->callbacks, AM_WARNING, "%s", warnings.texts[k]);
     if (profile_path) status = profile_file_write(&found.file, error);
 fail:
-    if (status != AM_OK) tell_progress(&found, 1);
+    if (status != AM_OK) report_progress(&found, 1);
     json_decref(description);
     profile_file_close(&found.file);
     return status;

@@ -5,11 +5,11 @@
  *     D = epilogue(alpha A B + beta C)     A [rows, depth], B [depth, columns], C and D [rows, columns]
  *
  * for `batch` matrices at constant distances. All matrices are row-major, as
- * everywhere in automap; cuBLASLt, which thinks in columns, is asked for the
+ * everywhere in automap; cuBLASLt, which has column-major matrices, computes the
  * transposed product D' = B' A'. Layout, types and algorithm are settled when
- * the product is made (its heuristic is asked once per shape), so that a run
+ * the product is made (by its heuristic, once per shape), so that a run
  * only enqueues and can be captured in a graph. f32 is multiplied in f32, with
- * tf32 only where it is asked for; f16 and bf16 accumulate in f32. Sums that
+ * tf32 only on request; f16 and bf16 accumulate in f32. Sums that
  * are split among blocks are joined in the type of the accumulator in a fixed
  * order, so equal runs give equal bits. The library is opened at run time.
  */

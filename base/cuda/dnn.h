@@ -12,7 +12,7 @@
  * spatial dimension is computed as two. The algorithm is chosen by cuDNN's
  * heuristic once per shape, among those that give equal bits in equal runs; f32
  * is multiplied in f32 and by the definition (no transform of Winograd or
- * Fourier) unless tf32 is asked for; f16 and bf16 accumulate in f32. A run only
+ * Fourier) unless tf32 is requested; f16 and bf16 accumulate in f32. A run only
  * enqueues and can be captured in a graph. The library is opened at run time.
  */
 #ifndef BASE_CUDA_DNN_H

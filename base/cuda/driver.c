@@ -106,12 +106,12 @@ static AmStatus describe(CudaDevice *device, AmError *error) {
     const struct {
         int *value;
         CUdevice_attribute attribute;
-    } asked[] = {{&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
-                 {&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
-                 {&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT}};
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
-        TRY(cuda_check(cuda.cuDeviceGetAttribute(asked[k].value, asked[k].attribute, device->device), what,
-                       error));
+    } queries[] = {{&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+                   {&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+                   {&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT}};
+    for (size_t k = 0; k < sizeof queries / sizeof *queries; k++)
+        TRY(cuda_check(cuda.cuDeviceGetAttribute(queries[k].value, queries[k].attribute, device->device),
+                       what, error));
     device->architecture = 10 * major + minor;
     device->multiprocessors = multiprocessors;
     device->memory_bytes = (int64_t)bytes;

@@ -12,7 +12,7 @@
  *   #define CUDA_SYMBOL(function) CUDA_SYMBOL_IN(table, function)
  *
  * Headers rename functions by macros (cuMemAlloc is cuMemAlloc_v2): the members
- * and the names asked for are the renamed ones, as in a call that is linked.
+ * and the requested names are the renamed ones, as in a call that is linked.
  */
 #ifndef BASE_CUDA_LIBRARY_H
 #define BASE_CUDA_LIBRARY_H

@@ -15,7 +15,7 @@ static const struct {
 #undef OPERATOR_CLASS
 };
 
-/* A list of numbers from `least` on, ascending if asked for. */
+/* A list of numbers from `least` on, ascending on request. */
 static AmStatus read_numbers(double **numbers, int32_t *count, Arena *arena, json_t *list, int32_t most,
                              double least, bool ascends, const char *source, const char *where,
                              AmError *error) {

@@ -43,13 +43,13 @@ typedef struct TopologyRoutes {
     /* A graph: `slot_count` lists of the last directed edge of the route to each vertex. */
     pthread_mutex_t lock;
     int32_t slot_count;
-    int32_t *last;        /* [slot_count * vertex_count] */
-    int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
-    int32_t *slot_of;     /* [device_count] -1: not kept */
-    int64_t *work;        /* [device_count] edges that searches for single routes have looked at */
-    uint64_t *asked, now; /* [slot_count] time of the last query */
-    Crossing *crossings;  /* [2 * edge_count] in the order of `leaving` */
-    int64_t *least;       /* [vertex_count] picoseconds of the fastest edge there */
+    int32_t *last;             /* [slot_count * vertex_count] */
+    int32_t *start;            /* [slot_count] the device whose routes it holds, -1: none */
+    int32_t *slot_of;          /* [device_count] -1: not kept */
+    int64_t *work;             /* [device_count] edges that searches for single routes have looked at */
+    uint64_t *last_query, now; /* [slot_count] time of the last query */
+    Crossing *crossings;       /* [2 * edge_count] in the order of `leaving` */
+    int64_t *least;            /* [vertex_count] picoseconds of the fastest edge there */
     /* State of the current search: */
     Distance *distance; /* [vertex_count]; INT64_MAX between searches */
     int32_t *last_edge; /* [vertex_count] of the route to a vertex with another distance */
@@ -158,7 +158,7 @@ static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t star
 static void keep_routes(const Topology *self, TopologyRoutes *routes, int32_t start) {
     int32_t slot = 0;
     for (int32_t k = 1; k < routes->slot_count; k++)
-        if (routes->asked[k] < routes->asked[slot]) slot = k;
+        if (routes->last_query[k] < routes->last_query[slot]) slot = k;
     if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
     routes->start[slot] = start;
     routes->slot_of[start] = slot;
@@ -181,7 +181,7 @@ static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, 
         return routes->last_edge;
     }
     int32_t slot = routes->slot_of[start];
-    routes->asked[slot] = ++routes->now;
+    routes->last_query[slot] = ++routes->now;
     return &routes->last[(size_t)slot * (size_t)self->vertex_count];
 }
 
@@ -257,7 +257,7 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     routes->slot_count = slots;
     routes->last = ARENA_ARRAY(arena, int32_t, (int64_t)slots * vertices);
     routes->start = ARENA_ARRAY(arena, int32_t, slots);
-    routes->asked = ARENA_ARRAY(arena, uint64_t, slots);
+    routes->last_query = ARENA_ARRAY(arena, uint64_t, slots);
     routes->slot_of = ARENA_ARRAY(arena, int32_t, self->device_count);
     routes->work = ARENA_ARRAY(arena, int64_t, self->device_count);
     routes->least = ARENA_ARRAY(arena, int64_t, vertices);

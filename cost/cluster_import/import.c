@@ -207,13 +207,13 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
         return am_fail(error, AM_ERROR_INPUT, import->inside_source,
                        "a link inside servers was measured, but %s %s", drawn,
                        import->server_source ? "describes each link" : "have one device each");
-    bool is_told = import->between || import->measured_between;
+    bool is_given = import->between || import->measured_between;
     bool is_used = json_object_get(import->links, between_name(import)) != NULL;
-    if (is_used && !is_told)
+    if (is_used && !is_given)
         am_warn(&import->warnings,
                 "no rate between servers in the files: %s is assumed (--between LINK sets another)",
                 import->usual->between);
-    if (is_used || !is_told || (import->has_both_links && !import->between)) return AM_OK;
+    if (is_used || !is_given || (import->has_both_links && !import->between)) return AM_OK;
     return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT,
                    import->between ? "" : import->between_source, "a link between servers was %s, but %s",
                    import->between ? "asked for" : "measured",
@@ -400,7 +400,7 @@ static json_t *describe_type(const Import *import) {
     return type;
 }
 
-/* Links that no edge and no server has are not told. */
+/* Keeps only the links that edges or servers have. */
 static void keep_used_links(Import *import, const char *inside, const char *between) {
     json_t *used = json_object();
     for (int32_t k = 0; k < import->edge_count; k++)

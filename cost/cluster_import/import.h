@@ -26,7 +26,7 @@ typedef struct ImportEdge {
 
 typedef struct ImportHost {
     const char *name;
-    int32_t devices; /* 0: not told */
+    int32_t devices; /* 0: not given */
     int64_t place;   /* offset in the file that names it */
 } ImportHost;
 
@@ -43,12 +43,12 @@ typedef struct Import {
     bool has_hostfile;        /* hosts_source is a hostfile: a name without slots is one device */
     bool has_unknown_word;    /* in the hostfile, with a warning for the first one */
 
-    int32_t device_count; /* of a server; 0: not told */
+    int32_t device_count; /* of a server; 0: not given */
     ImportEdge *edges;
     int32_t edge_count, edge_capacity;
     const char *top;           /* the place from which all of the server is reached, or NULL */
     const char *server_source; /* file that describes it, NULL: none did */
-    int64_t memory_bytes;      /* of a device; 0: not told */
+    int64_t memory_bytes;      /* of a device; 0: not given */
 
     json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
     const char *inside_source, *between_source; /* their files */

@@ -96,7 +96,7 @@ static AmStatus check_numbers(const NcclReader *self, const XmlElement *element)
     return AM_OK;
 }
 
-static bool is_told(const XmlElement *element, const char *name) {
+static bool has_number(const XmlElement *element, const char *name) {
     const char *text = xml_attribute(element, name);
     return text && !is_unknown(text);
 }
@@ -172,7 +172,7 @@ static void add_cards(NcclReader *self, const XmlElement *nic, const char *above
         char rail[32];
         snprintf(rail, sizeof rail, "/rail%d", self->card_count++);
         const char *link =
-            is_told(net, "speed")
+            has_number(net, "speed")
                 ? import_link(self->import, "network", number(net, "speed") / 8 * 1e6 * IMPORT_NETWORK_SHARE,
                               IMPORT_NETWORK_LATENCY_SECONDS)
                 : import_between(self->import, 0.5);
@@ -191,7 +191,7 @@ static void add_below(NcclReader *self, const XmlElement *element, const char *p
         if (strcmp(c->name, "nic") == 0) add_cards(self, c, place, NULL);
         if (strcmp(c->name, "pci") != 0) continue;
         /* "16.0 GT/s PCIe" and 16 lanes are 32 GB/s, and 24 with IMPORT_PCIE_SHARE. */
-        bool has_both = is_told(c, "link_speed") && is_told(c, "link_width");
+        bool has_both = has_number(c, "link_speed") && has_number(c, "link_width");
         double rate = number(c, "link_speed") * number(c, "link_width") / 8 * 1e9; /* bytes/s */
         const char *pcie = import_pcie(self->import, has_both ? rate * IMPORT_PCIE_SHARE : 0),
                    *bus = xml_attribute(c, "busid");

@@ -1,7 +1,7 @@
 /* The store of a profile: a table of keys, each with its samples.
  *
  * Between sizes: the samples nearest in the logarithms of the sizes, each scaled
- * from its work to the work asked for, averaged geometrically with weights that
+ * from its work to the requested work, averaged geometrically with weights that
  * fall with the square of the distance,
  *
  *   seconds = exp( sum w_i ln(s_i W / W_i) / sum w_i ),   w_i = 1 / d_i^2

@@ -102,7 +102,7 @@ typedef struct Paths {
 
 /* A reader that recomputes a value in its fusion reads at least one of the value's operands, or
  * their sources; the one with the most bytes represents it. Values without operands cost nothing. */
-enum { NOT_REDONE = -1, OF_NOTHING = -2 };
+enum { NOT_RECOMPUTED = -1, OF_NOTHING = -2 };
 enum { MOST_OPERANDS = 3 };
 
 /* Sets leaf and amount of an element-wise operator. */
@@ -112,7 +112,7 @@ static void find_leaf(const Paths *self, int32_t i) {
     double amounts[MOST_OPERANDS], made_of = 0;
     for (int32_t k = first; k < split_options->first_operand[i + 1] && k < first + MOST_OPERANDS; k++) {
         int32_t source = split_options->operands[k], n = 0;
-        int32_t leaf = self->leaf[source] == NOT_REDONE ? source : self->leaf[source];
+        int32_t leaf = self->leaf[source] == NOT_RECOMPUTED ? source : self->leaf[source];
         if (self->context->rules->on_demand[source] || leaf == OF_NOTHING) continue;
         while (n < count && leaves[n] != leaf) n++;
         if (n == count) amounts[count++] = 0;
@@ -126,7 +126,7 @@ static void find_leaf(const Paths *self, int32_t i) {
             best = n;
     }
     /* The value is in memory in every plan (mark_wanted() of lowering/passes/fuse.c) and
-     * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
+     * has no more bytes than its sources. Such a value is not recomputed, since choose_recomputed() would
      * save nothing, and its sources are not examined. */
     if (self->is_wanted[i] && made_of >= self->context->split_options->array_bytes[i]) return;
     self->leaf[i] = best < 0 ? OF_NOTHING : leaves[best];
@@ -150,7 +150,7 @@ static void find_leaves(const Paths *self) {
     const PlanContext *context = self->context;
     find_wanted(self);
     for (int32_t i = 0; i < context->split_options->count; i++) {
-        self->leaf[i] = NOT_REDONE;
+        self->leaf[i] = NOT_RECOMPUTED;
         self->amount[i] = context->split_options->array_bytes[i];
     }
     for (int32_t n = 0; n < context->split_options->decided_count; n++) {
@@ -164,7 +164,7 @@ static void find_leaves(const Paths *self) {
 /* The value that an element-wise reader pays for, in place of an operand that it may make again. */
 static int32_t paid_value(const Paths *self, int32_t place) {
     int32_t source = self->context->split_options->operands[place], leaf = self->leaf[source];
-    return leaf == NOT_REDONE ? source : leaf;
+    return leaf == NOT_RECOMPUTED ? source : leaf;
 }
 
 static void find_paths(const Paths *self) {
@@ -366,7 +366,7 @@ static void set_shares(FusionGroups *fusion_groups, const Paths *self) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t place = 0; place < split_options->first_operand[split_options->count]; place++) {
         int32_t source = split_options->operands[place], leaf = self->leaf[source];
-        fusion_groups->is_redone[place] = leaf != NOT_REDONE;
+        fusion_groups->is_recomputed[place] = leaf != NOT_RECOMPUTED;
         fusion_groups->share[place] = 1;
         if (leaf >= 0)
             fusion_groups->share[place] = (float)(self->amount[source] / split_options->array_bytes[source]);
@@ -378,7 +378,7 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
     int32_t count = context->rules->count, places = context->split_options->first_operand[count];
     *fusion_groups = (FusionGroups){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
                                     .is_paid = ARENA_ARRAY(arena, bool, places + 1),
-                                    .is_redone = ARENA_ARRAY(arena, bool, places + 1),
+                                    .is_recomputed = ARENA_ARRAY(arena, bool, places + 1),
                                     .share = ARENA_ARRAY(arena, float, places + 1),
                                     .group = ARENA_ARRAY(arena, int32_t, count + 1),
                                     .launches = ARENA_ARRAY(arena, int32_t, count + 1),

@@ -34,7 +34,7 @@ typedef struct FusionGroups {
     bool *is_paid;        /* and no other reader for which that is said reads it in the same step */
     /* The reader may recompute the operand (FACT_RECOMPUTABLE): it then does not read the operand
      * from memory, and pays this fraction of the operand's bytes for the sources. */
-    bool *is_redone;
+    bool *is_recomputed;
     float *share;
     /* By instruction: the first operator of the group of an element-wise operator, else -1; and the
      * least number of fusions that a group launches, at one of its operators that runs in every

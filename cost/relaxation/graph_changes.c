@@ -7,30 +7,33 @@
 #include "cost/relaxation/graph_fold.h"
 
 /* Values of the messages, by class and by pair. */
-typedef struct Looks {
+typedef struct Messages {
     int32_t *first; /* [class]: of its labels in `phi` */
     double *phi, *gamma, *least;
     double *pair_least; /* seen from end 1, as in evaluate(fold, 1) */
-} Looks;
+} Messages;
 
-static AmStatus open_looks(Looks *looks, Arena *arena, const ShardingGraphFold *fold, AmError *error) {
+static AmStatus open_messages(Messages *messages, Arena *arena, const ShardingGraphFold *fold,
+                              AmError *error) {
     size_t classes = (size_t)fold->class_count;
-    looks->first = ARENA_ARRAY(arena, int32_t, classes + 1);
-    if (!looks->first) return am_fail_memory(error, fold->class_count);
-    for (size_t c = 0; c < classes; c++) looks->first[c + 1] = looks->first[c] + fold->classes[c].label_count;
-    looks->phi = ARENA_ARRAY(arena, double, looks->first[classes] + 1);
-    looks->gamma = ARENA_ARRAY(arena, double, classes + 1);
-    looks->least = ARENA_ARRAY(arena, double, classes + 1);
-    looks->pair_least = ARENA_ARRAY(arena, double, fold->pair_count + 1);
+    messages->first = ARENA_ARRAY(arena, int32_t, classes + 1);
+    if (!messages->first) return am_fail_memory(error, fold->class_count);
+    for (size_t c = 0; c < classes; c++)
+        messages->first[c + 1] = messages->first[c] + fold->classes[c].label_count;
+    messages->phi = ARENA_ARRAY(arena, double, messages->first[classes] + 1);
+    messages->gamma = ARENA_ARRAY(arena, double, classes + 1);
+    messages->least = ARENA_ARRAY(arena, double, classes + 1);
+    messages->pair_least = ARENA_ARRAY(arena, double, fold->pair_count + 1);
     return arena->failed ? am_fail_memory(error, fold->class_count) : AM_OK;
 }
 
-static void look(Looks *looks, const ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
+static void gather_messages(Messages *messages, const ShardingGraphFold *fold,
+                            const ShardingGraphWeights *weights) {
     for (int32_t c = 0; c < fold->class_count; c++) {
         const Class *class = &fold->classes[c];
-        looks->gamma[c] = sharding_graph_gather(fold, c, weights);
-        looks->least[c] = sharding_graph_least_phi(fold, class);
-        memcpy(&looks->phi[looks->first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
+        messages->gamma[c] = sharding_graph_gather(fold, c, weights);
+        messages->least[c] = sharding_graph_least_phi(fold, class);
+        memcpy(&messages->phi[messages->first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
     }
     for (int32_t p = 0; p < fold->pair_count; p++) {
         const Group *group = &fold->groups[fold->pairs[p].group];
@@ -39,38 +42,38 @@ static void look(Looks *looks, const ShardingGraphFold *fold, const ShardingGrap
         const double *sent = sharding_graph_send(fold, group, 1, gamma, weights);
         for (int32_t label = 0; label < to->label_count; label++)
             least = fmin(least, sent[to->state[label]] - to->message[label]);
-        looks->pair_least[p] = least;
+        messages->pair_least[p] = least;
     }
 }
 
 /* Slack of an edge by the labels of its ends. */
-static double edge_slack(const ShardingGraphFold *fold, const Looks *looks, int32_t e, const int32_t *labels,
-                         const ShardingGraphWeights *weights) {
+static double edge_slack(const ShardingGraphFold *fold, const Messages *messages, int32_t e,
+                         const int32_t *labels, const ShardingGraphWeights *weights) {
     const ShardingGraphEdge *edge = &fold->model->edges[e];
     const Pair *pair = &fold->pairs[fold->pair_of[e]];
     const Group *group = &fold->groups[pair->group];
     int32_t first = labels[group->is_transposed ? edge->taken : edge->made];
     int32_t second = labels[group->is_transposed ? edge->made : edge->taken];
     const End *to = &group->ends[0], *from = &group->ends[1];
-    double phi = looks->phi[looks->first[pair->second] + second];
+    double phi = messages->phi[messages->first[pair->second] + second];
     double moved = group->seconds[to->state[first] * from->state_count + from->state[second]];
-    return looks->gamma[pair->second] * phi - from->message[second] + weights->communication * moved -
-           to->message[first] - looks->pair_least[fold->pair_of[e]];
+    return messages->gamma[pair->second] * phi - from->message[second] + weights->communication * moved -
+           to->message[first] - messages->pair_least[fold->pair_of[e]];
 }
 
 static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, double *slack,
                                  const int32_t *labels, const ShardingGraphWeights *weights, AmError *error) {
     const ShardingGraph *model = fold->model;
-    Looks looks = {0};
-    TRY(open_looks(&looks, arena, fold, error));
-    look(&looks, fold, weights);
+    Messages messages = {0};
+    TRY(open_messages(&messages, arena, fold, error));
+    gather_messages(&messages, fold, weights);
     for (int32_t n = 0; n < model->node_count; n++) {
         int32_t c = fold->class_of[n];
-        double phi = looks.phi[looks.first[c] + labels[n]];
-        slack[c] += (1 - looks.gamma[c] * fold->classes[c].edges[1]) * (phi - looks.least[c]);
+        double phi = messages.phi[messages.first[c] + labels[n]];
+        slack[c] += (1 - messages.gamma[c] * fold->classes[c].edges[1]) * (phi - messages.least[c]);
     }
     for (int32_t e = 0; e < model->edge_count; e++) {
-        double here = edge_slack(fold, &looks, e, labels, weights);
+        double here = edge_slack(fold, &messages, e, labels, weights);
         slack[fold->class_of[model->edges[e].made]] += here;
         slack[fold->class_of[model->edges[e].taken]] += here;
     }

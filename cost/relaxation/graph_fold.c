@@ -1,4 +1,4 @@
-/* Folding: nodes and edges of a sharding graph that look alike become one node or edge with a count, so
+/* Folding: equal nodes and edges of a sharding graph become one node or edge with a count, so
  * that bounds of deep models take the memory of a few layers. */
 #include <math.h>
 #include <string.h>
@@ -38,12 +38,12 @@ typedef struct Folder {
     Arena *arena;
     const ShardingGraph *model;
     ShardingGraphFold *fold;
-    int32_t *order;                /* [node]: nodes in the order of the program */
-    int32_t *place;                /* [node]: where in it */
-    uint64_t *look, *color, *next; /* [edge], [node], [node] */
-    uint64_t *former;              /* [node]: colors of the round before the last */
-    int32_t *class_of, *group_of;  /* [node], [edge] */
-    int32_t *pair_of;              /* [edge] */
+    int32_t *order;                     /* [node]: nodes in the order of the program */
+    int32_t *place;                     /* [node]: where in it */
+    uint64_t *signature, *color, *next; /* [edge], [node], [node] */
+    uint64_t *former;                   /* [node]: colors of the round before the last */
+    int32_t *class_of, *group_of;       /* [node], [edge] */
+    int32_t *pair_of;                   /* [edge] */
 } Folder;
 
 static bool is_transposed(const Folder *self, const ShardingGraphEdge *edge) {
@@ -67,13 +67,13 @@ static AmStatus order_nodes(Folder *self, AmError *error) {
     return AM_OK;
 }
 
-static uint64_t look_of_node(const ShardingGraphNode *node) {
+static uint64_t node_signature(const ShardingGraphNode *node) {
     const int32_t parts[] = {node->label_count, node->is_tensor};
     uint64_t hash = hash_bytes(parts, sizeof parts, 0);
     return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
 }
 
-static uint64_t look_of_edge(const Folder *self, const ShardingGraphEdge *edge) {
+static uint64_t edge_signature(const Folder *self, const ShardingGraphEdge *edge) {
     const ShardingGraphNode *nodes = self->model->nodes;
     const float parts[] = {edge->scale, edge->share};
     uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
@@ -87,8 +87,8 @@ static void refine(Folder *self) {
     memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        uint64_t here = hash_combine(self->look[e], self->color[edge->taken]);
-        uint64_t there = hash_combine(self->look[e] + 1, self->color[edge->made]);
+        uint64_t here = hash_combine(self->signature[e], self->color[edge->taken]);
+        uint64_t there = hash_combine(self->signature[e] + 1, self->color[edge->made]);
         self->next[edge->made] += hash_combine(here, 1); /* sums do not depend on the order of edges */
         self->next[edge->taken] += hash_combine(there, 2);
     }
@@ -172,7 +172,7 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
     group->slack = ARENA_ARRAY(self->arena, float, cells + 1);
 }
 
-/* Edges that look alike between nodes that looked alike one round ago share a group. */
+/* Edges with equal signatures, between nodes of equal colors one round ago, share a group. */
 static AmStatus find_groups(Folder *self, AmError *error) {
     const ShardingGraph *model = self->model;
     ShardingGraphFold *fold = self->fold;
@@ -184,8 +184,8 @@ static AmStatus find_groups(Folder *self, AmError *error) {
         return am_fail_memory(error, edges);
     for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        uint64_t key =
-            hash_combine(hash_combine(self->look[e], self->former[edge->made]), self->former[edge->taken]);
+        uint64_t key = hash_combine(hash_combine(self->signature[e], self->former[edge->made]),
+                                    self->former[edge->taken]);
         int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
         if (group == before) open_group(self, &fold->groups[group], edge);
         bool turned = fold->groups[group].is_transposed;
@@ -266,8 +266,9 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     const ShardingGraph *model = self->model;
     TRY(order_nodes(self, error));
-    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = look_of_node(&model->nodes[n]);
-    for (int32_t e = 0; e < model->edge_count; e++) self->look[e] = look_of_edge(self, &model->edges[e]);
+    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = node_signature(&model->nodes[n]);
+    for (int32_t e = 0; e < model->edge_count; e++)
+        self->signature[e] = edge_signature(self, &model->edges[e]);
     for (int32_t round = 0; round < rounds; round++) refine(self);
     return AM_OK;
 }
@@ -279,7 +280,7 @@ static AmStatus folder_open(Folder *self, Arena *arena, const ShardingGraph *mod
                      .fold = ARENA_ARRAY(arena, ShardingGraphFold, 1),
                      .order = ARENA_ARRAY(arena, int32_t, nodes),
                      .place = ARENA_ARRAY(arena, int32_t, nodes),
-                     .look = ARENA_ARRAY(arena, uint64_t, edges),
+                     .signature = ARENA_ARRAY(arena, uint64_t, edges),
                      .color = ARENA_ARRAY(arena, uint64_t, nodes),
                      .next = ARENA_ARRAY(arena, uint64_t, nodes),
                      .former = ARENA_ARRAY(arena, uint64_t, nodes),

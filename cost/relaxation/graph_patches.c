@@ -17,7 +17,7 @@
 /* The most classes that start a patch, those with most slack near them; labels of each; the most classes
  * that a start changes with it. */
 enum { MOST_SEEDS = 200, SEED_LABELS = 3, MOST_ANSWERS = 60 };
-/* Neighbours of a tensor that very many read are not all asked. */
+/* Of the readers of a tensor, at most so many are queued. */
 enum { MOST_READERS = 20 };
 /* Fractions of the total cost: slack below which no patch starts, and the least gain of a patch. */
 #define LEAST_SLACK 1e-5
@@ -162,7 +162,7 @@ static double answer(Patcher *self, int32_t c) {
     return added;
 }
 
-static void ask(Patcher *self, int32_t node) {
+static void enqueue(Patcher *self, int32_t node) {
     int32_t c = self->fold->class_of[node], most = self->fold->class_count;
     if (self->is_waiting[c] || !self->is_uniform[c]) return;
     self->is_waiting[c] = true;
@@ -170,17 +170,17 @@ static void ask(Patcher *self, int32_t node) {
 }
 
 /* Queues all readers of the class, all producers of its operands, and the other readers of those. */
-static void ask_neighbours(Patcher *self, int32_t c) {
+static void enqueue_neighbours(Patcher *self, int32_t c) {
     const ShardingGraphEdge *edges = self->model->edges;
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
         int32_t node = self->alike.items[k];
         for (int32_t e = self->made.first[node]; e < self->made.first[node + 1]; e++)
-            ask(self, edges[self->made.items[e]].taken);
+            enqueue(self, edges[self->made.items[e]].taken);
         for (int32_t e = self->taken.first[node]; e < self->taken.first[node + 1]; e++) {
             int32_t source = edges[self->taken.items[e]].made, first = self->made.first[source];
-            ask(self, source);
+            enqueue(self, source);
             for (int32_t o = first; o < self->made.first[source + 1] && o < first + MOST_READERS; o++)
-                ask(self, edges[self->made.items[o]].taken);
+                enqueue(self, edges[self->made.items[o]].taken);
         }
     }
 }
@@ -191,14 +191,14 @@ static double chain(Patcher *self, int32_t seed, int32_t label) {
     double added = set_label(self, seed, label);
     note_change(self, seed);
     self->is_waiting[seed] = true;
-    ask_neighbours(self, seed);
+    enqueue_neighbours(self, seed);
     for (int32_t k = 0; k < MOST_ANSWERS && self->queue_count > 0; k++) {
         int32_t c = self->queue[self->queue_first], was = label_of(self, c);
         self->queue_first = (self->queue_first + 1) % self->fold->class_count;
         self->queue_count--;
         self->is_waiting[c] = false;
         added += answer(self, c);
-        if (label_of(self, c) != was) ask_neighbours(self, c);
+        if (label_of(self, c) != was) enqueue_neighbours(self, c);
     }
     for (; self->queue_count > 0; self->queue_count--) {
         self->is_waiting[self->queue[self->queue_first]] = false;

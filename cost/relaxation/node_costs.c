@@ -188,11 +188,11 @@ static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const PlanContext *context = self->model->context;
     const SplitOptions *split_options = context->split_options;
     /* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
-     * of such a result (choose_redone() of lowering/passes/fuse.c). */
+     * of such a result (choose_recomputed() of lowering/passes/fuse.c). */
     double widest = 0;
     for (int32_t n = 0; n < split_options->count; n++)
         if (self->fusion_groups->group[n] >= 0) widest = fmax(widest, width_of(self, n));
-    double *width = ARENA_ARRAY(arena, double, split_options->count + 1), redone = 2 * widest;
+    double *width = ARENA_ARRAY(arena, double, split_options->count + 1), recomputed = 2 * widest;
     int32_t *read_by =
         ARENA_ARRAY(arena, int32_t, split_options->count + 1); /* the last group that read the value */
     if (arena->failed) return NULL;
@@ -204,7 +204,7 @@ static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
             int32_t source = split_options->operands[k];
             if (self->fusion_groups->group[source] == group || read_by[source] == group + 1) continue;
             read_by[source] = group + 1;
-            width[group] += self->fusion_groups->group[source] >= 0 ? redone : width_of(self, source);
+            width[group] += self->fusion_groups->group[source] >= 0 ? recomputed : width_of(self, source);
         }
     }
     for (int32_t i = 0; i < split_options->count; i++)

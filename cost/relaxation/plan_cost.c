@@ -44,7 +44,8 @@ static int32_t find_option(const ShardingGraph *model, const Assignment *assignm
 
 /* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
  * label is then that of a replicated instruction. */
-static int32_t look_up(const ShardingGraph *model, const Assignment *assignment, int32_t i, bool *is_listed) {
+static int32_t find_label_of_list(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+                                  bool *is_listed) {
     int32_t major = find_option(model, assignment, i, 0), minor = find_option(model, assignment, i, 1);
     *is_listed = major >= 0 && minor >= 0;
     return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
@@ -52,7 +53,7 @@ static int32_t look_up(const ShardingGraph *model, const Assignment *assignment,
 
 static int32_t find_label(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
     bool is_listed;
-    return look_up(model, assignment, i, &is_listed);
+    return find_label_of_list(model, assignment, i, &is_listed);
 }
 
 /* How i's result is there for its readers. */
@@ -134,7 +135,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
         const ShardingGraphNode *node = &model->nodes[part->operator_node];
         int32_t reader = use_count > 0 ? model->nodes[uses[0].taken].instruction : i;
         bool is_listed;
-        int32_t label = look_up(model, assignment, i, &is_listed);
+        int32_t label = find_label_of_list(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
         moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs, runs, times,
                              parts->is_wide[i], purpose_of(model, i, reader));
@@ -296,30 +297,31 @@ static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32
     return AM_OK;
 }
 
-static uint64_t look_of_choices(const SplitOption *split_options, int32_t count, const Classes *classes) {
-    uint64_t look = 0;
+static uint64_t choices_signature(const SplitOption *split_options, int32_t count, const Classes *classes) {
+    uint64_t signature = 0;
     for (int32_t k = 0; k < count; k++) {
         int32_t tie =
             split_options[k].class_index < 0 ? -1 : classes->classes[split_options[k].class_index].tie;
-        look = hash_combine(look, (uint64_t)(uint32_t)tie << 8 | (uint8_t)split_options[k].place);
+        signature = hash_combine(signature, (uint64_t)(uint32_t)tie << 8 | (uint8_t)split_options[k].place);
     }
-    return look;
+    return signature;
 }
 
 /* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
  * determine its decisions. */
-static uint64_t *find_looks(const ShardingGraph *model, Arena *arena) {
+static uint64_t *find_signatures(const ShardingGraph *model, Arena *arena) {
     const SplitOptions *split_options = model->context->split_options;
     const Classes *classes = model->context->classes;
-    uint64_t *looks = ARENA_ARRAY(arena, uint64_t, split_options->count + 1);
-    for (int32_t i = 0; looks && i < split_options->count; i++) {
+    uint64_t *signatures = ARENA_ARRAY(arena, uint64_t, split_options->count + 1);
+    for (int32_t i = 0; signatures && i < split_options->count; i++) {
         int32_t dimension = split_options->first_dimension[i], factor = split_options->first_factor[i];
-        looks[i] = hash_combine(look_of_choices(&split_options->dimensions[dimension],
-                                                split_options->first_dimension[i + 1] - dimension, classes),
-                                look_of_choices(&split_options->factors[factor],
-                                                split_options->first_factor[i + 1] - factor, classes));
+        signatures[i] =
+            hash_combine(choices_signature(&split_options->dimensions[dimension],
+                                           split_options->first_dimension[i + 1] - dimension, classes),
+                         choices_signature(&split_options->factors[factor],
+                                           split_options->first_factor[i + 1] - factor, classes));
     }
-    return looks;
+    return signatures;
 }
 
 /* One instruction for each kind of operators, and of tensors that no operator makes. */
@@ -327,9 +329,9 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
     const ShardingGraph *model = self->model;
     const SplitOptions *split_options = model->context->split_options;
     int32_t *kinds, kind_count;
-    const uint64_t *looks = find_looks(model, arena);
-    if (!looks) return am_fail_memory(error, split_options->count);
-    TRY(sharding_graph_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
+    const uint64_t *signatures = find_signatures(model, arena);
+    if (!signatures) return am_fail_memory(error, split_options->count);
+    TRY(sharding_graph_kinds(&kinds, &kind_count, arena, model, signatures, KIND_ROUNDS, error));
     int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->times = ARENA_ARRAY(arena, double, kind_count + 1);

@@ -233,7 +233,7 @@ static void use_operand(GraphBuilder *self, int32_t i, int32_t k) {
     }
     add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
             is_made || !fusion_groups_is_element_wise(self->module, i) ||
-                (self->fusion_groups.is_from_memory[place] && !self->fusion_groups.is_redone[place]));
+                (self->fusion_groups.is_from_memory[place] && !self->fusion_groups.is_recomputed[place]));
 }
 
 /* Outputs are written; the new value of a parameter is resharded to the state in which it is kept. */
@@ -268,13 +268,13 @@ static void use_loops(GraphBuilder *self) {
         double outside = self->times[loop->instruction];
         for (int32_t k = 0; k < loop->leaf_count; k++) {
             const LoopLeaf *leaf = &loop->leaves[k];
-            int32_t speaker = loop_leaf_reader(leaf);
-            if (speaker < 0) continue;
-            use_leaf(self, leaf->initial, leaf->initial_leaf, speaker, outside);
+            int32_t reader = loop_leaf_reader(leaf);
+            if (reader < 0) continue;
+            use_leaf(self, leaf->initial, leaf->initial_leaf, reader, outside);
             if (!leaf->is_invariant)
-                use_leaf(self, leaf->next, leaf->next_leaf, speaker, self->rules->times[loop->body]);
-            if (leaf->afterwards >= 0 && leaf->afterwards != speaker && self->parts[speaker].tensor_node >= 0)
-                use_leaf(self, speaker, 0, leaf->afterwards, outside);
+                use_leaf(self, leaf->next, leaf->next_leaf, reader, self->rules->times[loop->body]);
+            if (leaf->afterwards >= 0 && leaf->afterwards != reader && self->parts[reader].tensor_node >= 0)
+                use_leaf(self, reader, 0, leaf->afterwards, outside);
         }
     }
 }

@@ -14,8 +14,8 @@ static double stretch(StageClock *self, int32_t device) {
     return factor * (1 - options->jitter * log1p(-uniform));
 }
 
-static int32_t tell(const StageClock *self, int32_t device, const ExecutedStep *executed, Moment start,
-                    Ticks ticks) {
+static int32_t report_slice(const StageClock *self, int32_t device, const ExecutedStep *executed,
+                            Moment start, Ticks ticks) {
     if (!self->watch || ticks <= 0) return start.event;
     int32_t event = -1, last = self->stream_count == 1 ? self->costs->stage->mesh.device_count - 1 : device;
     /* If one device represents all, the event of the first one counts. */
@@ -31,7 +31,8 @@ static void compute_step(StageClock *self, int32_t step) {
         Moment start = streams_ready(&self->streams[l],
                                      costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
         if (ticks > 0) ticks = rint(ticks * stretch(self, l));
-        streams_compute(&self->streams[l], start, ticks, tell(self, l, &costs->steps[step], start, ticks));
+        streams_compute(&self->streams[l], start, ticks,
+                        report_slice(self, l, &costs->steps[step], start, ticks));
     }
 }
 
@@ -51,7 +52,7 @@ static void communicate_step(StageClock *self, int32_t step, const ProgramCollec
             int32_t device = is_one ? 0 : members[k];
             const ExecutedStep *executed = &stage_costs_of(costs, device)->steps[step];
             streams_communicate(&self->streams[device], step, start, ticks, layers,
-                                tell(self, device, executed, start, ticks));
+                                report_slice(self, device, executed, start, ticks));
         }
     }
 }

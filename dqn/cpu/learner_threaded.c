@@ -34,7 +34,7 @@ typedef struct LearnerThreaded {
     bool started;
 
     pthread_mutex_t mutex; /* guards the next ones */
-    pthread_cond_t asked, done;
+    pthread_cond_t requested, done;
     Bank banks[2]; /* [filling] is the owner's, the other the thread's */
     int32_t filling;
     int32_t updates_waiting;
@@ -62,7 +62,7 @@ static void *work(void *user) {
     pthread_mutex_lock(&learner->mutex);
     while (!learner->ends) {
         if (!has_work(learner)) {
-            pthread_cond_wait(&learner->asked, &learner->mutex);
+            pthread_cond_wait(&learner->requested, &learner->mutex);
             continue;
         }
         Bank *bank = &learner->banks[learner->filling];
@@ -95,11 +95,11 @@ static void threaded_free(Learner *base) {
     if (learner->started) {
         pthread_mutex_lock(&learner->mutex);
         learner->ends = true;
-        pthread_cond_broadcast(&learner->asked);
+        pthread_cond_broadcast(&learner->requested);
         pthread_mutex_unlock(&learner->mutex);
         pthread_join(learner->thread, NULL);
     }
-    pthread_cond_destroy(&learner->asked);
+    pthread_cond_destroy(&learner->requested);
     pthread_cond_destroy(&learner->done);
     pthread_mutex_destroy(&learner->mutex);
     learner_free(learner->inner);
@@ -131,7 +131,7 @@ static AmStatus threaded_add(Learner *base, const Transition *transitions, int32
         while (learner->banks[learner->filling].count == LEARNER_THREADED_ROWS)
             pthread_cond_wait(&learner->done, &learner->mutex);
         put(&learner->banks[learner->filling], &transitions[i], &base->settings.shape);
-        pthread_cond_signal(&learner->asked);
+        pthread_cond_signal(&learner->requested);
     }
     pthread_mutex_unlock(&learner->mutex);
     return AM_OK;
@@ -156,7 +156,7 @@ static AmStatus threaded_learn(Learner *base, int32_t updates, AmError *error) {
     LearnerThreaded *learner = (LearnerThreaded *)base;
     pthread_mutex_lock(&learner->mutex);
     learner->updates_waiting += updates;
-    pthread_cond_signal(&learner->asked);
+    pthread_cond_signal(&learner->requested);
     while (learner->updates_waiting > MOST_BEHIND) pthread_cond_wait(&learner->done, &learner->mutex);
     pthread_mutex_unlock(&learner->mutex);
     return AM_OK;
@@ -244,7 +244,7 @@ AmStatus learner_threaded_create(Learner **result, const Learner *base, AmError 
     learner->base.methods = &METHODS;
     learner->base.description = "a thread beside the caller's";
     pthread_mutex_init(&learner->mutex, NULL);
-    pthread_cond_init(&learner->asked, NULL);
+    pthread_cond_init(&learner->requested, NULL);
     pthread_cond_init(&learner->done, NULL);
     AmStatus status = prepare(learner, error);
     if (status == AM_OK) *result = &learner->base;

@@ -250,8 +250,8 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     return AM_OK;
 }
 
-/* Asks the gates of those that wait for nothing else. */
-static AmStatus ask_gates(ActorWorker *worker, AmError *error) {
+/* Queries the gates of the actors that wait for nothing else. */
+static AmStatus query_gates(ActorWorker *worker, AmError *error) {
     for (int32_t k = 0; k < worker->gated_count;) {
         ActorState *state = &worker->graph->actors[worker->gated[k]];
         bool is_ready = true;
@@ -276,16 +276,16 @@ static AmStatus wait_for_work(ActorWorker *worker, AmError *error) {
     if (seconds > 0.5) seconds = 0.5;
     AmStatus status = AM_OK;
     ACTOR_SET(worker->activity, ACTOR_GET(worker->activity) + 1);
-    for (int64_t asked = 0; worker->ready_count == 0 && status == AM_OK; asked++) {
+    for (int64_t queries = 0; worker->ready_count == 0 && status == AM_OK; queries++) {
         bool polls = worker->gated_count > 0;
-        if (polls && asked < POLLS) sched_yield();
+        if (polls && queries < POLLS) sched_yield();
         if (inbox_wait(&worker->inbox, polls || worker->name ? -1 : graph->spins,
-                       !polls          ? seconds
-                       : asked < POLLS ? 0
-                                       : POLL_SECONDS))
+                       !polls            ? seconds
+                       : queries < POLLS ? 0
+                                         : POLL_SECONDS))
             break;
         actor_stall_check(graph, &watch);
-        status = ask_gates(worker, error);
+        status = query_gates(worker, error);
     }
     ACTOR_SET(worker->activity, ACTOR_GET(worker->activity) + 1);
     return status;
@@ -313,7 +313,7 @@ static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
         }
         follow_last_step(worker);
         if (worker->unfinished == 0) return AM_OK;
-        if (worker->gated_count > 0) status = ask_gates(worker, error);
+        if (worker->gated_count > 0) status = query_gates(worker, error);
         if (status != AM_OK) break;
         if (worker->ready_count == 0) {
             status = wait_for_work(worker, error);

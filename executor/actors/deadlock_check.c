@@ -118,46 +118,46 @@ static void fire(ActorGraph *graph, const ActorState *state) {
 }
 
 /* A simulated step: the remaining firings of each actor, and the actors to examine. */
-typedef struct Paper {
+typedef struct Trial {
     int32_t *left, *stack, depth;
     bool *is_stacked;
-} Paper;
+} Trial;
 
-static void look_at(Paper *paper, int32_t actor) {
-    if (paper->is_stacked[actor] || paper->left[actor] == 0) return;
-    paper->is_stacked[actor] = true;
-    paper->stack[paper->depth++] = actor;
+static void push_actor(Trial *trial, int32_t actor) {
+    if (trial->is_stacked[actor] || trial->left[actor] == 0) return;
+    trial->is_stacked[actor] = true;
+    trial->stack[trial->depth++] = actor;
 }
 
 /* Fires until nothing on the stack can. */
-static void fire_all(ActorGraph *graph, Paper *paper) {
-    while (paper->depth > 0) {
-        int32_t a = paper->stack[--paper->depth];
+static void fire_all(ActorGraph *graph, Trial *trial) {
+    while (trial->depth > 0) {
+        int32_t a = trial->stack[--trial->depth];
         const ActorState *state = &graph->actors[a];
-        paper->is_stacked[a] = false;
-        if (paper->left[a] == 0 || find_empty(graph, state) >= 0 || !has_room(graph, state)) continue;
+        trial->is_stacked[a] = false;
+        if (trial->left[a] == 0 || find_empty(graph, state) >= 0 || !has_room(graph, state)) continue;
         fire(graph, state);
-        paper->left[a]--;
-        look_at(paper, a);
+        trial->left[a]--;
+        push_actor(trial, a);
         for (int32_t k = 0; k < state->in_count; k++)
-            look_at(paper, graph->edges[state->in_edges[k]].producer);
+            push_actor(trial, graph->edges[state->in_edges[k]].producer);
         for (int32_t k = 0; k < state->out_count; k++)
-            look_at(paper, graph->edges[state->out_edges[k]].consumer);
+            push_actor(trial, graph->edges[state->out_edges[k]].consumer);
     }
 }
 
 /* Adds registers to the first actor that needs only these; false without one. */
-static bool raise_quota(ActorGraph *graph, Paper *paper) {
+static bool raise_quota(ActorGraph *graph, Trial *trial) {
     for (int32_t a = 0; a < graph->actor_count; a++) {
         const ActorState *state = &graph->actors[a];
-        if (paper->left[a] == 0 || find_empty(graph, state) >= 0) continue;
+        if (trial->left[a] == 0 || find_empty(graph, state) >= 0) continue;
         for (int32_t k = 0; k < state->out_count; k++) {
             ActorEdge *edge = &graph->edges[state->out_edges[k]];
             if (edge->free >= 1) continue;
             edge->quota++;
             edge->free++;
         }
-        look_at(paper, a);
+        push_actor(trial, a);
         return true;
     }
     return false;
@@ -165,10 +165,10 @@ static bool raise_quota(ActorGraph *graph, Paper *paper) {
 
 /* Every actor with iterations left waits for a register that another one with iterations left has to fill:
  * going from one to the next ends in a cycle. */
-static AmStatus refuse_cycle(const ActorGraph *graph, const Paper *paper, AmError *error) {
+static AmStatus refuse_cycle(const ActorGraph *graph, const Trial *trial, AmError *error) {
     Text names = {0};
     int32_t a = 0, named = 0;
-    while (paper->left[a] == 0) a++;
+    while (trial->left[a] == 0) a++;
     for (int32_t k = 0; k < graph->actor_count; k++)
         a = graph->edges[find_empty(graph, &graph->actors[a])].producer;
     int32_t first = a;
@@ -196,20 +196,20 @@ static void raise_followers(ActorGraph *graph) {
 }
 
 AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error) {
-    Paper paper = {0};
+    Trial trial = {0};
     ArenaMark mark = arena_mark(&graph->arena);
-    paper.left = ARENA_ARRAY(&graph->arena, int32_t, graph->actor_count + 1);
-    paper.stack = ARENA_ARRAY(&graph->arena, int32_t, graph->actor_count + 1);
-    paper.is_stacked = ARENA_ARRAY(&graph->arena, bool, graph->actor_count + 1);
+    trial.left = ARENA_ARRAY(&graph->arena, int32_t, graph->actor_count + 1);
+    trial.stack = ARENA_ARRAY(&graph->arena, int32_t, graph->actor_count + 1);
+    trial.is_stacked = ARENA_ARRAY(&graph->arena, bool, graph->actor_count + 1);
     if (graph->arena.failed) return am_fail_memory(error, (int64_t)graph->actor_count * 9);
     int64_t left = 0;
     for (int32_t a = 0; a < graph->actor_count; a++)
-        paper.left[a] = graph->actors[a].actor.iterations_per_step;
-    for (int32_t a = 0; a < graph->actor_count; a++) look_at(&paper, a);
-    do fire_all(graph, &paper);
-    while (raise_quota(graph, &paper));
-    for (int32_t a = 0; a < graph->actor_count; a++) left += paper.left[a];
-    AmStatus status = left == 0 ? AM_OK : refuse_cycle(graph, &paper, error);
+        trial.left[a] = graph->actors[a].actor.iterations_per_step;
+    for (int32_t a = 0; a < graph->actor_count; a++) push_actor(&trial, a);
+    do fire_all(graph, &trial);
+    while (raise_quota(graph, &trial));
+    for (int32_t a = 0; a < graph->actor_count; a++) left += trial.left[a];
+    AmStatus status = left == 0 ? AM_OK : refuse_cycle(graph, &trial, error);
     if (status == AM_OK) raise_followers(graph);
     arena_release(&graph->arena, mark);
     return status;

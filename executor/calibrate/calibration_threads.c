@@ -320,9 +320,9 @@ static double time_series(const CaseTimer *timer) {
 static void note_failure(Member *member) {
     CaseTimer *timer = member->timer;
     Comm *comm = &timer->comms[member->rank];
-    int32_t nobody = -1;
+    int32_t no_rank = -1;
     if (member->status == AM_OK) return;
-    atomic_compare_exchange_strong(&timer->failed, &nobody, member->rank);
+    atomic_compare_exchange_strong(&timer->failed, &no_rank, member->rank);
     comm->back_end->abort(comm);
 }
 

@@ -134,11 +134,11 @@ static json_t *curve(const Series *series, double launch) {
 }
 
 /* Reports the products to the listener, also as ranks run them if those are measured too. */
-static AmStatus tell_products(Probe *self, Dtype type, const Growth *growth, const Series *series) {
+static AmStatus report_products(Probe *self, Dtype type, const Growth *growth, const Series *series) {
     int64_t side = growth->first;
     if (self->back_end->operators) return AM_OK;
     for (int32_t k = 0; k < series->count; k++, side *= growth->factor)
-        TRY(probe_tell_product(&self->listener, type, side, series->seconds[k] * self->share, self->error));
+        TRY(probe_report_product(&self->listener, type, side, series->seconds[k] * self->share, self->error));
     return AM_OK;
 }
 
@@ -156,7 +156,7 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
             continue;
         }
         if (status != AM_OK) return status;
-        TRY(tell_products(self, types[k], &growth, &series));
+        TRY(report_products(self, types[k], &growth, &series));
         probe_progress(&self->listener, (double)(k + 1) / (sizeof types / sizeof *types));
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), json_four_digits(rate));
@@ -343,10 +343,10 @@ static AmStatus measure_links(Probe *self, json_t *root, json_t *servers, int32_
 
 AmStatus probe_measure(json_t **description, const char *device, int32_t devices, double seconds,
                        const ProbeListener *listener, AmError *error) {
-    const ProbeListener nobody = {0};
+    const ProbeListener no_listener = {0};
     Probe self = {.pace = &probe_full_pace,
                   .end = clock_seconds() + seconds,
-                  .listener = listener ? *listener : nobody,
+                  .listener = listener ? *listener : no_listener,
                   .error = error,
                   .share = 1};
     int32_t count = 0;
@@ -413,10 +413,10 @@ static AmStatus measure_host_collectives(Probe *self, json_t *link, int32_t coun
 
 AmStatus probe_measure_host(json_t **measurement, double seconds, const ProbeListener *listener,
                             AmError *error) {
-    const ProbeListener nobody = {0};
+    const ProbeListener no_listener = {0};
     Probe self = {.pace = &probe_short_pace,
                   .back_end = &probe_cpu,
-                  .listener = listener ? *listener : nobody,
+                  .listener = listener ? *listener : no_listener,
                   .error = error,
                   .share = 1};
     double begun = clock_seconds();

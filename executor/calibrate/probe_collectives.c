@@ -41,7 +41,7 @@ static int32_t count_sizes(const ProbeRanks *ranks) {
     return count;
 }
 
-static void tell(void *user, int32_t done) {
+static void report_progress(void *user, int32_t done) {
     const Measured *self = user;
     double of_group = (double)done / (KINDS * self->size_count);
     probe_progress(self->listener, (self->measured + of_group) / self->planned);
@@ -59,7 +59,7 @@ static AmStatus measure_group(Measured *self, const ProbeRanks *ranks, int32_t n
     ProbeCase cases[MOST_CASES];
     for (int32_t c = 0; c < KINDS * self->size_count; c++)
         cases[c] = (ProbeCase){.kind = kinds[c % KINDS], .bytes = ranks->sizes[c / KINDS]};
-    TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end, tell, self, error));
+    TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end, report_progress, self, error));
     int32_t complete = count_complete(cases, self->size_count);
     self->measured++;
     if (self->group_count == 0) self->size_count = complete;
@@ -87,7 +87,7 @@ static AmStatus measure_groups(Measured *self, const ProbeRanks *ranks, double e
     return AM_OK;
 }
 
-static AmStatus tell_kind(const Measured *self, const ProbeRanks *ranks, int32_t k, AmError *error) {
+static AmStatus report_kind(const Measured *self, const ProbeRanks *ranks, int32_t k, AmError *error) {
     const ProbeListener *listener = self->listener;
     for (int32_t g = 0; g < self->group_count && listener->collective; g++)
         for (int32_t s = 0; s < self->size_count; s++)
@@ -118,7 +118,7 @@ AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double
     AmStatus status = measure_groups(self, ranks, end, error);
     for (int32_t k = 0; k < KINDS && status == AM_OK && self->group_count > 0; k++) {
         json_object_set_new(*collectives, program_collective_name(kinds[k]), curve_of(self, ranks, k));
-        status = tell_kind(self, ranks, k, error);
+        status = report_kind(self, ranks, k, error);
     }
     free(self);
     return status;

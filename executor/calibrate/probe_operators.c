@@ -460,8 +460,8 @@ void probe_progress(const ProbeListener *listener, double done) {
     if (listener->progress) listener->progress(listener->user, listener->from + listener->part * done);
 }
 
-AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
-                            AmError *error) {
+AmStatus probe_report_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
+                              AmError *error) {
     const int64_t sizes[PROBE_MOST_DIMENSIONS] = {1, side, side, side};
     Module module = {0};
     Text text = {0};

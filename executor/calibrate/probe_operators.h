@@ -36,7 +36,7 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
                          const ProbePace *pace, const ProbeListener *listener, AmError *error);
 
 /* Reports a product side x side by side x side that was measured by other means. */
-AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
-                            AmError *error);
+AmStatus probe_report_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
+                              AmError *error);
 
 #endif

@@ -45,7 +45,7 @@ static ArrayToWrite array_of(const Rank *rank, int32_t k, int64_t *dimensions) {
 
 static bool is_kept(const Rank *rank, const int32_t *tensors, int32_t k) {
     const RankShard *shard = &rank->parameters[k];
-    return tensors[k] >= 0 && shard->value >= 0 && shard->speaks &&
+    return tensors[k] >= 0 && shard->value >= 0 && shard->writes_part &&
            ir_shape_bytes(&rank->program->values[shard->value].shape) > 0;
 }
 

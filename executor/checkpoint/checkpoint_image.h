@@ -19,7 +19,7 @@ typedef struct CheckpointSlice {
 typedef struct CheckpointImage {
     Rank *rank;
     const PlanContext *context;
-    char *bytes; /* C heap; NULL: the rank speaks for nothing */
+    char *bytes; /* C heap; NULL: the rank writes nothing */
     int64_t header_bytes, byte_count;
     CheckpointSlice *slices;
     int32_t slice_count;

@@ -37,7 +37,7 @@ struct Rendezvous {
     pthread_mutex_t mutex;   /* guards the list of groups */
     RendezvousGroup *groups; /* newest first; they stay where they are */
     int32_t group_count;
-    RendezvousGroup *everybody;
+    RendezvousGroup *all_ranks;
 };
 
 static void free_group(RendezvousGroup *group) {
@@ -105,24 +105,24 @@ RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name) {
 
 AmStatus rendezvous_open(Rendezvous **result, int32_t first, int32_t count, AmError *error) {
     Rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
-    int32_t *everybody = malloc(sizeof(int32_t) * (size_t)(count > 0 ? count : 1));
+    int32_t *all_ranks = malloc(sizeof(int32_t) * (size_t)(count > 0 ? count : 1));
     int32_t name;
-    if (!rendezvous || !everybody) {
+    if (!rendezvous || !all_ranks) {
         free(rendezvous);
-        free(everybody);
+        free(all_ranks);
         return am_fail_memory(error, count * 4);
     }
     atomic_init(&rendezvous->failed, false);
     rendezvous->spins = count <= process_processors() ? SPINS : 0;
     pthread_mutex_init(&rendezvous->mutex, NULL);
-    for (int32_t r = 0; r < count; r++) everybody[r] = first + r;
-    AmStatus status = rendezvous_join(rendezvous, everybody, count, &name, error);
-    free(everybody);
+    for (int32_t r = 0; r < count; r++) all_ranks[r] = first + r;
+    AmStatus status = rendezvous_join(rendezvous, all_ranks, count, &name, error);
+    free(all_ranks);
     if (status != AM_OK) {
         rendezvous_close(rendezvous);
         return status;
     }
-    rendezvous->everybody = rendezvous->groups;
+    rendezvous->all_ranks = rendezvous->groups;
     *result = rendezvous;
     return AM_OK;
 }
@@ -202,7 +202,7 @@ AmStatus rendezvous_wait(Rendezvous *rendezvous, RendezvousGroup *group, int32_t
 }
 
 AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error) {
-    return rendezvous_wait(rendezvous, rendezvous->everybody, rank, error);
+    return rendezvous_wait(rendezvous, rendezvous->all_ranks, rank, error);
 }
 
 void rendezvous_abort(Rendezvous *rendezvous) {

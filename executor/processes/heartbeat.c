@@ -170,15 +170,15 @@ static void *watch(void *argument) {
         double start = clock_seconds();
         wait_for_news(self, polled, round);
         double now = clock_seconds(), passed = fmin(now - start, 2 * round);
-        bool speaks = now - spoke >= round;
-        if (speaks) spoke = now;
+        bool sends = now - spoke >= round;
+        if (sends) spoke = now;
         for (int32_t k = 0; k < self->peer_count; k++) {
             HeartbeatPeer *peer = &self->peers[k];
             if (!is_connected(peer)) continue;
             if (polled[k].fd >= 0 && polled[k].revents) read_notices(self, peer);
             if (peer->ended) continue;
             count_silence(self, peer, passed);
-            if (speaks) send_notice(peer, NOTICE_HERE, self->process, "");
+            if (sends) send_notice(peer, NOTICE_HERE, self->process, "");
         }
         report_failure(self);
     }

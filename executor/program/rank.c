@@ -19,16 +19,16 @@ static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value
     const ProgramValue *held = &program->values[value];
     if (held->shape.type == DTYPE_TUPLE || sbp_has_partial(held->state))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a parameter or output is neither whole nor split");
-    shard->speaks = true;
+    shard->writes_part = true;
     if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, whole))
         return am_fail(error, AM_ERROR_INPUT, "", "an array of %d dimensions cannot be cut in blocks",
                        whole->rank);
     if (shard_elements(&shard->layout) != ir_shape_elements(&held->shape))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
-    /* Copies of one part: the device with coordinate 0 on the other axes speaks. */
+    /* Copies of one part: the device with coordinate 0 on the other axes writes it. */
     for (int32_t a = 0; a < program->mesh->axis_count; a++)
         if (!sbp_is_split(held->state.axis[a]) && mesh_coordinate(program->mesh, program->device, a) != 0)
-            shard->speaks = false;
+            shard->writes_part = false;
     return AM_OK;
 }
 
@@ -102,7 +102,7 @@ void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
 }
 
 static void get(Rank *rank, const RankShard *shard, void *whole) {
-    if (!shard->speaks) return;
+    if (!shard->writes_part) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);

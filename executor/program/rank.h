@@ -7,8 +7,8 @@
 
 /* The part of a whole array that a rank holds. */
 typedef struct RankShard {
-    int32_t value; /* -1: none, as the array is another stage's */
-    bool speaks;   /* this rank is the one that writes the part to the host */
+    int32_t value;    /* -1: none, as the array is another stage's */
+    bool writes_part; /* this rank is the one that writes the part to the host */
     ShardLayout layout;
 } RankShard;
 

@@ -45,7 +45,7 @@ typedef struct RunStep {
     double seconds;
     int64_t examples, tokens; /* of its batch (throughput.h); 0: not known */
     int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
-    const RunWatched *watched; /* [watched_count], as asked for */
+    const RunWatched *watched; /* [watched_count], in the requested order */
     int32_t watched_count;
     const RunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
 } RunStep;

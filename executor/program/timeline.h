@@ -49,7 +49,7 @@ enum { TIMELINE_MOST_RECORDS = 1 << 18 };
  * records of the fastest tenth of their training steps. After the run. */
 typedef AmStatus TimelineMedian(void *user, const Program *program, int32_t step, double seconds,
                                 AmError *error);
-AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error);
+AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *on_median, void *user, AmError *error);
 
 /* The time at which something begins. */
 static inline double timeline_start(const Timeline *timeline) {

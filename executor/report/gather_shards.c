@@ -22,7 +22,7 @@ static const RankShard *shard_of(const WholeArray *array, int32_t r) {
 static int64_t part_bytes(const WholeArray *array, int32_t r) {
     const RankShard *shard = shard_of(array, r);
     const Rank *rank = &array->owner->ranks[r];
-    if (!shard->speaks) return 0;
+    if (!shard->writes_part) return 0;
     return kernel_align((int64_t)sizeof(PartHeader) +
                         ir_shape_bytes(&rank->program->values[shard->value].shape));
 }
@@ -80,7 +80,7 @@ void whole_take(WholeArray *array, int32_t r) {
     const RankShard *shard = shard_of(array, r);
     if (array->whole && array->is_parameter) rank_get_parameter(rank, array->index, array->whole);
     else if (array->whole) rank_get_output(rank, array->index, array->whole);
-    if (array->whole || !shard->speaks) return;
+    if (array->whole || !shard->writes_part) return;
     char *part = array->packed + array->offsets[r];
     PartHeader header = {.bytes = array->offsets[r + 1] - array->offsets[r],
                          .start_offset = shard->layout.start_offset,

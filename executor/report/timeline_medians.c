@@ -58,7 +58,7 @@ static bool is_operator(const TimelineRecord *record) {
     return step->fusion >= 0 || record->program->instructions[step->instruction].regions.count == 0;
 }
 
-AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error) {
+AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *on_median, void *user, AmError *error) {
     int64_t made = atomic_load(&timeline->count), count = 0;
     int64_t kept = made < timeline->capacity ? made : timeline->capacity;
     Taken *taken = malloc(sizeof *taken * (size_t)(kept + 1));
@@ -77,7 +77,7 @@ AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *
                           taken[end].step == taken[first].step;
              end++) {}
         const Taken *middle = &taken[(first + end - 1) / 2];
-        status = tell(user, middle->program, middle->step, fmax(middle->seconds - clock, least), error);
+        status = on_median(user, middle->program, middle->step, fmax(middle->seconds - clock, least), error);
     }
     free(taken);
     free(steps);

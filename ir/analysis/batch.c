@@ -272,7 +272,7 @@ static int32_t choose_class(const Batch *batch, const IrComputation *entry, cons
 
 /* Marks the values that depend on no parameter and those that depend on candidates alone; numbers
  * the nodes. */
-static int64_t look_around(Batch *batch, const bool *is_candidate, bool *others) {
+static int64_t number_nodes(Batch *batch, const bool *is_candidate, bool *others) {
     const IrFlowGraph *graph = batch->graph;
     const IrComputation *entry = &batch->module->computations[batch->module->entry];
     int64_t nodes = 0;
@@ -299,7 +299,7 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrFlowGraph *graph, co
     batch.given = ARENA_ARRAY(arena, bool, graph->count);
     bool *others = ARENA_ARRAY(arena, bool, graph->count);
     if (arena->failed) return am_fail_memory(error, (int64_t)graph->count * 11);
-    int64_t nodes = look_around(&batch, is_candidate, others);
+    int64_t nodes = number_nodes(&batch, is_candidate, others);
     batch.parents = ARENA_ARRAY(arena, int32_t, nodes);
     batch.score = ARENA_ARRAY(arena, int32_t, nodes);
     batch.stamp = ARENA_ARRAY(arena, int32_t, nodes);

@@ -311,14 +311,14 @@ static AmStatus collect_forward(ClassSet *set, const Classes *work, const IrPhas
 }
 
 /* Floating work that one would rather store than repeat. */
-static bool is_dear(const IrInstruction *instruction) {
+static bool is_costly(const IrInstruction *instruction) {
     return ir_opcode_has(instruction->opcode, FACT_COSTLY) &&
            (dtype_is_floating(instruction->shape.type) || dtype_is_complex(instruction->shape.type));
 }
 
 /* Makes `is_repeated` [count] true for backward values that repeat a forward one together with
  * something dear; false for the others of them. */
-static void keep_dear(const IrFlowGraph *graph, bool *is_repeated, int32_t *groups, bool *is_worth) {
+static void find_costly(const IrFlowGraph *graph, bool *is_repeated, int32_t *groups, bool *is_worth) {
     union_find_begin(groups, graph->count);
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &graph->module->instructions[i];
@@ -329,7 +329,8 @@ static void keep_dear(const IrFlowGraph *graph, bool *is_repeated, int32_t *grou
     }
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &graph->module->instructions[i];
-        if (is_repeated[i] && (is_dear(instruction) || strstr(instruction->op_name, "rematted_computation")))
+        if (is_repeated[i] &&
+            (is_costly(instruction) || strstr(instruction->op_name, "rematted_computation")))
             is_worth[union_find_root(groups, i)] = true;
     }
     for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[union_find_root(groups, i)];
@@ -370,7 +371,7 @@ AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, c
     for (int32_t i = 0; i < graph->count; i++)
         is_repeated[i] = phases[i] == IR_PHASE_BACKWARD && !free[i] && work.classes[i] &&
                          forward.slots[slot_of(&forward, work.classes[i])];
-    keep_dear(graph, is_repeated, groups, is_worth);
+    find_costly(graph, is_repeated, groups, is_worth);
     for (int32_t i = 0; i < graph->count; i++) {
         repeats[i] = -1;
         if (!is_repeated[i] || ir_opcode_has(module->instructions[i].opcode, FACT_MOVES)) continue;

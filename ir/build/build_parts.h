@@ -16,7 +16,7 @@ typedef struct Builder {
     IdMap computations; /* id -> index */
     IdMap locals;       /* low 32 bits of an id -> index, in one computation */
     IrSchedule schedule;
-    const Hlo__OpMetadata **shared_metadata; /* [payloads], read when first asked for, or NULL */
+    const Hlo__OpMetadata **shared_metadata; /* [payloads], read at the first use, or NULL */
 } Builder;
 
 /* "FILE: instruction NAME: ..." with AM_ERROR_INPUT. */

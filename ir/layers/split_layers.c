@@ -347,10 +347,10 @@ static bool revise(Splitter *self) {
         const IrInstruction *parameter = &self->from->instructions[self->roles->parameters[p].instruction];
         bool fits = parameter->shape.type != DTYPE_TUPLE && parameter->shape.rank > 0 &&
                     parameter->shape.dimensions[0] > 1 && parameter->shape.dimensions[0] <= LAYERS_MOST;
-        bool wants = (self->is_split[p] || (self->is_wanted[p] && fits && has_pair(self->roles, p))) &&
-                     !self->is_denied[p];
-        changes = changes || wants != self->is_split[p];
-        self->is_split[p] = wants;
+        bool is_split = (self->is_split[p] || (self->is_wanted[p] && fits && has_pair(self->roles, p))) &&
+                        !self->is_denied[p];
+        changes = changes || is_split != self->is_split[p];
+        self->is_split[p] = is_split;
     }
     return changes;
 }

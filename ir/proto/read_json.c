@@ -97,7 +97,7 @@ static AmStatus out_of_memory(const JsonWalk *walk, size_t bytes) {
 }
 
 /* "entryComputationId" and "entry_computation_id" are the same field. */
-static const ProtobufCFieldDescriptor *look_up(const ProtobufCMessageDescriptor *type, JsonString key) {
+static const ProtobufCFieldDescriptor *search_field(const ProtobufCMessageDescriptor *type, JsonString key) {
     char snake[96];
     size_t length = 0;
     for (int64_t i = 0; i < key.length; i++) {
@@ -113,13 +113,13 @@ static const ProtobufCFieldDescriptor *look_up(const ProtobufCMessageDescriptor 
 
 static const ProtobufCFieldDescriptor *find_field(JsonWalk *walk, const ProtobufCMessageDescriptor *type,
                                                   JsonString key) {
-    if (key.length > LONGEST_KEY) return look_up(type, key);
+    if (key.length > LONGEST_KEY) return search_field(type, key);
     uint64_t hash = hash_bytes(key.text, (size_t)key.length, (uint64_t)(uintptr_t)type);
     CachedKey *cached = &walk->keys[hash % KEY_CACHE];
     bool is_cached = cached->type == type && cached->length == key.length &&
                      memcmp(cached->key, key.text, (size_t)key.length) == 0;
     if (!is_cached) {
-        *cached = (CachedKey){.type = type, .length = key.length, .field = look_up(type, key)};
+        *cached = (CachedKey){.type = type, .length = key.length, .field = search_field(type, key)};
         memcpy(cached->key, key.text, (size_t)key.length);
     }
     return cached->field;

@@ -5,7 +5,7 @@
  * one function each, by family in verify_*.c. Unknown opcodes are accepted. A rule that is stricter
  * than XLA's, because planner and kernels rely on it, has a comment. A module that breaks such rules alone
  * is read, so that `info` and `convert` take it, and IrModule.unplanned has the first error: a rule that
- * refuses is asked again with `is_lax`.
+ * refuses is verified again with `is_lax`.
  *
  * The builder guarantees that all operands and called computations of an instruction exist, and
  * that its tuples have bounded depth.

@@ -9,7 +9,7 @@
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 
 /* A value as a whole: outside the loops, or in the region that it is in. */
-static void want_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
+static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
     MicroBatchState state = *micro_batch_state(self, producer, leaf);
     if (!micro_batch_in_entry(self, producer)) {
         if (state.kind == TIME_WHOLE) self->needs[producer] |= TIME_NEED_WHOLE;
@@ -73,8 +73,8 @@ static bool is_of_another_loop(const MicroBatchRewrite *self, int32_t producer, 
            levels != 1u << micro_batch_level(self, producer);
 }
 
-static void want_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
-                      uint32_t levels) {
+static void demand_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
+                        uint32_t levels) {
     int32_t found = micro_batch_find_copy(self, producer, leaf, state);
     if (found >= 0) {
         self->copies[found].levels |= levels;
@@ -97,7 +97,7 @@ static void want_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf, M
 }
 
 /* A value that a loop takes as a whole. */
-static void want_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
+static void demand_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
     static const MicroBatchState whole = {.kind = TIME_WHOLE};
     bool is_estimated = self->estimating >= 0 && micro_batch_in_entry(self, producer) &&
                         self->is_estimated[producer] && levels == 1u << self->level[self->estimating];
@@ -105,22 +105,22 @@ static void want_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t
                    micro_batch_state(self, producer, leaf)->kind == TIME_WHOLE &&
                    self->rules->on_demand[producer];
     if (!is_estimated && !is_made) {
-        want_whole(self, producer, leaf);
+        demand_whole(self, producer, leaf);
         return;
     }
     if (micro_batch_state(self, producer, leaf)->kind == TIME_PARTIAL) self->in_levels[producer] |= levels;
-    want_copy(self, producer, leaf, whole, levels);
+    demand_copy(self, producer, leaf, whole, levels);
 }
 
 /* A value that a loop takes in the given state. */
-static void want_in_state(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
-                          uint32_t levels) {
+static void demand_in_state(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
+                            uint32_t levels) {
     MicroBatchState held = *micro_batch_state(self, producer, leaf);
     if (state.kind == TIME_WHOLE || (state.kind == TIME_PARTIAL && held.kind == TIME_WHOLE))
-        want_whole_inside(self, producer, leaf, levels);
-    else if (is_of_another_loop(self, producer, levels)) want_copy(self, producer, leaf, state, levels);
+        demand_whole_inside(self, producer, leaf, levels);
+    else if (is_of_another_loop(self, producer, levels)) demand_copy(self, producer, leaf, state, levels);
     else if (held.kind == state.kind) self->in_levels[producer] |= levels;
-    else want_copy(self, producer, leaf, state, levels);
+    else demand_copy(self, producer, leaf, state, levels);
 }
 
 /* The unit of what i splits: that of its result or of a split operand. */
@@ -157,45 +157,45 @@ MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t
         .kind = TIME_SPLIT, .dimension = split->dimension[k], .unit = unit_of(self, i, state)};
 }
 
-static void want_operands(MicroBatchRewrite *self, int32_t i, int32_t factor, MicroBatchState state,
-                          uint32_t levels) {
+static void demand_operands(MicroBatchRewrite *self, int32_t i, int32_t factor, MicroBatchState state,
+                            uint32_t levels) {
     const IrInstruction *instruction = &self->module->instructions[i];
     for (int32_t k = 0; k < instruction->operand_count; k++)
         for (int32_t leaf = 0; leaf < micro_batch_operand_leaves(self, i, k); leaf++) {
             int32_t producer, producer_leaf;
             micro_batch_operand(self, i, k, leaf, &producer, &producer_leaf);
-            want_in_state(self, producer, producer_leaf, micro_batch_operand_state(self, i, k, factor, state),
-                          levels);
+            demand_in_state(self, producer, producer_leaf,
+                            micro_batch_operand_state(self, i, k, factor, state), levels);
         }
 }
 
 /* Operands of a value that is made whole: outside the loops, or in a region. */
-static void want_operands_whole(MicroBatchRewrite *self, int32_t i) {
+static void demand_operands_whole(MicroBatchRewrite *self, int32_t i) {
     const PlannedLoop *loop = rules_loop(self->rules, i);
     for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-        want_whole(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
+        demand_whole(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
     for (int32_t k = 0; !loop && k < self->module->instructions[i].operand_count; k++)
         for (int32_t leaf = 0; leaf < micro_batch_operand_leaves(self, i, k); leaf++) {
             int32_t producer, producer_leaf;
             micro_batch_operand(self, i, k, leaf, &producer, &producer_leaf);
-            want_whole(self, producer, producer_leaf);
+            demand_whole(self, producer, producer_leaf);
         }
 }
 
 static void find_demands_of(MicroBatchRewrite *self, int32_t computation);
 
-static void want_in_loop(MicroBatchRewrite *self, const PlannedLoop *loop, uint32_t levels) {
+static void demand_in_loop(MicroBatchRewrite *self, const PlannedLoop *loop, uint32_t levels) {
     bool *is_done = &self->is_demanded[loop - self->rules->loops];
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         const LoopLeaf *leaf = &loop->leaves[l];
         MicroBatchState state = micro_batch_leaf_state(self, loop, l);
-        want_in_state(self, leaf->initial, leaf->initial_leaf, state, levels);
-        if (!*is_done) want_in_state(self, leaf->next, leaf->next_leaf, state, 1);
+        demand_in_state(self, leaf->initial, leaf->initial_leaf, state, levels);
+        if (!*is_done) demand_in_state(self, leaf->next, leaf->next_leaf, state, 1);
     }
     if (*is_done) return;
     *is_done = true;
     int32_t root = self->module->computations[loop->condition].root;
-    want_whole(self, self->rules->alias[root], self->rules->leaf[root]);
+    demand_whole(self, self->rules->alias[root], self->rules->leaf[root]);
     find_demands_of(self, loop->condition);
     find_demands_of(self, loop->body);
 }
@@ -208,7 +208,7 @@ MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const Plan
 }
 
 /* Marks a loop as needed by a reader of its arrays after it: per iteration, or unchanged. */
-static void want_for_reader(MicroBatchRewrite *self, int32_t i) {
+static void demand_for_reader(MicroBatchRewrite *self, int32_t i) {
     int32_t loop = self->reader_loop[i], from = self->rules->loops[loop].instruction;
     bool is_data = micro_batch_state(self, i, 0)->kind == TIME_SPLIT && !self->is_derived[i];
     self->in_levels[from] |= self->in_levels[i];
@@ -217,38 +217,40 @@ static void want_for_reader(MicroBatchRewrite *self, int32_t i) {
         self->needs[from] |= self->needs[i] & TIME_NEED_WHOLE;
 }
 
-static void want_for(MicroBatchRewrite *self, int32_t i) {
+static void demand_inputs(MicroBatchRewrite *self, int32_t i) {
     static const MicroBatchState whole = {.kind = TIME_WHOLE};
     const PlannedLoop *loop = rules_loop(self->rules, i);
     uint32_t levels = self->in_levels[i];
-    if (self->reader_loop[i] >= 0) want_for_reader(self, i);
+    if (self->reader_loop[i] >= 0) demand_for_reader(self, i);
     if (self->reader_conditional[i] >= 0)
         self->needs[self->reader_conditional[i]] |= self->needs[i] & TIME_NEED_WHOLE;
     if (micro_batch_is_reader(self, i)) return;
-    if (self->needs[i] & TIME_NEED_AVERAGE) want_copy(self, i, 0, whole, 1u << self->level[self->estimating]);
-    if (levels && loop) want_in_loop(self, loop, levels);
-    else if (levels) want_operands(self, i, self->factor[i], *micro_batch_state(self, i, 0), levels);
+    if (self->needs[i] & TIME_NEED_AVERAGE)
+        demand_copy(self, i, 0, whole, 1u << self->level[self->estimating]);
+    if (levels && loop) demand_in_loop(self, loop, levels);
+    else if (levels) demand_operands(self, i, self->factor[i], *micro_batch_state(self, i, 0), levels);
     bool is_made_inside =
         micro_batch_in_entry(self, i) && levels && micro_batch_state(self, i, 0)->kind == TIME_PARTIAL;
-    if (self->needs[i] & TIME_NEED_WHOLE && !is_made_inside) want_operands_whole(self, i);
+    if (self->needs[i] & TIME_NEED_WHOLE && !is_made_inside) demand_operands_whole(self, i);
     for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next) {
         MicroBatchCopy copy = self->copies[c];
         if (copy.state.kind == TIME_SPLIT && !copy.is_made) continue;
         if (micro_batch_state(self, i, 0)->kind != TIME_PARTIAL)
-            want_operands(self, i, copy.factor, copy.state, copy.levels);
+            demand_operands(self, i, copy.factor, copy.state, copy.levels);
     }
 }
 
 static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
     const IrComputation *body = &self->module->computations[computation];
     for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
-        if (!self->split_options->live[i] || self->rules->alias[i] != i || micro_batch_is_plumbing(self, i))
+        if (!self->split_options->live[i] || self->rules->alias[i] != i ||
+            micro_batch_forwards_values(self, i))
             continue;
         /* Slicing a part needs the whole value, which is requested before its operands are. */
         for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next)
             if (self->copies[c].state.kind == TIME_SPLIT && !self->copies[c].is_made)
-                want_whole(self, i, self->copies[c].leaf);
-        want_for(self, i);
+                demand_whole(self, i, self->copies[c].leaf);
+        demand_inputs(self, i);
     }
 }
 
@@ -287,7 +289,7 @@ AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error) {
         int32_t output = roles->outputs[k];
         if (self->module->instructions[output].shape.type == DTYPE_TUPLE)
             return micro_batch_refuse(self, output, "is a tuple within the result", NULL, error);
-        want_whole(self, self->rules->alias[output], self->rules->leaf[output]);
+        demand_whole(self, self->rules->alias[output], self->rules->leaf[output]);
     }
     find_demands_of(self, self->module->entry);
     TRY(check_iterations(self, error));

@@ -31,7 +31,8 @@ int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t i) {
 }
 
 bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i) {
-    return self->split_options->live[i] && self->rules->alias[i] == i && !micro_batch_is_plumbing(self, i);
+    return self->split_options->live[i] && self->rules->alias[i] == i &&
+           !micro_batch_forwards_values(self, i);
 }
 
 /* An array that an instruction reads: a leaf of its producer. */

@@ -9,34 +9,35 @@
 #include "propagation/rules/rules_builder.h"
 
 /* The kinds of an instruction's operands, as bits. */
-typedef struct Parts {
+typedef struct OperandKinds {
     uint32_t partial, zero, split;
     SbpReduction reduction;
     bool is_mixed; /* by different reductions */
-} Parts;
+} OperandKinds;
 
-static Parts look(const MicroBatchRewrite *self, const IrInstruction *instruction, int32_t i) {
-    Parts parts = {.reduction = SBP_REDUCTION_COUNT};
+static OperandKinds classify_operands(const MicroBatchRewrite *self, const IrInstruction *instruction,
+                                      int32_t i) {
+    OperandKinds kinds = {.reduction = SBP_REDUCTION_COUNT};
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t producer, leaf;
         const IrShape *shape = &self->module->instructions[instruction->operands[k]].shape;
         if (shape->type == DTYPE_TUPLE) {
-            parts.is_mixed = true;
+            kinds.is_mixed = true;
             continue;
         }
         micro_batch_operand(self, i, k, 0, &producer, &leaf);
         MicroBatchState state = *micro_batch_state(self, producer, leaf);
         bool may_be_array = shape->rank > 0 || instruction->shape.rank == 0 || instruction->opcode == IR_PAD;
-        if (state.kind == TIME_SPLIT) parts.split |= 1u << k;
+        if (state.kind == TIME_SPLIT) kinds.split |= 1u << k;
         if (state.kind == TIME_PARTIAL) {
-            parts.is_mixed |= parts.partial != 0 && parts.reduction != state.reduction;
-            parts.partial |= 1u << k;
-            parts.reduction = state.reduction;
+            kinds.is_mixed |= kinds.partial != 0 && kinds.reduction != state.reduction;
+            kinds.partial |= 1u << k;
+            kinds.reduction = state.reduction;
         } else if (may_be_array && (state.is_zero || rule_is_identity(self->module, producer, SBP_ADD))) {
-            parts.zero |= 1u << k;
+            kinds.zero |= 1u << k;
         }
     }
-    return parts;
+    return kinds;
 }
 
 static bool widens(const MicroBatchRewrite *self, const IrInstruction *instruction) {
@@ -51,15 +52,15 @@ bool micro_batch_is_linear(const MicroBatchRewrite *self, int32_t i, SbpReductio
     Linearity linearity = linearity_of(self->module, instruction);
     uint32_t whole;
     if (linearity == LINEARITY_NONE) return false; /* more operands than bits among them */
-    Parts parts = look(self, instruction, i);
+    OperandKinds kinds = classify_operands(self, instruction, i);
     bool is_product = linearity == LINEARITY_MULTIPLIES || linearity == LINEARITY_SCALES;
-    if (parts.is_mixed || parts.split || (is_product && micro_batch_in_entry(self, i))) return false;
-    *reduction = parts.reduction;
-    if (parts.reduction == SBP_ADD && widens(self, instruction)) return true;
-    if (linearity_carries(self->module, instruction, linearity, parts.partial, reduction, &whole))
+    if (kinds.is_mixed || kinds.split || (is_product && micro_batch_in_entry(self, i))) return false;
+    *reduction = kinds.reduction;
+    if (kinds.reduction == SBP_ADD && widens(self, instruction)) return true;
+    if (linearity_carries(self->module, instruction, linearity, kinds.partial, reduction, &whole))
         return true;
-    *reduction = parts.reduction;
-    return parts.reduction == SBP_ADD && parts.zero != 0 &&
-           linearity_carries(self->module, instruction, linearity, parts.partial | parts.zero, reduction,
+    *reduction = kinds.reduction;
+    return kinds.reduction == SBP_ADD && kinds.zero != 0 &&
+           linearity_carries(self->module, instruction, linearity, kinds.partial | kinds.zero, reduction,
                              &whole);
 }

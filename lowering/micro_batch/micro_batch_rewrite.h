@@ -103,7 +103,7 @@ int32_t micro_batch_operand_leaves(const MicroBatchRewrite *self, int32_t i, int
 /* Returns whether the new module has an instruction for i: it is live, no alias and no plumbing. */
 bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i);
 /* An instruction that hands tuples on and makes nothing. */
-bool micro_batch_is_plumbing(const MicroBatchRewrite *self, int32_t i);
+bool micro_batch_forwards_values(const MicroBatchRewrite *self, int32_t i);
 /* An instruction that reads an array of a planned loop's tuple, or a parameter. */
 bool micro_batch_is_reader(const MicroBatchRewrite *self, int32_t i);
 /* Arrays that a planned loop or conditional gives afterwards; 0 for any other instruction. */

@@ -82,10 +82,10 @@ int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: 
 /* The largest useful number of micro-batches: the size of the batch; 1 without a batch. */
 int64_t micro_batches_limit(const PlanContext *whole);
 
-/* Numbers of micro-batches that a search tries, returned with their count: the one that was `asked` for, or,
+/* Numbers of micro-batches that a search tries, returned with their count: the `requested` one, or,
  * where that is 0, 1, 2, 4, ... as far as they divide the batch. */
 enum { MICRO_BATCHES_MOST_NUMBERS = 17 };
 int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *whole,
-                              int32_t asked);
+                              int32_t requested);
 
 #endif

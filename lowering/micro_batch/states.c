@@ -18,7 +18,7 @@
 
 static const MicroBatchState whole = {.kind = TIME_WHOLE};
 
-bool micro_batch_is_plumbing(const MicroBatchRewrite *self, int32_t i) {
+bool micro_batch_forwards_values(const MicroBatchRewrite *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
     return self->rules->rules[i].result_count == 0 && micro_batch_given_count(self, i) == 0 &&
            opcode != IR_PARAMETER;
@@ -80,7 +80,7 @@ typedef struct Operands {
     bool has_split, has_partial;
 } Operands;
 
-static Operands look_at_operands(const MicroBatchRewrite *self, int32_t i) {
+static Operands describe_operands(const MicroBatchRewrite *self, int32_t i) {
     const IrInstruction *instruction = &self->module->instructions[i];
     Operands found = {0};
     for (int32_t k = 0; k < instruction->operand_count; k++)
@@ -200,7 +200,7 @@ static bool is_private(const MicroBatchRewrite *self, int32_t i) {
 }
 
 static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
-    Operands operands = look_at_operands(self, i);
+    Operands operands = describe_operands(self, i);
     bool in_entry = micro_batch_in_entry(self, i);
     SbpReduction reduction;
     self->factor[i] = -1;
@@ -306,7 +306,7 @@ static AmStatus find_states_of(MicroBatchRewrite *self, int32_t computation, AmE
                        "loops within loops take too long to be split into micro-batches");
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         if (!self->split_options->live[i] || self->rules->alias[i] != i) continue;
-        if (micro_batch_is_plumbing(self, i) || micro_batch_is_reader(self, i)) continue;
+        if (micro_batch_forwards_values(self, i) || micro_batch_is_reader(self, i)) continue;
         const PlannedLoop *loop = rules_loop(self->rules, i);
         TRY(loop ? find_loop_states(self, loop, error) : find_state(self, i, error));
     }
@@ -377,10 +377,10 @@ int64_t micro_batches_limit(const PlanContext *context) {
 }
 
 int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *context,
-                              int32_t asked) {
+                              int32_t requested) {
     int32_t count = 1;
-    numbers[0] = asked > 0 ? asked : 1;
-    if (asked > 0) return count;
+    numbers[0] = requested > 0 ? requested : 1;
+    if (requested > 0) return count;
     int64_t batch = micro_batches_limit(context);
     for (int64_t m = 2; m <= MICRO_BATCHES_MOST && batch % m == 0 && count < MICRO_BATCHES_MOST_NUMBERS;
          m *= 2)

@@ -51,7 +51,7 @@ typedef struct Fuser {
     int32_t *slot;          /* [value]: its slot in the fusion being built, -1 elsewhere */
     int32_t *constant_slot; /* [instruction]: also for cloned constants, iotas, recomputed values */
     bool *wanted;           /* [value]: is in memory, as far as is known */
-    bool *is_redone;        /* [instruction]: other fusions make its result themselves */
+    bool *is_recomputed;    /* [instruction]: other fusions make its result themselves */
     bool *is_used;          /* [instruction]: by its own fusion */
     KnownStrides known_strides[KNOWN_STRIDES]; /* by where the dimensions lie */
 } Fuser;
@@ -209,7 +209,7 @@ typedef struct Outside {
     const ProgramInstruction *broadcast; /* or NULL */
 } Outside;
 
-static Outside look_outside(const Fuser *self, int32_t value) {
+static Outside outside_of(const Fuser *self, int32_t value) {
     Outside outside = {.clone = -1, .value = value};
     int32_t producer = producer_of(self, value);
     if (producer < 0 || self->form[producer] != FORM_CLONED) return outside;
@@ -229,15 +229,15 @@ static Outside look_outside(const Fuser *self, int32_t value) {
 
 /* ---- recomputed values ---- */
 
-enum { MOST_REDONE = 8, NEAR = 32 /* instructions */ };
+enum { MOST_RECOMPUTED = 8, NEAR = 32 /* instructions */ };
 
 /* The cost of recomputing an instruction in another fusion. */
-typedef struct Redoing {
-    int32_t values[MOST_REDONE], value_count;             /* that are read */
-    int32_t instructions[MOST_REDONE], instruction_count; /* that are redone */
-    double bytes;                                         /* of the values */
+typedef struct Recomputing {
+    int32_t values[MOST_RECOMPUTED], value_count;             /* that are read */
+    int32_t instructions[MOST_RECOMPUTED], instruction_count; /* that are recomputed */
+    double bytes;                                             /* of the values */
     bool is_possible;
-} Redoing;
+} Recomputing;
 
 /* Bytes of a value relative to others of its fusion. Shards of different sizes count as equal;
  * otherwise devices would get different programs. */
@@ -265,29 +265,31 @@ static bool is_lasting(const Fuser *self, int32_t value) {
     return producer >= 0;
 }
 
-static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
-    for (int32_t k = 0; k < redoing->value_count; k++)
-        if (redoing->values[k] == value) return;
-    if (!is_lasting(self, value) || redoing->value_count == MOST_REDONE) redoing->is_possible = false;
-    else redoing->values[redoing->value_count++] = value;
-    redoing->bytes += value_bytes(self, value);
+static void read_value(const Fuser *self, Recomputing *recomputing, int32_t value) {
+    for (int32_t k = 0; k < recomputing->value_count; k++)
+        if (recomputing->values[k] == value) return;
+    if (!is_lasting(self, value) || recomputing->value_count == MOST_RECOMPUTED)
+        recomputing->is_possible = false;
+    else recomputing->values[recomputing->value_count++] = value;
+    recomputing->bytes += value_bytes(self, value);
 }
 
 /* Follows the sources of instruction i to values that are in memory anyway. */
-static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
+static void follow(const Fuser *self, Recomputing *recomputing, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) || redoing->instruction_count == MOST_REDONE)
-        redoing->is_possible = false;
-    else redoing->instructions[redoing->instruction_count++] = i;
-    for (int32_t k = 0; k < instruction->operand_count && redoing->is_possible; k++) {
-        const Outside outside = look_outside(self, instruction->operands[k]);
+    if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) ||
+        recomputing->instruction_count == MOST_RECOMPUTED)
+        recomputing->is_possible = false;
+    else recomputing->instructions[recomputing->instruction_count++] = i;
+    for (int32_t k = 0; k < instruction->operand_count && recomputing->is_possible; k++) {
+        const Outside outside = outside_of(self, instruction->operands[k]);
         if (outside.clone >= 0) continue;
         int32_t producer = producer_of(self, outside.value);
         bool is_inside =
             !outside.broadcast && producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE &&
             same_dimensions(value_shape(self, outside.value), value_shape(self, instruction->first_result));
-        if (is_inside && !is_wanted(self, producer)) follow(self, redoing, producer);
-        else read_value(self, redoing, outside.value);
+        if (is_inside && !is_wanted(self, producer)) follow(self, recomputing, producer);
+        else read_value(self, recomputing, outside.value);
     }
 }
 
@@ -319,7 +321,7 @@ static void mark_wanted(Fuser *self) {
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t value = instruction->operands[k];
             if (self->form[i] == FORM_ELEMENT_WISE) {
-                const Outside outside = look_outside(self, value);
+                const Outside outside = outside_of(self, value);
                 bool is_whole =
                     same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result));
                 if (outside.clone >= 0 || (!outside.broadcast && is_whole)) continue;
@@ -333,7 +335,7 @@ static void mark_wanted(Fuser *self) {
 /* Chooses the recomputed values, from the last to the first, so that all uses of a value's sources
  * are known. A value in memory is recomputed only if it is read soon, since its operands live until
  * then. */
-static AmStatus choose_redone(Fuser *self, AmError *error) {
+static AmStatus choose_recomputed(Fuser *self, AmError *error) {
     self->wanted = ARENA_ARRAY(self->arena, bool, self->program->value_count + 1);
     if (!self->wanted) return am_fail_memory(error, self->program->value_count);
     mark_wanted(self);
@@ -347,19 +349,19 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     }
     for (int32_t i = self->count - 1; i >= 0; i--) {
         bool is_near;
-        if (self->form[i] != FORM_ELEMENT_WISE || self->is_redone[i]) continue;
+        if (self->form[i] != FORM_ELEMENT_WISE || self->is_recomputed[i]) continue;
         if (self->kernel && self->kernel[i] >= 0) continue;
         int32_t value = self->program->instructions[i].first_result;
         int32_t readers = count_readers(self, i, &is_near);
         if (readers == 0 || value_shape(self, value)->rank == 0) continue;
-        Redoing redoing = {.is_possible = true};
-        follow(self, &redoing, i);
+        Recomputing recomputing = {.is_possible = true};
+        follow(self, &recomputing, i);
         double kept = value_bytes(self, value) * (readers + !is_wanted(self, i));
-        bool is_better = redoing.is_possible && redoing.bytes * readers < kept;
+        bool is_better = recomputing.is_possible && recomputing.bytes * readers < kept;
         if (is_better && (is_near || !is_wanted(self, i))) {
-            for (int32_t k = 0; k < redoing.instruction_count; k++)
-                self->is_redone[redoing.instructions[k]] = true;
-            for (int32_t k = 0; k < redoing.value_count; k++) self->wanted[redoing.values[k]] = true;
+            for (int32_t k = 0; k < recomputing.instruction_count; k++)
+                self->is_recomputed[recomputing.instructions[k]] = true;
+            for (int32_t k = 0; k < recomputing.value_count; k++) self->wanted[recomputing.values[k]] = true;
         } else {
             self->wanted[value] = true;
         }
@@ -368,8 +370,8 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
 }
 
 /* Returns whether the fusion of `leader` makes what another one makes, too. */
-static bool redoes(const Fuser *self, int32_t leader, int32_t producer) {
-    return producer >= 0 && self->leader[producer] != leader && self->is_redone[producer];
+static bool recomputes(const Fuser *self, int32_t leader, int32_t producer) {
+    return producer >= 0 && self->leader[producer] != leader && self->is_recomputed[producer];
 }
 
 /* Marks the values that the fusion of `leader` reads or recomputes. */
@@ -377,12 +379,12 @@ static void mark_read(Fuser *self, int32_t leader, int32_t value) {
     int32_t producer = producer_of(self, value);
     if (producer >= 0 && self->leader[producer] == leader) {
         self->is_used[producer] = true;
-    } else if (redoes(self, leader, producer)) {
+    } else if (recomputes(self, leader, producer)) {
         const ProgramInstruction *instruction = &self->program->instructions[producer];
         for (int32_t k = 0; k < instruction->operand_count; k++)
             mark_read(self, leader, instruction->operands[k]);
     } else {
-        const Outside outside = look_outside(self, value);
+        const Outside outside = outside_of(self, value);
         if (outside.clone < 0) self->needed[outside.value] = true;
     }
 }
@@ -498,7 +500,7 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
 /* The slot of a value in the fusion of `leader`: a member, recomputed, or read. */
 static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value);
 
-static int32_t add_redone(Fuser *self, Building *building, int32_t leader, int32_t i) {
+static int32_t add_recomputed(Fuser *self, Building *building, int32_t leader, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
     if (self->constant_slot[i] != 0) return self->constant_slot[i];
     ProgramFusionOp op = member_op(self, i);
@@ -513,8 +515,8 @@ static int32_t add_redone(Fuser *self, Building *building, int32_t leader, int32
 static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value) {
     int32_t producer = producer_of(self, value);
     if (producer >= 0 && self->leader[producer] == leader) return self->slot[value];
-    if (redoes(self, leader, producer)) return add_redone(self, building, leader, producer);
-    const Outside outside = look_outside(self, value);
+    if (recomputes(self, leader, producer)) return add_recomputed(self, building, leader, producer);
+    const Outside outside = outside_of(self, value);
     return outside.clone >= 0 ? add_clone(self, building, outside.clone)
                               : add_input(self, building, &outside);
 }
@@ -556,7 +558,7 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
         }
     }
     if (self->arena->failed) return am_fail_memory(error, count);
-    if (fusion->op_count == 0) return AM_OK; /* all of it is redone */
+    if (fusion->op_count == 0) return AM_OK; /* all of it is recomputed elsewhere */
     for (int32_t k = 0; k < fusion->op_count; k++)
         for (int32_t o = 0; o < building->ops[k].operand_count; o++)
             building->ops[k].operands[o] = final_slot(building, building->ops[k].operands[o]);
@@ -646,7 +648,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
                   .needed = ARENA_ARRAY(arena, bool, program->value_count + 1),
                   .slot = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                   .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .is_redone = ARENA_ARRAY(arena, bool, count + 1),
+                  .is_recomputed = ARENA_ARRAY(arena, bool, count + 1),
                   .is_used = ARENA_ARRAY(arena, bool, count + 1)};
     TRY(program_graph(&self.graph, program, error));
     self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
@@ -656,7 +658,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     TRY(raise_levels(&self, error));
     form_groups(&self);
     TRY(accumulate_products(&self, error));
-    TRY(choose_redone(&self, error));
+    TRY(choose_recomputed(&self, error));
     const int32_t *order;
     TRY(program_order_steps(&order, program, &self.graph, self.leader, error));
     mark_needed(&self, order);

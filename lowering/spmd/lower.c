@@ -588,8 +588,8 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
                     TRY(lower_value_defined(self, conditional->afterwards[k], error));
             continue;
         }
-        bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
-        if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
+        bool forwards_tuple = rules->rules[i].result_count == 0; /* hands tuples on */
+        if (forwards_tuple || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
         if (lower_holds(self, i)) TRY(lower_instruction(self, i, error));
         TRY(lower_value_defined(self, i, error));
     }

@@ -22,7 +22,7 @@ typedef struct KnownPath {
 
 /* The devices that a collective is among. */
 typedef struct KnownGroup {
-    const int32_t *devices; /* [count]; NULL: not asked for yet */
+    const int32_t *devices; /* [count]; NULL: not used yet */
     int32_t count;
 } KnownGroup;
 

@@ -57,7 +57,7 @@ typedef struct Sweep {
 } Sweep;
 
 /* Everything is the arena's. `whole` is the context as read and is not changed. AM_ERROR_INFEASIBLE: the one
- * number of micro-batches asked for cannot be; of several, those that cannot are left out. */
+ * requested number of micro-batches cannot be; of several, those that cannot are left out. */
 AmStatus sweep(Sweep *sweep, Arena *arena, const PlanContext *whole, const Cluster *cluster,
                const SweepOptions *options, AmError *error);
 

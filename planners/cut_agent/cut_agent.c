@@ -86,11 +86,11 @@ AmStatus cut_agent_built_in(Agent **agent, AmError *error) {
 AmStatus cut_agent_batch_create(CutAgentBatch *batch, Arena *arena, int32_t count, AmError *error) {
     int64_t rows = (int64_t)count * CUT_AGENT_CANDIDATES;
     *batch = (CutAgentBatch){.states = ARENA_ARRAY(arena, CutAgentState, count),
-                             .asked = ARENA_ARRAY(arena, CutAgentRest *, rows),
+                             .rests = ARENA_ARRAY(arena, CutAgentRest *, rows),
                              .features = ARENA_ARRAY(arena, float, rows *CUT_AGENT_FEATURES),
                              .outputs = ARENA_ARRAY(arena, float, rows),
                              .count = count};
-    if (!batch->states || !batch->asked || !batch->features || !batch->outputs)
+    if (!batch->states || !batch->rests || !batch->features || !batch->outputs)
         return am_fail_memory(error, rows * (int64_t)sizeof(float) * CUT_AGENT_FEATURES);
     return AM_OK;
 }
@@ -105,10 +105,10 @@ static AmStatus value_rests(CutAgentBatch *batch, Agent *agent, AmError *error) 
             rest->is_valued = true;
             memcpy(batch->features + (int64_t)rows * CUT_AGENT_FEATURES, rest->features,
                    sizeof(rest->features));
-            batch->asked[rows++] = rest;
+            batch->rests[rows++] = rest;
         }
     if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
-    for (int32_t row = 0; row < rows; row++) batch->asked[row]->output = batch->outputs[row];
+    for (int32_t row = 0; row < rows; row++) batch->rests[row]->output = batch->outputs[row];
     return AM_OK;
 }
 

@@ -37,7 +37,7 @@ AmStatus cut_agent_plan(ChainPlan *plan, const ChainProblem *problem, Agent *age
 /* Many episodes side by side, for training and for the plan of one. */
 typedef struct CutAgentBatch {
     CutAgentState *states;
-    CutAgentRest **asked;      /* [rows]: the inputs of the network */
+    CutAgentRest **rests;      /* [rows]: the inputs of the network */
     float *features, *outputs; /* of each of them */
     int32_t count;
 } CutAgentBatch;

@@ -126,7 +126,7 @@ typedef struct BaselinePrice {
     AmStatus status;
     AmError error;
     MeshPrice meshes[SEARCH_MOST_MESHES]; /* by problem */
-    bool is_asked;
+    bool is_requested;
 } BaselinePrice;
 
 typedef struct BaselinePricing {
@@ -137,7 +137,7 @@ typedef struct BaselinePricing {
 /* The baseline's plans on the meshes that are its own. */
 static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
                             AmError *error) {
-    *self = (BaselinePrice){.is_asked = true};
+    *self = (BaselinePrice){.is_requested = true};
     search->is_priced[baseline] = true;
     for (int32_t k = 0; k < search->problem_count; k++) {
         const Problem *problem = search->problems[k];
@@ -166,7 +166,7 @@ static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
 static void price_task(void *user, int32_t baseline) {
     BaselinePricing *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];
-    for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_asked; k--) {
+    for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_requested; k--) {
         MeshPrice *mesh = &self->meshes[k];
         if (!mesh->plan || !is_wanted(pricing->search, baseline)) continue;
         self->status = single_stage_simulate(pricing->search, mesh->plan, &mesh->fit, &self->error);
@@ -210,7 +210,8 @@ static AmStatus price_baselines(SingleStageSearch *self, int32_t first, int32_t 
         if (!self->is_priced[e]) status = begin_price(&pricing->prices[e], self, (Baseline)e, error);
     if (status == AM_OK) parallel_for(BASELINE_COUNT, 0, price_task, pricing);
     for (int32_t e = first; e < end && status == AM_OK; e++)
-        if (pricing->prices[e].is_asked) status = end_price(self, (Baseline)e, &pricing->prices[e], error);
+        if (pricing->prices[e].is_requested)
+            status = end_price(self, (Baseline)e, &pricing->prices[e], error);
     free(pricing);
     return status;
 }

@@ -44,7 +44,7 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
 }
 
 /* Every ordered split of the devices into data x model on which the pins can
- * hold, or the one mesh asked for. */
+ * hold, or the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     int32_t devices = self->cluster->device_count;
     if (self->options->mesh) {

@@ -286,13 +286,13 @@ static AmStatus apply_overrides(Assigner *self, Arena *arena, AmError *error) {
 }
 
 SbpState assignment_carried(const Assignment *assignment, const LoopLeaf *leaf) {
-    int32_t speaker = loop_leaf_reader(leaf);
-    if (speaker < 0) return (SbpState){.axis = {SBP_B}};
-    SbpState state = assignment->stored[speaker];
+    int32_t reader = loop_leaf_reader(leaf);
+    if (reader < 0) return (SbpState){.axis = {SBP_B}};
+    SbpState state = assignment->stored[reader];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (assignment->deferred[speaker] >> axis & 1)
+        if (assignment->deferred[reader] >> axis & 1)
             sbp_set(&state, axis,
-                    sbp_partial(assignment->partial[(size_t)speaker * MESH_MAX_AXES + (size_t)axis]));
+                    sbp_partial(assignment->partial[(size_t)reader * MESH_MAX_AXES + (size_t)axis]));
     return state;
 }
 

@@ -1,4 +1,4 @@
-/* States that the axis priorities leave open, taken from a value's users after factors are chosen. */
+/* Unconstrained states of values, taken from their users after factors are chosen. */
 #ifndef PROPAGATION_ASSIGN_STATES_OF_USERS_H
 #define PROPAGATION_ASSIGN_STATES_OF_USERS_H
 

@@ -172,11 +172,11 @@ static void join_carried(const Incremental *self, int32_t *parent) {
     for (int32_t l = 0; l < rules->loop_count; l++) {
         for (int32_t k = 0; k < rules->loops[l].leaf_count; k++) {
             const LoopLeaf *leaf = &rules->loops[l].leaves[k];
-            int32_t speaker = loop_leaf_reader(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
-            for (int32_t o = 0; speaker >= 0 && o < 2; o++) {
+            int32_t reader = loop_leaf_reader(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
+            for (int32_t o = 0; reader >= 0 && o < 2; o++) {
                 for (int32_t d = 0; others[o] >= 0 && d < leaf->shape->rank; d++) {
-                    int32_t class = classes_of(self->context->classes, rules, speaker, d);
-                    int32_t a = node_in_class(self, speaker, d, class);
+                    int32_t class = classes_of(self->context->classes, rules, reader, d);
+                    int32_t a = node_in_class(self, reader, d, class);
                     int32_t b = node_in_class(self, others[o], d, class);
                     if (class >= 0 && a >= 0 && b >= 0)
                         parent[union_find_root(parent, b)] = union_find_root(parent, a);

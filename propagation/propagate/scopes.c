@@ -346,13 +346,13 @@ static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
  * axis for the scope, its weights get the refusal. */
 static AmStatus settle_scope(Resolver *self, int32_t k, AmError *error) {
     char label[PIN_LABEL_BYTES];
-    int32_t split = 0, asked = 0;
+    int32_t split = 0, count = 0;
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
         if (self->pinned[p].pin != &self->pins[k]) continue;
-        asked++;
+        count++;
         split += sbp_has_split(self->pinned[p].state);
     }
-    if (asked > 0 && split == 0 && self->axis[k] >= 0)
+    if (count > 0 && split == 0 && self->axis[k] >= 0)
         TRY(refuse(self, k, error,
                    "%s: no linkage group of strict rules splits weights of this scope alone over %d devices",
                    pin_label(label, &self->pins[k]), self->mesh->axes[self->axis[k]].size));

@@ -60,14 +60,14 @@ static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t numb
 }
 
 static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
-    int32_t speaker = loop_leaf_reader(leaf);
-    return speaker >= 0 ? writer->states[speaker] : (SbpState){.axis = {SBP_B}};
+    int32_t reader = loop_leaf_reader(leaf);
+    return reader >= 0 ? writer->states[reader] : (SbpState){.axis = {SBP_B}};
 }
 
 /* Finds the representative of leaf `leaf` of a tuple that is the result or an input of a planned
  * conditional or of one of its branches; false for other tuples. */
-static bool find_branch_speaker(const PlanContext *context, int32_t number, int32_t instruction, int32_t leaf,
-                                int32_t *speaker) {
+static bool find_branch_reader(const PlanContext *context, int32_t number, int32_t instruction, int32_t leaf,
+                               int32_t *reader) {
     const Rules *rules = context->rules;
     const PlannedConditional *conditional = rules_conditional(rules, instruction);
     const IrComputation *computation = &context->canonical->computations[number];
@@ -75,13 +75,13 @@ static bool find_branch_speaker(const PlanContext *context, int32_t number, int3
     bool gives = conditional || instruction == computation->root;
     if (!conditional) conditional = &rules->conditionals[rules->branch_of[number]];
     if (gives) {
-        *speaker = conditional->afterwards[leaf];
+        *reader = conditional->afterwards[leaf];
         return true;
     }
     for (int32_t k = 0; k < conditional->branch_count; k++) {
         const PlannedBranch *branch = &conditional->branches[k];
         if (branch->computation != number || instruction != computation->parameters[0]) continue;
-        *speaker = branch->leaves[leaf].reader;
+        *reader = branch->leaves[leaf].reader;
         return true;
     }
     return false;
@@ -106,10 +106,10 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
         const IrInstruction *operand = value->opcode == IR_TUPLE && count == value->operand_count
                                            ? &writer->context->canonical->instructions[value->operands[leaf]]
                                            : NULL;
-        int32_t speaker;
+        int32_t reader;
         if (loop) state = carried_state(writer, &loop->leaves[leaf]);
-        else if (find_branch_speaker(writer->context, number, instruction, leaf, &speaker))
-            state = speaker >= 0 ? writer->states[speaker] : whole;
+        else if (find_branch_reader(writer->context, number, instruction, leaf, &reader))
+            state = reader >= 0 ? writer->states[reader] : whole;
         else if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
         message->tuple_shardings[message->n_tuple_shardings++] =
             array_sharding(writer, state, rules_leaf(&value->shape, leaf)->rank);

@@ -166,7 +166,7 @@ bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int3
 
 /* Returns whether an instruction makes no array of its own: tuples, what hands values on,
  * and loops, whose arrays belong to who reads them. */
-static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
+static bool forwards_values(const Rules *rules, int32_t index, RuleClass rule) {
     const IrInstruction *instruction = &rules->module->instructions[index];
     bool is_region_tuple = index >= rules->entry_count && instruction->opcode == IR_PARAMETER &&
                            instruction->shape.type == DTYPE_TUPLE;
@@ -223,7 +223,7 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
                            const IrShape **shapes, bool *is_blocked, AmError *error) {
     const IrInstruction *instruction = &module->instructions[index];
     RuleClass rule = class_of_opcode[instruction->opcode];
-    if (is_plumbing(rules, index, rule)) return AM_OK;
+    if (forwards_values(rules, index, rule)) return AM_OK;
     bool is_reader = rule == RULE_TUPLE; /* stands for an array of a loop, as a parameter does */
     if (is_reader || rules_conditional(rules, index)) rule = RULE_PARAMETER;
     RuleBuilder builder = {.arena = arena,

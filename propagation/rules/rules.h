@@ -112,7 +112,7 @@ typedef struct PlannedBranch {
 } PlannedBranch;
 
 /* A conditional that is planned through its branches: all give each result in one
- * state, which is that of who speaks for it afterwards. */
+ * state, which is that of its reader afterwards. */
 typedef struct PlannedConditional {
     int32_t instruction;
     int32_t branch_count, result_count;

@@ -319,7 +319,7 @@ static void forget_done(Spread *self, int32_t i) {
     }
 }
 
-static void tell_related(Spread *self, int32_t i);
+static void notify_related(Spread *self, int32_t i);
 
 /* Copies the sharding of `from` to an instruction that is tied to it. */
 static void copy_related(Spread *self, int32_t from, int32_t to) {
@@ -328,10 +328,10 @@ static void copy_related(Spread *self, int32_t from, int32_t to) {
     memcpy(&self->leaves[self->first_leaf[to]], &self->leaves[self->first_leaf[from]],
            sizeof *self->leaves * (size_t)spread_leaf_count(self, from));
     forget_done(self, to);
-    tell_related(self, to);
+    notify_related(self, to);
 }
 
-static void tell_all_related(Spread *self, int32_t caller, int32_t i) {
+static void notify_all_related(Spread *self, int32_t caller, int32_t i) {
     int32_t room = 2 + 2 * ir_instruction(self->module, caller)->called_count;
     ArenaMark mark = arena_mark(self->arena);
     int32_t *list = ARENA_ARRAY(self->arena, int32_t, room);
@@ -358,15 +358,15 @@ static int32_t argument_of(const Spread *self, int32_t parameter) {
 }
 
 /* Hands a changed sharding on to the instructions that are tied to it. */
-static void tell_related(Spread *self, int32_t i) {
+static void notify_related(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t c = self->parent[i];
     if (instruction->opcode == IR_WHILE || instruction->opcode == IR_CONDITIONAL ||
         instruction->opcode == IR_CALL)
-        tell_all_related(self, i, i);
+        notify_all_related(self, i, i);
     bool is_root = self->module->computations[c].root == i;
     if ((instruction->opcode != IR_PARAMETER && !is_root) || self->caller[c] < 0) return;
-    tell_all_related(self, self->caller[c], i);
+    notify_all_related(self, self->caller[c], i);
     if (instruction->opcode != IR_PARAMETER) return;
     int32_t argument = argument_of(self, i);
     if (argument >= 0) copy_related(self, i, argument);
@@ -411,7 +411,7 @@ static void follow_shared(Spread *self) {
 /* ---------------------------------------------------------------- The fixed point */
 
 static void note_change(Spread *self, int32_t i) {
-    tell_related(self, i);
+    notify_related(self, i);
     forget_done(self, i);
 }
 

@@ -103,10 +103,10 @@ static inline void plan_clear_zeros(char *data, Dtype type, size_t bytes) {
 
 /* The bytes of output k that this rank has, into `whole`, whether or not it speaks for them. */
 static inline void plan_take_output(Rank *rank, int32_t k, char *whole) {
-    bool speaks = rank->outputs[k].speaks;
-    rank->outputs[k].speaks = true;
+    bool writes_part = rank->outputs[k].writes_part;
+    rank->outputs[k].writes_part = true;
     rank_get_output(rank, k, whole);
-    rank->outputs[k].speaks = speaks;
+    rank->outputs[k].writes_part = writes_part;
 }
 
 /* One device's run of the case's parameters, which become case->expected. */

@@ -152,7 +152,7 @@ typedef struct Windows {
     int64_t size, result;                        /* products */
 } Windows;
 
-static Windows look_at_windows(const KernelCall *call, const IrConvolution *hlo) {
+static Windows describe_windows(const KernelCall *call, const IrConvolution *hlo) {
     const IrAttributes *attributes = call->instruction->attributes;
     Windows seen = {.size = 1, .result = 1};
     bool straight = false;
@@ -171,7 +171,7 @@ static Windows look_at_windows(const KernelCall *call, const IrConvolution *hlo)
 
 /* Chooses one of the three forms; false if none applies. */
 static bool choose_form(Form *form, const KernelCall *call, const IrConvolution *hlo) {
-    Windows seen = look_at_windows(call, hlo);
+    Windows seen = describe_windows(call, hlo);
     bool in_batches = hlo->batch_group_count > 1, in_features = hlo->feature_group_count > 1;
     if (hlo->spatial_count < 1 || hlo->spatial_count > CUDA_MOST_SPATIAL || seen.mixed ||
         (in_batches && in_features))
