@@ -37,10 +37,10 @@ bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
     if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !dtype_is_16bit_float(type)))
         return false;
     for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
-        int32_t made = split_options->operands[k];
-        while (module->instructions[made].opcode == IR_TRANSPOSE)
-            made = split_options->operands[split_options->first_operand[made]];
-        if (ir_is_matrix_product(module->instructions[made].opcode)) return true;
+        int32_t producer = split_options->operands[k];
+        while (module->instructions[producer].opcode == IR_TRANSPOSE)
+            producer = split_options->operands[split_options->first_operand[producer]];
+        if (ir_is_matrix_product(module->instructions[producer].opcode)) return true;
     }
     return false;
 }

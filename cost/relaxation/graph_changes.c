@@ -52,8 +52,8 @@ static double edge_slack(const ShardingGraphFold *fold, const Messages *messages
     const ShardingGraphEdge *edge = &fold->model->edges[e];
     const Pair *pair = &fold->pairs[fold->pair_of[e]];
     const Group *group = &fold->groups[pair->group];
-    int32_t first = labels[group->is_transposed ? edge->taken : edge->made];
-    int32_t second = labels[group->is_transposed ? edge->made : edge->taken];
+    int32_t first = labels[group->is_transposed ? edge->reader : edge->producer];
+    int32_t second = labels[group->is_transposed ? edge->producer : edge->reader];
     const End *to = &group->ends[0], *from = &group->ends[1];
     double phi = messages->phi[messages->first[pair->second] + second];
     double moved = group->seconds[to->state[first] * from->state_count + from->state[second]];
@@ -74,8 +74,8 @@ static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, do
     }
     for (int32_t e = 0; e < model->edge_count; e++) {
         double here = edge_slack(fold, &messages, e, labels, weights);
-        slack[fold->class_of[model->edges[e].made]] += here;
-        slack[fold->class_of[model->edges[e].taken]] += here;
+        slack[fold->class_of[model->edges[e].producer]] += here;
+        slack[fold->class_of[model->edges[e].reader]] += here;
     }
     return AM_OK;
 }
@@ -96,10 +96,10 @@ AmStatus sharding_graph_seeds(ShardingGraphSeed **seeds, int32_t *count, Arena *
     TRY(find_class_slack(arena, fold, slack, labels, weights, error));
     for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (ShardingGraphSeed){c, slack[c], slack[c]};
     for (int32_t e = 0; e < fold->model->edge_count; e++) {
-        int32_t made = fold->class_of[fold->model->edges[e].made];
-        int32_t taken = fold->class_of[fold->model->edges[e].taken];
-        (*seeds)[made].near = fmax((*seeds)[made].near, slack[taken]);
-        (*seeds)[taken].near = fmax((*seeds)[taken].near, slack[made]);
+        int32_t producer = fold->class_of[fold->model->edges[e].producer];
+        int32_t reader = fold->class_of[fold->model->edges[e].reader];
+        (*seeds)[producer].near = fmax((*seeds)[producer].near, slack[reader]);
+        (*seeds)[reader].near = fmax((*seeds)[reader].near, slack[producer]);
     }
     qsort(*seeds, (size_t)*count, sizeof **seeds, compare_seeds);
     return AM_OK;

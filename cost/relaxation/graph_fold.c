@@ -47,7 +47,7 @@ typedef struct Folder {
 } Folder;
 
 static bool is_transposed(const Folder *self, const ShardingGraphEdge *edge) {
-    return self->place[edge->made] > self->place[edge->taken];
+    return self->place[edge->producer] > self->place[edge->reader];
 }
 
 /* Operators by instruction, each before the tensor that it makes. */
@@ -77,8 +77,8 @@ static uint64_t edge_signature(const Folder *self, const ShardingGraphEdge *edge
     const ShardingGraphNode *nodes = self->model->nodes;
     const float parts[] = {edge->scale, edge->share};
     uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
-    hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
-    return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
+    hash = hash_bytes(edge->produced_states, (size_t)nodes[edge->producer].label_count, hash);
+    return hash_bytes(edge->needed_states, (size_t)nodes[edge->reader].label_count, hash);
 }
 
 /* Updates the color of every node from the colors at the other ends of its edges. */
@@ -87,10 +87,10 @@ static void refine(Folder *self) {
     memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        uint64_t here = hash_combine(self->signature[e], self->color[edge->taken]);
-        uint64_t there = hash_combine(self->signature[e] + 1, self->color[edge->made]);
-        self->next[edge->made] += hash_combine(here, 1); /* sums do not depend on the order of edges */
-        self->next[edge->taken] += hash_combine(there, 2);
+        uint64_t here = hash_combine(self->signature[e], self->color[edge->reader]);
+        uint64_t there = hash_combine(self->signature[e] + 1, self->color[edge->producer]);
+        self->next[edge->producer] += hash_combine(here, 1); /* sums do not depend on the order of edges */
+        self->next[edge->reader] += hash_combine(there, 2);
     }
     memcpy(self->former, self->color, sizeof *self->former * (size_t)model->node_count);
     for (int32_t n = 0; n < model->node_count; n++) self->color[n] = hash_combine(self->next[n], 3);
@@ -139,8 +139,8 @@ static void list_states(Arena *arena, End *end, const ReshardState *states) {
 
 static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge) {
     const ShardingGraph *model = self->model;
-    int32_t nodes[2] = {edge->made, edge->taken};
-    const ReshardState *states[2] = {edge->made_in, edge->needs};
+    int32_t nodes[2] = {edge->producer, edge->reader};
+    const ReshardState *states[2] = {edge->produced_states, edge->needed_states};
     group->is_transposed = is_transposed(self, edge);
     for (int32_t k = 0; k < 2; k++) {
         int32_t from = group->is_transposed ? 1 - k : k;
@@ -156,10 +156,10 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
     for (int32_t a = 0; a < group->ends[0].state_count; a++)
         for (int32_t b = 0; b < minor; b++) {
             ReshardState first = group->ends[0].values[a], second = group->ends[1].values[b];
-            ReshardState made = group->is_transposed ? second : first,
+            ReshardState produced = group->is_transposed ? second : first,
                          needed = group->is_transposed ? first : second;
-            bool is_any = made == RESHARD_ANY || needed == RESHARD_ANY;
-            float cost = is_any ? 0 : model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
+            bool is_any = produced == RESHARD_ANY || needed == RESHARD_ANY;
+            float cost = is_any ? 0 : model->reshards->seconds[edge->is_wide][produced][needed] * edge->scale;
             alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
         }
@@ -184,13 +184,13 @@ static AmStatus find_groups(Folder *self, AmError *error) {
         return am_fail_memory(error, edges);
     for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        uint64_t key = hash_combine(hash_combine(self->signature[e], self->former[edge->made]),
-                                    self->former[edge->taken]);
+        uint64_t key = hash_combine(hash_combine(self->signature[e], self->former[edge->producer]),
+                                    self->former[edge->reader]);
         int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
         if (group == before) open_group(self, &fold->groups[group], edge);
         bool turned = fold->groups[group].is_transposed;
-        int32_t ends[2] = {self->class_of[turned ? edge->taken : edge->made],
-                           self->class_of[turned ? edge->made : edge->taken]};
+        int32_t ends[2] = {self->class_of[turned ? edge->reader : edge->producer],
+                           self->class_of[turned ? edge->producer : edge->reader]};
         before = pairs.count;
         const int32_t parts[] = {group, ends[0], ends[1]};
         int32_t pair = number_of(&pairs, hash_bytes(parts, sizeof parts, 0));
@@ -222,13 +222,13 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
     bool *is_done = ARENA_ARRAY(self->arena, bool, fold->class_count + 1);
     if (self->arena->failed) return am_fail_memory(error, model->edge_count);
     for (int32_t e = 0; e < model->edge_count; e++) {
-        first[model->edges[e].made + 1]++;
-        first[model->edges[e].taken + 1]++;
+        first[model->edges[e].producer + 1]++;
+        first[model->edges[e].reader + 1]++;
     }
     for (int32_t n = 0; n < model->node_count; n++) first[n + 1] += first[n];
     for (int32_t e = 0; e < model->edge_count; e++) { /* the direction of an edge distinguishes its ends */
-        touching[first[model->edges[e].made]++] = e;
-        touching[first[model->edges[e].taken]++] = -1 - e;
+        touching[first[model->edges[e].producer]++] = e;
+        touching[first[model->edges[e].reader]++] = -1 - e;
     }
     for (int32_t n = model->node_count; n > 0; n--) first[n] = first[n - 1];
     first[0] = 0;

@@ -1,5 +1,5 @@
-/* The insides of a sharding graph, for what builds it (sharding_graph.c) and what looks plans up in it
- * (plan_cost.c). */
+/* The parts of a sharding graph, which sharding_graph.c builds and plan_cost.c reads to find the labels of a
+ * plan. */
 #ifndef COST_RELAXATION_GRAPH_PARTS_H
 #define COST_RELAXATION_GRAPH_PARTS_H
 
@@ -10,17 +10,17 @@ enum { SHARDING_GRAPH_MOST_CARRYING = 3, SHARDING_GRAPH_NOWHERE = -1 };
 /* A choice of an operator on one axis. */
 typedef struct ShardingGraphOption {
     int8_t factor;   /* -1: none */
-    uint8_t partial; /* operands (bits) that are taken partial */
+    uint8_t partial; /* operands (bits) that are read as partial sums */
 } ShardingGraphOption;
 
 typedef struct ShardingGraphPart {
-    int32_t operator_node, tensor_node; /* ADDITIVE_NOWHERE: none */
+    int32_t operator_node, tensor_node; /* SHARDING_GRAPH_NOWHERE: none */
     int32_t readers;
-    bool is_written; /* some reader takes it from memory */
+    bool is_written; /* some reader reads it from memory */
     int32_t option_count[RESHARD_AXES];
     ShardingGraphOption *options[RESHARD_AXES];
-    const ReshardState *operator_states; /* [labels of the operator]: in which it makes its result */
-    const ReshardState *made_in;         /* [labels of the node that readers have an edge from] */
+    const ReshardState *operator_states; /* [labels of the operator]: of its result */
+    const ReshardState *produced_states; /* [labels of the node that readers have an edge from] */
 } ShardingGraphPart;
 
 static inline ShardingGraphOption sharding_graph_option(const ShardingGraphPart *part, int32_t label,
@@ -32,8 +32,8 @@ static inline ShardingGraphOption sharding_graph_option(const ShardingGraphPart 
 /* An edge before it is known how many others read the same. */
 typedef struct ShardingGraphUse {
     int32_t source; /* instruction */
-    int32_t taken;  /* node */
-    const ReshardState *needs;
+    int32_t reader; /* node */
+    const ReshardState *needed_states;
     double times;
 } ShardingGraphUse;
 

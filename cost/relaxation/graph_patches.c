@@ -37,14 +37,14 @@ typedef struct Patcher {
     ShardingGraphFold *fold;
     const ShardingGraph *model;
     const ShardingGraphWeights *weights;
-    const int32_t *before;         /* [node]: labels of the plan */
-    int32_t *labels;               /* [node]: those now */
-    double *reshard;               /* [node]: seconds of resharding its result, for all readers */
-    PatchTable made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
-    bool *is_uniform;              /* [class]: its nodes have one label */
-    int32_t *stamps, stamp;        /* [node] */
-    int32_t *touched;              /* scratch: nodes */
-    int32_t *queue;                /* of classes that may answer; a ring of class_count */
+    const int32_t *before;                    /* [node]: labels of the plan */
+    int32_t *labels;                          /* [node]: those now */
+    double *reshard;                          /* [node]: seconds of resharding its result, for all readers */
+    PatchTable by_producer, by_reader, alike; /* edges by producer, by reader; nodes by class */
+    bool *is_uniform;                         /* [class]: its nodes have one label */
+    int32_t *stamps, stamp;                   /* [node] */
+    int32_t *touched;                         /* scratch: nodes */
+    int32_t *queue;                           /* of classes that may answer; a ring of class_count */
     int32_t queue_first, queue_count;
     bool *is_waiting; /* [class]: in the queue, or excluded */
     int32_t *changed; /* classes that have changed, each once */
@@ -65,10 +65,10 @@ static bool table_fill(PatchTable *table, Arena *arena, int32_t keys, int32_t co
 }
 
 static int32_t maker(const Patcher *self, int32_t edge) {
-    return self->model->edges[edge].made;
+    return self->model->edges[edge].producer;
 }
 static int32_t receiver(const Patcher *self, int32_t edge) {
-    return self->model->edges[edge].taken;
+    return self->model->edges[edge].reader;
 }
 static int32_t class_of(const Patcher *self, int32_t node) {
     return self->fold->class_of[node];
@@ -79,8 +79,8 @@ static int32_t class_of(const Patcher *self, int32_t node) {
 static double edge_seconds(const Patcher *self, int32_t e) {
     const ShardingGraphEdge *edge = &self->model->edges[e];
     const Group *group = &self->fold->groups[self->fold->group_of[e]];
-    int32_t first = self->labels[group->is_transposed ? edge->taken : edge->made];
-    int32_t second = self->labels[group->is_transposed ? edge->made : edge->taken];
+    int32_t first = self->labels[group->is_transposed ? edge->reader : edge->producer];
+    int32_t second = self->labels[group->is_transposed ? edge->producer : edge->reader];
     const float *seconds = group->alone ? group->alone : group->seconds;
     return seconds[group->ends[0].state[first] * group->ends[1].state_count + group->ends[1].state[second]];
 }
@@ -91,12 +91,12 @@ static double reshard_of(const Patcher *self, int32_t node) {
     const ShardingGraph *model = self->model;
     uint64_t paid = 0;
     double seconds = 0;
-    for (int32_t k = self->made.first[node]; k < self->made.first[node + 1]; k++) {
-        const ShardingGraphEdge *edge = &model->edges[self->made.items[k]];
-        ReshardState needed = edge->needs[self->labels[edge->taken]];
+    for (int32_t k = self->by_producer.first[node]; k < self->by_producer.first[node + 1]; k++) {
+        const ShardingGraphEdge *edge = &model->edges[self->by_producer.items[k]];
+        ReshardState needed = edge->needed_states[self->labels[edge->reader]];
         if (model->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
         if (needed != RESHARD_ANY) paid |= (uint64_t)1 << needed;
-        seconds += edge_seconds(self, self->made.items[k]);
+        seconds += edge_seconds(self, self->by_producer.items[k]);
     }
     return self->weights->communication * seconds;
 }
@@ -120,8 +120,8 @@ static double set_label(Patcher *self, int32_t c, int32_t label) {
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
         int32_t node = self->alike.items[k];
         touch(self, node, &count);
-        for (int32_t e = self->taken.first[node]; e < self->taken.first[node + 1]; e++)
-            touch(self, self->model->edges[self->taken.items[e]].made, &count);
+        for (int32_t e = self->by_reader.first[node]; e < self->by_reader.first[node + 1]; e++)
+            touch(self, self->model->edges[self->by_reader.items[e]].producer, &count);
         added -= computing_of(self, node);
         self->labels[node] = label;
         added += computing_of(self, node);
@@ -174,13 +174,14 @@ static void enqueue_neighbours(Patcher *self, int32_t c) {
     const ShardingGraphEdge *edges = self->model->edges;
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
         int32_t node = self->alike.items[k];
-        for (int32_t e = self->made.first[node]; e < self->made.first[node + 1]; e++)
-            enqueue(self, edges[self->made.items[e]].taken);
-        for (int32_t e = self->taken.first[node]; e < self->taken.first[node + 1]; e++) {
-            int32_t source = edges[self->taken.items[e]].made, first = self->made.first[source];
+        for (int32_t e = self->by_producer.first[node]; e < self->by_producer.first[node + 1]; e++)
+            enqueue(self, edges[self->by_producer.items[e]].reader);
+        for (int32_t e = self->by_reader.first[node]; e < self->by_reader.first[node + 1]; e++) {
+            int32_t source = edges[self->by_reader.items[e]].producer,
+                    first = self->by_producer.first[source];
             enqueue(self, source);
-            for (int32_t o = first; o < self->made.first[source + 1] && o < first + MOST_READERS; o++)
-                enqueue(self, edges[self->made.items[o]].taken);
+            for (int32_t o = first; o < self->by_producer.first[source + 1] && o < first + MOST_READERS; o++)
+                enqueue(self, edges[self->by_producer.items[o]].reader);
         }
     }
 }
@@ -301,8 +302,8 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
                       .is_waiting = ARENA_ARRAY(arena, bool, classes + 1),
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
-    if (arena->failed || !table_fill(&self->made, arena, nodes, model->edge_count, maker, self) ||
-        !table_fill(&self->taken, arena, nodes, model->edge_count, receiver, self) ||
+    if (arena->failed || !table_fill(&self->by_producer, arena, nodes, model->edge_count, maker, self) ||
+        !table_fill(&self->by_reader, arena, nodes, model->edge_count, receiver, self) ||
         !table_fill(&self->alike, arena, classes, nodes, class_of, self))
         return am_fail_memory(error, nodes);
     memcpy(self->labels, labels, sizeof *labels * (size_t)nodes);

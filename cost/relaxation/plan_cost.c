@@ -73,9 +73,9 @@ static double reshard(const ShardingGraph *model, ReshardState from, ReshardStat
 /* The state in which the reader of a use, which is node `taken`, needs it. */
 static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
                                  const ShardingGraphUse *use) {
-    const ShardingGraphNode *taken = &model->nodes[use->taken];
-    if (taken->is_tensor) return kept_state(model, assignment, taken->instruction);
-    return use->needs[find_label(model, assignment, taken->instruction)];
+    const ShardingGraphNode *reader = &model->nodes[use->reader];
+    if (reader->is_tensor) return kept_state(model, assignment, reader->instruction);
+    return use->needed_states[find_label(model, assignment, reader->instruction)];
 }
 
 /* The number of shards in a state. */
@@ -133,7 +133,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
     bool is_saved = false;
     if (part->operator_node >= 0) {
         const ShardingGraphNode *node = &model->nodes[part->operator_node];
-        int32_t reader = use_count > 0 ? model->nodes[uses[0].taken].instruction : i;
+        int32_t reader = use_count > 0 ? model->nodes[uses[0].reader].instruction : i;
         bool is_listed;
         int32_t label = find_label_of_list(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
@@ -141,7 +141,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
                              parts->is_wide[i], purpose_of(model, i, reader));
     }
     for (int32_t u = 0; u < use_count; u++) {
-        int32_t reader = model->nodes[uses[u].taken].instruction;
+        int32_t reader = model->nodes[uses[u].reader].instruction;
         ReshardState needed = needed_state(model, assignment, &uses[u]);
         is_saved |= phase_of(model, reader) == IR_PHASE_BACKWARD;
         if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
@@ -170,7 +170,7 @@ ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignme
 /* The label of the state in which the assignment keeps the tensor, or any. */
 static int32_t find_kept(const ShardingGraph *model, const Assignment *assignment, int32_t node) {
     int32_t i = model->nodes[node].instruction, any = 0;
-    const ReshardState *states = model->parts->parts[i].made_in;
+    const ReshardState *states = model->parts->parts[i].produced_states;
     ReshardState kept = kept_state(model, assignment, i);
     for (int32_t label = 0; label < model->nodes[node].label_count; label++) {
         if (states[label] == kept) return label;
@@ -214,7 +214,8 @@ static bool find_sbp_state(const ShardingGraph *model, ReshardState kept, SbpSta
 }
 
 bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state) {
-    return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].made_in[label], state);
+    return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].produced_states[label],
+                          state);
 }
 
 bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
@@ -222,9 +223,9 @@ bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *a
     const ShardingGraphPart *part = &model->parts->parts[i];
     const ShardingGraphUse *use = &model->parts->uses[model->parts->first_use[i]];
     if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
-    ReshardState made = part->operator_states[find_label(model, assignment, i)];
+    ReshardState produced = part->operator_states[find_label(model, assignment, i)];
     ReshardState kept = kept_state(model, assignment, i), needed = needed_state(model, assignment, use);
-    if (kept == made || kept == needed) return false;
+    if (kept == produced || kept == needed) return false;
     return find_sbp_state(model, needed, state);
 }
 
@@ -287,9 +288,9 @@ static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32
         int32_t i = self->instructions[k];
         for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
             const ShardingGraphUse *use = &parts->uses[u];
-            if (seen[kinds[use->taken]] == k + 1) continue;
-            seen[kinds[use->taken]] = k + 1;
-            wanted[model->nodes[use->taken].instruction] = true;
+            if (seen[kinds[use->reader]] == k + 1) continue;
+            seen[kinds[use->reader]] = k + 1;
+            wanted[model->nodes[use->reader].instruction] = true;
             self->uses[count++] = *use;
         }
         self->first_use[k + 1] = count;

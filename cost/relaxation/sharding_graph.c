@@ -133,25 +133,26 @@ static int32_t add_node(GraphBuilder *self, int32_t i, bool is_tensor, int32_t l
     return model->node_count++;
 }
 
-static void add_use(GraphBuilder *self, int32_t source, int32_t taken, const ReshardState *needs,
+static void add_use(GraphBuilder *self, int32_t source, int32_t reader, const ReshardState *needed_states,
                     double times, bool is_from_memory) {
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return;
-    self->uses[self->use_count++] = (ShardingGraphUse){source, taken, needs, times};
+    self->uses[self->use_count++] = (ShardingGraphUse){source, reader, needed_states, times};
     self->parts[source].readers++;
     self->parts[source].is_written |= is_from_memory;
 }
 
-static void add_edge(GraphBuilder *self, int32_t made, const ReshardState *made_in, int32_t taken,
-                     const ReshardState *needs, double scale, double share, bool is_wide) {
+static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *produced_states,
+                     int32_t reader, const ReshardState *needed_states, double scale, double share,
+                     bool is_wide) {
     ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
-    model->edges[model->edge_count++] = (ShardingGraphEdge){.made = made,
-                                                            .taken = taken,
-                                                            .made_in = made_in,
-                                                            .needs = needs,
+    model->edges[model->edge_count++] = (ShardingGraphEdge){.producer = producer,
+                                                            .reader = reader,
+                                                            .produced_states = produced_states,
+                                                            .needed_states = needed_states,
                                                             .scale = (float)scale,
                                                             .share = (float)share,
                                                             .is_wide = is_wide};
@@ -196,12 +197,12 @@ static void add_nodes(GraphBuilder *self) {
         int32_t i = split_options->decided[n];
         ShardingGraphPart *part = &self->parts[i];
         if (is_source(self, i)) {
-            part->made_in = add_tensor(self, i);
+            part->produced_states = add_tensor(self, i);
         } else if (is_operator(self, i)) {
             for (int32_t axis = 0; axis < RESHARD_AXES; axis++) list_options(self, i, axis);
             part->operator_node = add_node(self, i, false, label_count(part));
             part->operator_states = slot_states(self, i, self->rules->rules[i].operand_count, NULL);
-            part->made_in = part->operator_states;
+            part->produced_states = part->operator_states;
         }
     }
 }
@@ -245,20 +246,21 @@ static void use_outputs(GraphBuilder *self) {
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];
         if (parameter->output < 0 || self->parts[parameter->instruction].tensor_node < 0) continue;
-        int32_t made = self->rules->alias[roles->outputs[parameter->output]];
-        if (self->rules->leaf[roles->outputs[parameter->output]] != 0 || made == parameter->instruction)
+        int32_t producer = self->rules->alias[roles->outputs[parameter->output]];
+        if (self->rules->leaf[roles->outputs[parameter->output]] != 0 || producer == parameter->instruction)
             continue;
-        add_use(self, made, self->parts[parameter->instruction].tensor_node,
-                self->parts[parameter->instruction].made_in, 1, true);
+        add_use(self, producer, self->parts[parameter->instruction].tensor_node,
+                self->parts[parameter->instruction].produced_states, 1, true);
     }
 }
 
 static void use_leaf(GraphBuilder *self, int32_t value, int32_t value_leaf, int32_t reader, double times) {
-    int32_t leaf = value_leaf, made = value;
-    if (reader < 0 || made < 0 || self->parts[reader].tensor_node < 0) return;
-    rules_find_value(self->rules, &made, &leaf);
-    if (leaf != 0 || made == reader) return;
-    add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, true);
+    int32_t leaf = value_leaf, producer = value;
+    if (reader < 0 || producer < 0 || self->parts[reader].tensor_node < 0) return;
+    rules_find_value(self->rules, &producer, &leaf);
+    if (leaf != 0 || producer == reader) return;
+    add_use(self, producer, self->parts[reader].tensor_node, self->parts[reader].produced_states, times,
+            true);
 }
 
 /* Values that a loop carries have two sources: the initial value and, per iteration, the body. */
@@ -324,15 +326,15 @@ static void add_edges(GraphBuilder *self) {
         const ReshardState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
                  array_bytes(self, i) * self->times[i], 1, self->is_wide[i]);
-        part->made_in = states;
+        part->produced_states = states;
     }
     for (int32_t u = 0; u < self->use_count; u++) {
         const ShardingGraphUse *use = &self->uses[u];
         const ShardingGraphPart *part = &self->parts[use->source];
         bool is_kept = part->tensor_node >= 0;
         double share = is_kept ? 1.0 / part->readers : 1;
-        add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
-                 use->needs, array_bytes(self, use->source) * use->times, share,
+        add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->produced_states, use->reader,
+                 use->needed_states, array_bytes(self, use->source) * use->times, share,
                  !is_kept && self->is_wide[use->source]);
     }
 }

@@ -33,13 +33,14 @@ typedef struct ShardingGraphNode {
     const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
 } ShardingGraphNode;
 
-/* From the node that makes to the node that takes. */
+/* From the node that produces a value to a node that reads it. */
 typedef struct ShardingGraphEdge {
-    int32_t made, taken;                 /* nodes */
-    const ReshardState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
-    float scale;                         /* bytes of the whole tensor, times runs */
-    float share;  /* fraction of that cost, if other readers share it; 1: the only reader */
-    bool is_wide; /* sums are moved in elements of twice the size */
+    int32_t producer, reader; /* nodes */
+    const ReshardState *produced_states,
+        *needed_states; /* [labels of the producer], [labels of the reader] */
+    float scale;        /* bytes of the whole tensor, times runs */
+    float share;        /* fraction of that cost, if other readers share it; 1: the only reader */
+    bool is_wide;       /* sums are moved in elements of twice the size */
 } ShardingGraphEdge;
 
 typedef struct ShardingGraph {
@@ -47,7 +48,7 @@ typedef struct ShardingGraph {
     const Mesh *mesh;
     const ReshardCosts *reshards;
     ShardingGraphNode *nodes;
-    ShardingGraphEdge *edges; /* by `taken` */
+    ShardingGraphEdge *edges; /* by `reader` */
     int32_t node_count, edge_count;
     struct ShardingGraphParts *parts; /* sharding_graph.c's: what plans are looked up with */
 } ShardingGraph;

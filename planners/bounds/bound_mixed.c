@@ -108,7 +108,7 @@ static float *set_operator(MixedGraph *self, const ShardingGraphNode *node, doub
 static float *set_parameter(MixedGraph *self, const ShardingGraphNode *node, double byte_price,
                             double limit_part) {
     double bytes = self->model->parts->kept_bytes[node->instruction];
-    const ReshardState *states = self->model->parts->parts[node->instruction].made_in;
+    const ReshardState *states = self->model->parts->parts[node->instruction].produced_states;
     float *of = ARENA_ARRAY(self->arena, float, node->label_count);
     for (int32_t label = 0; of && label < node->label_count; label++)
         of[label] = (float)(byte_price * bytes * (copies_of_state(self, states[label]) - limit_part));

@@ -45,8 +45,8 @@ static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *err
     const PlanContext *whole = model->context;
     for (int32_t e = 0; e < model->edge_count; e++) {
         ShardingGraphEdge *edge = &model->edges[e];
-        if (phase_of(whole, &model->nodes[edge->made]) == IR_PHASE_FORWARD &&
-            phase_of(whole, &model->nodes[edge->taken]) != IR_PHASE_FORWARD)
+        if (phase_of(whole, &model->nodes[edge->producer]) == IR_PHASE_FORWARD &&
+            phase_of(whole, &model->nodes[edge->reader]) != IR_PHASE_FORWARD)
             edge->scale = 0;
     }
     for (int32_t n = 0; n < model->node_count; n++) {

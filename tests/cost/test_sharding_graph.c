@@ -116,8 +116,9 @@ static double least_by_counting(const ShardingGraph *model, int32_t *labels, int
         if (model->nodes[n].seconds) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        ReshardState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
-        least += (double)model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
+        ReshardState produced = edge->produced_states[labels[edge->producer]],
+                     needed = edge->needed_states[labels[edge->reader]];
+        least += (double)model->reshards->seconds[edge->is_wide][produced][needed] * edge->scale;
     }
     return least;
 }
@@ -145,10 +146,10 @@ static void test_a_tree_is_solved(void **state) {
             nodes[n] = (ShardingGraphNode){.instruction = n, .label_count = LABELS, .seconds = seconds[n]};
         }
         for (int32_t n = 1; n < NODES; n++)
-            edges[n - 1] = (ShardingGraphEdge){.made = round % 2 ? n / 2 : n - 1,
-                                               .taken = n,
-                                               .made_in = states,
-                                               .needs = states,
+            edges[n - 1] = (ShardingGraphEdge){.producer = round % 2 ? n / 2 : n - 1,
+                                               .reader = n,
+                                               .produced_states = states,
+                                               .needed_states = states,
                                                .scale = (float)(5e8 * random_uniform(&random)),
                                                .share = 1};
         chain.nodes = nodes;
@@ -177,7 +178,8 @@ static double least_of_star(const ShardingGraph *model, int32_t *labels, int32_t
     for (int32_t n = 0; n < model->node_count; n++) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        ReshardState kept = edge->made_in[labels[0]], needed = edge->needs[labels[edge->taken]];
+        ReshardState kept = edge->produced_states[labels[0]],
+                     needed = edge->needed_states[labels[edge->reader]];
         if (!is_paid[needed]) least += (double)model->reshards->seconds[0][kept][needed] * edge->scale;
         is_paid[needed] = true;
     }
@@ -211,8 +213,11 @@ static void test_readers_share_a_reshard(void **state) {
                 .instruction = n, .is_tensor = n == 0, .label_count = LABELS, .seconds = seconds[n]};
         }
         for (int32_t n = 1; n < NODES; n++)
-            edges[n - 1] = (ShardingGraphEdge){
-                .taken = n, .made_in = states, .needs = states, .scale = scale, .share = 1.0f / (NODES - 1)};
+            edges[n - 1] = (ShardingGraphEdge){.reader = n,
+                                               .produced_states = states,
+                                               .needed_states = states,
+                                               .scale = scale,
+                                               .share = 1.0f / (NODES - 1)};
         star.nodes = nodes;
         star.edges = edges;
         star.node_count = NODES;

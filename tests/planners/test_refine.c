@@ -85,10 +85,11 @@ static double count_seconds(const ShardingGraph *model, const int32_t *labels) {
         if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
-        ReshardState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
-        bool is_shared = model->nodes[edge->made].is_tensor && to != RESHARD_ANY;
-        if (is_shared && is_paid[edge->made * RESHARD_STATES + to]) continue;
-        if (is_shared) is_paid[edge->made * RESHARD_STATES + to] = true;
+        ReshardState from = edge->produced_states[labels[edge->producer]],
+                     to = edge->needed_states[labels[edge->reader]];
+        bool is_shared = model->nodes[edge->producer].is_tensor && to != RESHARD_ANY;
+        if (is_shared && is_paid[edge->producer * RESHARD_STATES + to]) continue;
+        if (is_shared) is_paid[edge->producer * RESHARD_STATES + to] = true;
         seconds += reshard_seconds(model, edge, from, to);
     }
     free(is_paid);
