@@ -53,11 +53,11 @@ static AmStatus measure(SearchJob *job, AmError *error) {
                               .pool = &plan->result.pool,
                               .allows = may_measure,
                               .user = &job->search,
-                              .runs = options->measures,
+                              .runs = options->limits.measures,
                               .deadline = job->seconds > 0 ? job->search.start + job->seconds : 0,
-                              .seed = options->seed,
-                              .watch = options->watch,
-                              .interrupted = options->interrupted};
+                              .seed = options->method.seed,
+                              .watch = options->callbacks.watch,
+                              .interrupted = options->callbacks.interrupted};
     TRY(measure_plans(&measurements, &call, error));
     plan->measurements = measurements;
     plan->result.interrupted |= measurements->interrupted;
@@ -70,16 +70,17 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchJob *job = work->user;
     AmPlan *plan = job->plan;
     SearchOptions *options = &job->search.options;
-    options->watch = work->watch;
-    options->interrupted = api_work_flag(work);
+    options->callbacks.watch = work->watch;
+    options->callbacks.interrupted = api_work_flag(work);
     AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.options,
                                     &job->unrestricted.micro_batching, error);
     plan->whole = job->search.whole;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
-    plan->result.interrupted |= stop_flag_is_set(options->interrupted);
-    if (status == AM_OK && options->measures > 0 && !plan->result.interrupted) status = measure(job, error);
-    options->watch = NULL;
+    plan->result.interrupted |= stop_flag_is_set(options->callbacks.interrupted);
+    if (status == AM_OK && options->limits.measures > 0 && !plan->result.interrupted)
+        status = measure(job, error);
+    options->callbacks.watch = NULL;
     return status;
 }
 
@@ -106,7 +107,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
-    settings->options.initial = unrestricted->options.initial = initial;
+    settings->options.space.initial = unrestricted->options.space.initial = initial;
     TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->options,
                           error));
     const PlanContext *whole = search->forms.chosen;
@@ -116,11 +117,11 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     search->result = &plan->result;
     search->batching = settings->micro_batching;
     search->options = settings->options;
-    job->seconds = settings->options.seconds;
-    if (search->options.measures > 0) search->options.seconds *= SEARCH_SHARE;
-    unrestricted->options.seconds = search->options.seconds;
-    search->options.on_episode = job->callbacks->on_episode;
-    search->options.user = job->callbacks->user;
+    job->seconds = settings->options.limits.seconds;
+    if (search->options.limits.measures > 0) search->options.limits.seconds *= SEARCH_SHARE;
+    unrestricted->options.limits.seconds = search->options.limits.seconds;
+    search->options.callbacks.on_episode = job->callbacks->on_episode;
+    search->options.callbacks.user = job->callbacks->user;
     return AM_OK;
 }
 
@@ -142,7 +143,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     json_object_set_new(self->settings, "baselines", baselines);
     self->plan->settings = self->settings;
     self->is_searched = true;
-    self->memory_fraction = job->settings.options.memory_fraction;
+    self->memory_fraction = job->settings.options.constraints.memory_fraction;
     return plan_names_prepare(self->module, self->whole->rewriting, error);
 }
 
@@ -178,7 +179,7 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     API_IN_C_LOCALE(status, prepare(&job, options, error), error);
     if (status != AM_OK) goto fail;
     ApiWork work = {.callbacks = &own, .run = run_search, .user = &job};
-    TRY_OR_FAIL(api_work_run(&work, job.settings.options.evaluations, error));
+    TRY_OR_FAIL(api_work_run(&work, job.settings.options.limits.evaluations, error));
     TRY_OR_FAIL(finish(&job, options, error));
     if (job.plan->result.interrupted)
         status = am_fail(error, AM_INTERRUPTED, "", "interrupted: the plan is the best so far");

@@ -93,7 +93,7 @@ static AmStatus time_mesh(double *sums, uint64_t *number, const PlanContext *con
                        .device_count = DEVICES};
     int32_t devices[DEVICES];
     for (int32_t k = 0; k < DEVICES; k++) devices[k] = k;
-    const ProblemSettings settings = {.space = SPACE_AUTO, .memory_fraction = 0.9};
+    const ProblemSettings settings = {.space = SPACE_AUTO, .constraints.memory_fraction = 0.9};
     Problem *problem;
     TRY(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
     Random random;

@@ -31,9 +31,10 @@
 /* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
 static bool may_add_micro_batches(const SearchContext *self) {
     const SearchOptions *options = self->options;
-    bool is_free = !options->mesh && options->pin_count == 0 && !options->kept && !options->nested.is_trial;
-    return options->may_add_micro_batches && options->space == SPACE_SINGLE_STAGE && is_free &&
-           search_method_explores(options->searcher);
+    bool is_free = !options->space.mesh && options->constraints.pin_count == 0 &&
+                   !options->constraints.kept && !options->nested.is_trial;
+    return options->space.may_add_micro_batches && options->space.kind == SPACE_SINGLE_STAGE && is_free &&
+           search_method_explores(options->method.searcher);
 }
 
 /* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
@@ -77,7 +78,7 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
 static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions *options, AmError *error) {
     const PropagationPin *last;
     char label[PIN_LABEL_BYTES];
-    int32_t stages = placement_stages(options->pins, options->pin_count, &last);
+    int32_t stages = placement_stages(options->constraints.pins, options->constraints.pin_count, &last);
     if (stages <= cluster->device_count) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last),
                    "%s: cluster %s has %d device%s (expected at most as many stages, 0 to %d)",
@@ -89,19 +90,20 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
 static AmStatus narrow_options(SearchOptions *narrowed, Arena *arena, const PlanContext *whole,
                                const Cluster *cluster, AmError *error) {
     const Placement **placement = &narrowed->nested.placement;
-    narrowed->seconds -= fmin(TAIL_SHARE * narrowed->seconds, MOST_TAIL);
+    narrowed->limits.seconds -= fmin(TAIL_SHARE * narrowed->limits.seconds, MOST_TAIL);
     search_narrow(narrowed);
     TRY(check_pinned_stages(cluster, narrowed, error));
-    TRY(degrees_complete(&narrowed->degrees, cluster, error));
-    TRY(placement_find(placement, arena, whole, cluster, narrowed->pins, narrowed->pin_count, error));
-    return placement_check_numbers(*placement, narrowed->degrees.stages, error);
+    TRY(degrees_complete(&narrowed->constraints.degrees, cluster, error));
+    TRY(placement_find(placement, arena, whole, cluster, narrowed->constraints.pins,
+                       narrowed->constraints.pin_count, error));
+    return placement_check_numbers(*placement, narrowed->constraints.degrees.stages, error);
 }
 
 /* Refuses modules, given plans and policies that do not suit the search. */
 static AmStatus check_request(const SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    TRY(target_check_module(options->target, self->whole, error));
-    if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
+    TRY(target_check_module(options->constraints.target, self->whole, error));
+    if (options->space.initial) TRY(search_check_given(options->space.initial, self->cluster, error));
     return assignment_search_check(options, error);
 }
 
@@ -111,26 +113,27 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     bool is_sampled = false;
     TRY(sample_search(self, &is_sampled, error));
-    if (options->objective == OBJECTIVE_PAPER) {
+    if (options->goal.objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));
         search_result_add(result, result->plan, PLAN_ORIGIN_PAPER, NULL);
     } else if (is_sampled) {
         result->is_cut = false;
-    } else if (target_row(options->target)->trainer) {
+    } else if (target_row(options->constraints.target)->trainer) {
         TRY(search_strategies(self, error));
     } else if (search_spans_stages(options)) {
         TRY(search_stages(self, error));
     } else {
         TRY(search_one_stage(self, error));
     }
-    result->interrupted |= stop_flag_is_set(options->interrupted);
+    result->interrupted |= stop_flag_is_set(options->callbacks.interrupted);
     return AM_OK;
 }
 
 /* Adds the bound over any number of stages, unless plan_search_finish() follows. */
 static AmStatus add_bound(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    if (!search_bounds_stages(self->result, options) || options->skip_bound || options->nested.finishes_later)
+    if (!search_bounds_stages(self->result, options) || options->goal.skip_bound ||
+        options->nested.finishes_later)
         return AM_OK;
     return search_bound_plan(self->result, self->whole, self->cluster, options, self->settings->micro_batches,
                              &self->budget.stop, error);
@@ -139,8 +142,9 @@ static AmStatus add_bound(SearchContext *self, AmError *error) {
 /* Adds the given plan where no other source does. */
 static AmStatus add_given(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    bool is_paper = options->objective == OBJECTIVE_PAPER;
-    if (is_paper || search_spans_stages(options) || options->target != TARGET_AUTOMAP) return AM_OK;
+    bool is_paper = options->goal.objective == OBJECTIVE_PAPER;
+    if (is_paper || search_spans_stages(options) || options->constraints.target != TARGET_AUTOMAP)
+        return AM_OK;
     return search_add_given(self, error);
 }
 
@@ -156,7 +160,8 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
     double start = clock_seconds();
-    const StopSignal end = {options->interrupted, options->seconds > 0 ? start + options->seconds : 0};
+    const StopSignal end = {options->callbacks.interrupted,
+                            options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
     TRY(narrow_options(&narrowed, arena, whole, cluster, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
@@ -177,10 +182,10 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContex
                             const Cluster *cluster, const SearchOptions *options,
                             const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
-    const StopSignal stop = {options->interrupted, 0};
+    const StopSignal stop = {options->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
-    if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
+    if (search_bounds_stages(result, &narrowed) && !options->goal.skip_bound)
         TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;
     if (options->nested.is_trial || result->interrupted) return AM_OK;

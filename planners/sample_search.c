@@ -43,11 +43,11 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
 }
 
 bool sample_is_allowed(const SearchOptions *options) {
-    return options->pin_count == 0 && !options->kept && !options->initial && !options->nested.placement &&
-           !options->no_seeds && !options->no_polish && !options->nested.is_trial &&
-           (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
-           options->objective == OBJECTIVE_TIME && options->target == TARGET_AUTOMAP &&
-           search_method_explores(options->searcher);
+    return options->constraints.pin_count == 0 && !options->constraints.kept && !options->space.initial &&
+           !options->nested.placement && !options->method.no_seeds && !options->method.no_polish &&
+           !options->nested.is_trial && (options->limits.evaluations == 0 || options->limits.is_default) &&
+           options->limits.seconds == 0 && options->goal.objective == OBJECTIVE_TIME &&
+           options->constraints.target == TARGET_AUTOMAP && search_method_explores(options->method.searcher);
 }
 
 static bool may_sample(const SearchContext *self) {
@@ -130,7 +130,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     TRY(search_check_plan(self->options, plan, error));
     AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster,
-                                    self->options->memory_fraction, error);
+                                    self->options->constraints.memory_fraction, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;
@@ -190,7 +190,7 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
-    options->memory_fraction *= moved.share;
+    options->constraints.memory_fraction *= moved.share;
     AmStatus status =
         plan_search(&again, self->arena, sample->context, self->cluster, options, self->settings, &refusal);
     search_spend(self, &again);
@@ -305,7 +305,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
-    options.skip_bound = options.nested.finishes_later =
+    options.goal.skip_bound = options.nested.finishes_later =
         true; /* the plan of the sample is none of the module */
     bool is_far;
     AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);

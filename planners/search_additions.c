@@ -55,7 +55,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         here.separate_backward = false;
         here.stop = &self->budget.stop;
         if (stop_wanted(&self->budget.stop)) return AM_OK;
-        search_allow(&part, self, options->evaluations);
+        search_allow(&part, self, options->limits.evaluations);
         AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
         if (stop_wanted(&self->budget.stop)) return AM_OK;
         if (status == AM_OK)
@@ -64,7 +64,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
         TRY(am_pass_error(status, &refusal, error));
         leave_out_slower(is_left_out, best, &found);
-        if (found.plan) found.plan->space = plan_space_name(self->options->space);
+        if (found.plan) found.plan->space = plan_space_name(self->options->space.kind);
         search_result_merge(result, &found);
     }
     return AM_OK;
@@ -75,7 +75,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 /* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
 static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *request,
                              int32_t micro_batches, double *seconds, AmError *error) {
-    BaselineResult *baseline = &result->baselines[request->baseline];
+    BaselineResult *baseline = &result->baselines[request->method.baseline];
     const PlanContext *context;
     Plan *plan = NULL;
     AmError refusal = {0};
@@ -103,8 +103,8 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     *seconds = plan->predicted_step_seconds;
     if (baseline->seconds <= *seconds) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
-    plan->searcher = searcher_name(self->options->searcher);
-    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(request->baseline));
+    plan->searcher = searcher_name(self->options->method.searcher);
+    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(request->method.baseline));
     return AM_OK;
 }
 
@@ -119,7 +119,7 @@ typedef struct Numbers {
 static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *request,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
-    double best = result->baselines[request->baseline].seconds, seconds;
+    double best = result->baselines[request->method.baseline].seconds, seconds;
     for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
         if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
         TRY(add_pipeline(result, self, request, numbers->numbers[k], &seconds, error));
@@ -155,8 +155,8 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
         SearchOptions request = *options;
         double seconds;
-        request.searcher = SEARCHER_BASELINE;
-        request.baseline = pipelines[r];
+        request.method.searcher = SEARCHER_BASELINE;
+        request.method.baseline = pipelines[r];
         request.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
         result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
@@ -203,9 +203,10 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 
 /* Returns whether the search may return the given plan unchanged. */
 static bool may_add(const SearchOptions *options, const MicroBatching *settings) {
-    const Plan *given = options->initial;
-    bool is_narrowed = options->mesh || options->kept || options->is_even || options->no_overrides;
-    bool is_one = given && options->space == SPACE_SINGLE_STAGE && given->stage_count == 1;
+    const Plan *given = options->space.initial;
+    bool is_narrowed = options->space.mesh || options->constraints.kept || options->constraints.is_even ||
+                       options->space.no_overrides;
+    bool is_one = given && options->space.kind == SPACE_SINGLE_STAGE && given->stage_count == 1;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
     return is_number && !is_narrowed;
@@ -214,7 +215,7 @@ static bool may_add(const SearchOptions *options, const MicroBatching *settings)
 bool search_may_price_pipelines(const SearchContext *search) {
     const SearchOptions *options = search->options;
     bool is_left_out = search_is_large(search) && options->nested.is_trial;
-    return !is_left_out && options->seconds == 0 && search->cluster->device_count > 1;
+    return !is_left_out && options->limits.seconds == 0 && search->cluster->device_count > 1;
 }
 
 void search_leave_out_pipelines(SearchResult *result) {
@@ -227,7 +228,7 @@ void search_leave_out_pipelines(SearchResult *result) {
 
 AmStatus search_add_given(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    const Plan *given = options->initial, *before = self->result->plan;
+    const Plan *given = options->space.initial, *before = self->result->plan;
     SearchResult *result = self->result;
     Simulation *simulation;
     AmError refusal = {0};
@@ -242,7 +243,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     plan->relaxation_count = given->relaxation_count;
     if (search_check_plan(options, plan, NULL) != AM_OK) return AM_OK;
     AmStatus status = simulate_plan(&simulation, self->arena, context, plan, self->cluster,
-                                    options->memory_fraction, &refusal);
+                                    options->constraints.memory_fraction, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
@@ -253,7 +254,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     if (before) plan->bound = before->bound;
     if (before) plan->bound_seconds = fmin(before->bound_seconds, plan->predicted_step_seconds);
     result->model_gap = NAN;
-    if (options->skip_bound) return AM_OK;
+    if (options->goal.skip_bound) return AM_OK;
     return plan_model_gap(&result->model_gap, self->whole, self->cluster, plan,
-                          &(StopSignal){options->interrupted, 0}, error);
+                          &(StopSignal){options->callbacks.interrupted, 0}, error);
 }

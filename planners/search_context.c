@@ -10,20 +10,20 @@
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings) {
     bool is_capped = search_spans_stages(options) && !options->nested.is_trial;
-    double end = options->seconds > 0 ? clock_seconds() + options->seconds : 0;
+    double end = options->limits.seconds > 0 ? clock_seconds() + options->limits.seconds : 0;
     *result = (SearchResult){.model_gap = NAN};
-    return (SearchContext){
-        .result = result,
-        .arena = arena,
-        .whole = whole,
-        .cluster = cluster,
-        .options = options,
-        .settings = settings,
-        .budget = {.cap = is_capped ? options->evaluations : 0, .stop = {options->interrupted, end}},
-        .climb = {.whole = whole,
-                  .cluster = cluster,
-                  .options = options,
-                  .keeps_micro_batches = settings->micro_batches > 0}};
+    return (SearchContext){.result = result,
+                           .arena = arena,
+                           .whole = whole,
+                           .cluster = cluster,
+                           .options = options,
+                           .settings = settings,
+                           .budget = {.cap = is_capped ? options->limits.evaluations : 0,
+                                      .stop = {options->callbacks.interrupted, end}},
+                           .climb = {.whole = whole,
+                                     .cluster = cluster,
+                                     .options = options,
+                                     .keeps_micro_batches = settings->micro_batches > 0}};
 }
 
 /* ---- the budget ---- */
@@ -39,11 +39,11 @@ bool search_is_over(const SearchContext *self) {
 
 void search_allow(SearchOptions *part, const SearchContext *self, int64_t size) {
     const EvaluationBudget *budget = &self->budget;
-    part->evaluations = size;
-    part->is_default_limit = false;
+    part->limits.evaluations = size;
+    part->limits.is_default = false;
     part->nested.cap = left(budget);
     if (budget->cap > 0 && part->nested.cap <= 0) part->nested.cap = -1;
-    if (budget->stop.deadline > 0) part->seconds = fmax(budget->stop.deadline - clock_seconds(), 1e-3);
+    if (budget->stop.deadline > 0) part->limits.seconds = fmax(budget->stop.deadline - clock_seconds(), 1e-3);
 }
 
 void search_spend(SearchContext *self, const SearchResult *found) {
@@ -102,7 +102,7 @@ static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContex
     if (!*is_allowed) return AM_OK;
     climb->stop = self->budget.stop;
     climb->cap = left(&self->budget);
-    search_watch_phase(climb->options->watch, SEARCH_PHASE_CHANGES);
+    search_watch_phase(climb->options->callbacks.watch, SEARCH_PHASE_CHANGES);
     return plan_climb_open(climb, self->arena, error);
 }
 

@@ -27,7 +27,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     for (int32_t k = 0; k < count && (k == 0 || !search_is_over(self)); k++) {
         SearchOptions part = *options;
         search_allow(&part, self, size / count > 0 ? size / count : 1);
-        if (count > 1 && options->seconds > 0) part.seconds /= count - k;
+        if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
         part.nested.is_anytime = part.nested.is_anytime && count == 1;
         if (count > 1) part.nested.climbs = NULL;
         MicroBatching here = {.micro_batches = numbers[k],
@@ -60,24 +60,27 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->whole->canonical));
-    int64_t size = options->evaluations;
-    bool is_one = options->searcher == SEARCHER_RANDOM && options->evaluations == 0;
-    bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
-                     !options->nested.is_trial && !is_one;
+    int64_t standard =
+        search_evaluations_for(options->method.searcher, ir_represented(self->whole->canonical));
+    int64_t size = options->limits.evaluations;
+    bool is_one = options->method.searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
+    bool is_capped =
+        (search_method_has_rounds(options->method.searcher) || options->method.searcher == SEARCHER_EXACT) &&
+        !options->nested.is_trial && !is_one;
     double bound = NAN;
     AmError refusal = {0};
     SearchOptions part = *options;
     if (is_capped) size = standard - plan_climb_reserve(options, standard);
     part.nested.is_anytime = is_capped;
     part.nested.climbs = is_capped ? self->whole : NULL;
-    if (is_capped) self->budget.cap = options->evaluations > 0 ? options->evaluations : standard;
+    if (is_capped)
+        self->budget.cap = options->limits.evaluations > 0 ? options->limits.evaluations : standard;
     for (int32_t round = 0;; round++, size *= 2) {
         SearchResult found = {.model_gap = NAN};
         AmError failure = {0};
         int64_t before = self->budget.used;
         double round_bound;
-        part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
+        part.method.seed = options->method.seed + (uint64_t)round * SEARCH_SEED_STEP;
         AmStatus status = search_add_each_number(&found, &round_bound, self, &part, size, &failure);
         TRY(search_check_part(status, &failure, error));
         if (round == 0) refusal = failure;

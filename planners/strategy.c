@@ -185,8 +185,7 @@ static AmStatus replicate_values(PlanStage *stage, Arena *arena, const PlanConte
 /* Makes a stage on a mesh data x context x tensor of devices 0, 1, ..., by the rules of the baselines. */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            const Strategy *strategy, double memory_fraction, AmError *error) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = memory_fraction, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, memory_fraction);
     int32_t context_ways = strategy->context > 1 ? strategy->context : 1;
     int32_t count = strategy->data * context_ways * strategy->tensor, model = context_ways > 1 ? 2 : 1;
     Mesh mesh = {
@@ -259,7 +258,7 @@ fail:
 /* Makes the plan: a stage, its copies on the devices behind it, cuts and recomputation. */
 static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
-    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
+    const SearchOptions described = {.method.searcher = SEARCHER_BASELINE};
     StrategyParts parts = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);

@@ -97,7 +97,7 @@ static AmStatus add_seconds(PaperChainBuilder *self, Arena *scratch, AmError *er
     int32_t parts = self->chain->parts, count;
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, parts); /* all the first: nothing is sent */
     const Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = parts}}, .device_count = parts};
-    const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_DATA, 1);
     Problem *problem;
     AxisPlan axis_plan = {0};
     Assignment *assignment;

@@ -2,8 +2,8 @@
  *
  * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
  * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the
- * paper's, and options->learner changes the parts. It gives no width of its network and no steps between
- * updates.
+ * paper's, and options->method.learner changes the parts. It gives no width of its network and no steps
+ * between updates.
  */
 #include "planners/automap_paper/paper_learn.h"
 
@@ -53,8 +53,8 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
     settings.learning_rate = task->learning_rate;
     settings.epsilon_decay = task->decay;
     settings.hidden[0] = settings.hidden[1] = task->hidden;
-    settings.seed = options->seed;
-    settings.device = options->device;
+    settings.seed = options->method.seed;
+    settings.device = options->method.device;
     return settings;
 }
 
@@ -73,9 +73,9 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
     else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
-    else if (stop_flag_is_set(options->interrupted)) result->end = PAPER_INTERRUPTED;
+    else if (stop_flag_is_set(options->callbacks.interrupted)) result->end = PAPER_INTERRUPTED;
     else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
-    else if (last->number >= options->evaluations) result->end = PAPER_EPISODES;
+    else if (last->number >= options->limits.evaluations) result->end = PAPER_EPISODES;
     else return false;
     return true;
 }
@@ -92,7 +92,7 @@ static void log_episode(void *user, const DqnEpisode *episode) {
              "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
              (long long)episode->number, episode->reward, fmax(self->result->best, episode->reward),
              episode->epsilon, episode->loss, episode->is_greedy ? "true" : "false");
-    self->options->on_episode(self->options->user, line);
+    self->options->callbacks.on_episode(self->options->callbacks.user, line);
 }
 
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
@@ -102,13 +102,13 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
     Learning self = {.result = learning,
                      .options = options,
                      .task = &tasks[space],
-                     .deadline = options->seconds > 0 ? start + options->seconds : 0};
+                     .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AgentSettings settings = settings_for(self.task, options);
-    TRY(learner_parts_apply(&settings, options->learner, (1U << LEARNER_PARTS) - 1, error));
+    TRY(learner_parts_apply(&settings, options->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,
                          .is_greedy = is_greedy,
-                         .on_episode = options->on_episode ? log_episode : NULL,
+                         .on_episode = options->callbacks.on_episode ? log_episode : NULL,
                          .user = &self};
     TRY(dqn_run(environment, &settings, &run, error));
     learning->seconds = clock_seconds() - start;

@@ -16,7 +16,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
                            int32_t first, int32_t end, int32_t storage, AmError *error) {
     const Mesh mesh = {
         .axis_count = 1, .axes = {{.name = "data", .size = end - first}}, .device_count = end - first};
-    const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_DATA, 1);
     int32_t *devices = ARENA_ARRAY(arena, int32_t, end - first);
     Problem *problem;
     AxisPlan axis_plan = {0};
@@ -76,12 +76,12 @@ AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const Pl
     TRY(micro_batches_state_relaxations(made, arena, context, error));
     TRY(make_stages(made, arena, context, cluster, cuts, error));
     TRY(schedule_alternates(&alternates, arena, context, error));
-    ScheduleKind schedule = schedule_first(options->schedule, alternates);
+    ScheduleKind schedule = schedule_first(options->space.schedule, alternates);
     if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper makes no pipeline of schedule %.60s",
-                       options->schedule);
-    PricedPlan priced = {made, NULL, arena, context, cluster, options->memory_fraction};
-    TRY(schedule_simulate(&schedule, options->schedule != NULL, price, &priced, error));
+                       options->space.schedule);
+    PricedPlan priced = {made, NULL, arena, context, cluster, options->constraints.memory_fraction};
+    TRY(schedule_simulate(&schedule, options->space.schedule != NULL, price, &priced, error));
     TRY(simulation_predict(made, arena, priced.simulation, error));
     *fit = priced.simulation->fit;
     *plan = made;

@@ -81,7 +81,7 @@ static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *
     StrictChoice even, any;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
     any = even;
-    if (!problem->is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+    if (!problem->constraints.is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
     /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
     const StrictChoice *choice = any.elements > even.elements ? &any : &even;
     memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);

@@ -99,8 +99,7 @@ static void open_task(void *user, int32_t k) {
 }
 
 static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmError *error) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, self->options->memory_fraction);
     Mesh mesh = {.axis_count = 2,
                  .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                  .device_count = 1};
@@ -259,7 +258,7 @@ static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmE
     const SweepContext *in = task->in;
     int32_t chunks = chunks_of(task);
     PlanStage *inside = ARENA_ARRAY(task->scratch, PlanStage, 1);
-    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
+    const SearchOptions described = {.method.searcher = SEARCHER_BASELINE};
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
     row->schedule = task->schedule == SCHEDULE_KINDS ? "none" : schedule_kind_name(task->schedule);
     if (row->stages > STAGES_MOST / chunks)

@@ -60,10 +60,10 @@ static AmStatus search_part(SearchResult *result, const DeviceSearch *self, int3
     const DeviceChoice *devices = &self->choices.choices[choice];
     SearchOptions here = *options;
     bool is_whole = devices->count == self->cluster->device_count;
-    if (here.initial && is_whole) TRY(search_check_given(here.initial, self->cluster, error));
-    if (here.initial)
-        TRY(device_order_place(&here.initial, self->arena, options->initial, devices->devices, devices->count,
-                               error));
+    if (here.space.initial && is_whole) TRY(search_check_given(here.space.initial, self->cluster, error));
+    if (here.space.initial)
+        TRY(device_order_place(&here.space.initial, self->arena, options->space.initial, devices->devices,
+                               devices->count, error));
     AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
@@ -76,7 +76,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
 
 /* Returns the objective: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
-    return self->options->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
+    return self->options->goal.objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
@@ -109,7 +109,7 @@ static int64_t evaluations_left(const DeviceSearch *self) {
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
-    if (stop_flag_is_set(self->options->interrupted) || self->result->interrupted) return false;
+    if (stop_flag_is_set(self->options->callbacks.interrupted) || self->result->interrupted) return false;
     return search_has_budget(self->options, self->evaluations, self->start);
 }
 
@@ -119,17 +119,17 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     if (left == INT64_MAX) return;
     left -= self->reserved;
     if (!search_spans_stages(part))
-        size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
-    part->evaluations = size > 0 && size < left ? size : left;
+        size = search_evaluations_for(part->method.searcher, self->whole->canonical->instruction_count);
+    part->limits.evaluations = size > 0 && size < left ? size : left;
     part->nested.ends_at_default = true;
 }
 
 /* Returns whether no plan with a step of at least `bound` seconds can be the result. */
 static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
     double price = price_of(self, choice, bound);
-    for (int32_t k = 0; k < self->choices.count && self->options->explores_prices; k++)
+    for (int32_t k = 0; k < self->choices.count && self->options->goal.explores_prices; k++)
         if (self->seconds[k] <= bound && price_of(self, k, self->seconds[k]) <= price) return true;
-    if (self->options->explores_prices || !self->result->plan) return false;
+    if (self->options->goal.explores_prices || !self->result->plan) return false;
     return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
 }
 
@@ -138,8 +138,8 @@ static bool is_first_cut(const DeviceSearch *self) {
     const SearchOptions *options = self->options;
     if (evaluations_left(self) == INT64_MAX) return false;
     if (search_spans_stages(options)) return self->result->is_cut;
-    return options->evaluations <=
-           search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
+    return options->limits.evaluations <=
+           search_evaluations_for(options->method.searcher, self->whole->canonical->instruction_count);
 }
 
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
@@ -148,17 +148,19 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     SearchOptions options = *self->options;
     SearchResult found = {0};
     AmError refusal = {0};
-    options.quota_count = 0;
-    options.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
+    options.devices.quota_count = 0;
+    options.goal.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
     if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&options))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
-        options.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
-        options.is_default_limit = false;
+        options.limits.evaluations =
+            evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
+        options.limits.is_default = false;
     } else {
         allow_default(&options, self);
     }
-    if (options.seconds > 0) options.seconds = fmax(self->start + options.seconds - clock_seconds(), 1e-3);
+    if (options.limits.seconds > 0)
+        options.limits.seconds = fmax(self->start + options.limits.seconds - clock_seconds(), 1e-3);
     AmStatus status = search_part(&found, self, choice, part, &options, &refusal);
     self->evaluations += found.evaluations;
     if (status == AM_OK) take(self, choice, &found);
@@ -212,8 +214,8 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
 
 /* Keeps evaluations for the baselines of other choices: one each, but at most half of all. */
 static void reserve_baselines(DeviceSearch *self) {
-    int64_t limit = self->options->evaluations, others = self->choices.count - 1;
-    if (!self->options->explores_prices || limit <= 0) return;
+    int64_t limit = self->options->limits.evaluations, others = self->choices.count - 1;
+    if (!self->options->goal.explores_prices || limit <= 0) return;
     self->reserved = limit / 2 < others ? limit / 2 : others;
 }
 
@@ -249,7 +251,7 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     int32_t searched = 0;
     for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self); k++) {
         bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
-        if (!is_near && !(self->options->explores_prices && is_on_front(self, k))) continue;
+        if (!is_near && !(self->options->goal.explores_prices && is_on_front(self, k))) continue;
         TRY(try_choice(self, k, 0, error));
         searched++;
     }
@@ -282,11 +284,11 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 
 static AmStatus check_prices(const DeviceSearch *self, AmError *error) {
     const Cluster *cluster = self->cluster;
-    for (int32_t t = 0; t < cluster->type_count && self->options->explores_prices; t++)
+    for (int32_t t = 0; t < cluster->type_count && self->options->goal.explores_prices; t++)
         if (isnan(cluster->types[t].price_per_hour))
             return am_fail(error, AM_ERROR_USAGE, "",
                            "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
-                           self->options->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
+                           self->options->goal.objective == OBJECTIVE_COST ? "objective cost" : "pareto",
                            cluster->name, cluster->types[t].name, cluster->types[t].name);
     return AM_OK;
 }
@@ -307,9 +309,9 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
     if (!self.seconds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
-    bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
+    bool has_others = self.choices.count > 1 && search_method_explores(options->method.searcher);
     const bool has_choices = has_others;
-    if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
+    if (has_others && options->goal.explores_prices) first.limits.seconds *= FIRST_SHARE;
     if (has_others) reserve_baselines(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
@@ -334,7 +336,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (has_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
-    if (status == AM_OK && options->explores_prices) TRY(list_front(&self, error));
+    if (status == AM_OK && options->goal.explores_prices) TRY(list_front(&self, error));
     if (status == AM_OK && has_choices) TRY(bound_choices(&self, error));
     if (status != AM_OK || !(has_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.evaluations;

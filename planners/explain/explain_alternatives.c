@@ -207,8 +207,7 @@ AmStatus explain_alternatives(Explainer *self) {
 }
 
 AmStatus explain_units(Explainer *self) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, CLUSTER_DEFAULT_MEMORY_FRACTION);
     LayerCosts *costs;
     AmError why = {0};
     if (self->places) return explain_moves(self, self->places, self->place_count);

@@ -127,8 +127,7 @@ static AmStatus compare_priorities(TrainerReader *self, Problem *problem) {
 /* Refuses splits other than those of the baseline on the mesh of the stages. */
 static AmStatus check_priorities(TrainerReader *self, const Cluster *cluster) {
     const PlanStage *stage = &self->plan->stages[0];
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, CLUSTER_DEFAULT_MEMORY_FRACTION);
     const Mesh mesh = {.axis_count = TRAINER_AXES,
                        .axes = {{.name = "data", .size = self->sizes[TRAINER_DATA]},
                                 {.name = "model", .size = self->sizes[TRAINER_MODEL]}},

@@ -23,23 +23,24 @@ bool form_search_has_budget(const FormSearch *self) {
 
 void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches) {
     int64_t left = evaluations_left(self);
-    double seconds = self->options.seconds;
-    options->evaluations = left == INT64_MAX ? self->options.evaluations : left;
-    options->seconds = seconds;
-    if (seconds > 0) options->seconds = fmax((self->start + seconds - clock_seconds()) / searches, 1e-3);
+    double seconds = self->options.limits.seconds;
+    options->limits.evaluations = left == INT64_MAX ? self->options.limits.evaluations : left;
+    options->limits.seconds = seconds;
+    if (seconds > 0)
+        options->limits.seconds = fmax((self->start + seconds - clock_seconds()) / searches, 1e-3);
 }
 
 void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found) {
     bool is_limited = search_evaluations_left(options, 0) != INT64_MAX;
     self->is_cut = is_limited && found->is_cut;
-    self->spent += self->is_cut ? options->evaluations : found->evaluations;
+    self->spent += self->is_cut ? options->limits.evaluations : found->evaluations;
 }
 
 /* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
 static bool finishes_later(const FormSearch *self) {
     const SearchOptions *options = &self->options;
-    return options->seconds == 0 && self->cluster->type_count == 1 && options->quota_count == 0 &&
-           !options->explores_prices;
+    return options->limits.seconds == 0 && self->cluster->type_count == 1 &&
+           options->devices.quota_count == 0 && !options->goal.explores_prices;
 }
 
 /* How far the search of a form may go. */
@@ -127,7 +128,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
 #define LITTLE_MEMORY 0.5
 
 static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
-    double part = LITTLE_MEMORY * self->options.memory_fraction;
+    double part = LITTLE_MEMORY * self->options.constraints.memory_fraction;
     int32_t next = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].mesh.device_count; k++, next++) {

@@ -14,8 +14,9 @@ typedef struct TargetPlans {
     const char *lack;       /* why that plan is not for the target; NULL: it is */
 } TargetPlans;
 
-/* Searches the forms for options->target. `free` has the options without the target, and `free_batching`
- * their micro-batches. AM_ERROR_INFEASIBLE as form_search(), or: the target can run no plan that was found.
+/* Searches the forms for options->constraints.target. `free` has the options without the target, and
+ * `free_batching` their micro-batches. AM_ERROR_INFEASIBLE as form_search(), or: the target can run no plan
+ * that was found.
  */
 AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
                        const MicroBatching *free_batching, AmError *error);

@@ -447,7 +447,7 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *pr
     bool *value_fails = ARENA_ARRAY(scratch, bool, self->context->rules->count + 1);
     const PinSet set = {.pins = self->pins.pins,
                         .count = self->pins.count,
-                        .is_even = problem->is_even,
+                        .is_even = problem->constraints.is_even,
                         .fails = fails,
                         .value_fails = value_fails};
     table->fails = ARENA_ARRAY(&table->arena, bool, self->unit_count);

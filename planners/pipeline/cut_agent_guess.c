@@ -53,8 +53,7 @@ static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, 
 
 AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
                           const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, CLUSTER_DEFAULT_MEMORY_FRACTION);
     const StageModelSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     LayerCosts *costs = NULL;
     StageModel *model = NULL;

@@ -12,7 +12,7 @@ enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
 enum { INSTRUCTIONS_TRIED = 315000 };
 
 int64_t pipeline_evaluations_left(const PipelineCandidates *self) {
-    int64_t limit = self->plans.options->evaluations;
+    int64_t limit = self->plans.options->limits.evaluations;
     return limit > 0 ? limit - self->evaluations : INT64_MAX;
 }
 
@@ -25,7 +25,7 @@ void pipeline_allow_candidates(PipelineCandidates *self) {
     int64_t tries = INSTRUCTIONS_TRIED / (ir_represented(self->plans.whole->canonical) + 1),
             most = MOST_TRIES;
     if (tries < LEAST_TRIES) tries = LEAST_TRIES;
-    if (self->plans.options->evaluations > 0) {
+    if (self->plans.options->limits.evaluations > 0) {
         tries = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;
         most = PIPELINE_MOST_TRIED;
     }
@@ -33,7 +33,7 @@ void pipeline_allow_candidates(PipelineCandidates *self) {
     self->most_changes = tries / 3;
     self->most_tries = tries - self->most_changes;
     self->most_single_changes = self->most_changes;
-    if (self->plans.options->evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
+    if (self->plans.options->limits.evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
         self->most_single_changes = LEAST_SINGLE_CHANGES;
 }
 
@@ -75,7 +75,7 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int
             continue;
         }
         self->evaluations++;
-        search_watch_count(self->plans.options->watch, 1, try->fit.fits ? try->seconds : NAN);
+        search_watch_count(self->plans.options->callbacks.watch, 1, try->fit.fits ? try->seconds : NAN);
         pipeline_plans_log(&self->plans, try, self->evaluations);
         pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
         if (try->fit.fits && (!self->best || pipeline_is_before(try, self->best))) self->best = try;
@@ -84,7 +84,7 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int
 }
 
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
-    return options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
+    return options->space.schedule ? schedule_kind_find(options->space.schedule) : SCHEDULE_1F1B;
 }
 
 AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,

@@ -78,10 +78,8 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                                     .relaxations = self->relaxations,
                                     .separate_backward = context->has_stages,
                                     .stop = &self->costs->stop};
-    const ProblemSettings of_problem = {.space = SPACE_AUTO,
-                                        .memory_fraction = self->options->memory_fraction,
-                                        .budget = {.limit = 1},
-                                        .is_even = self->options->is_even};
+    ProblemSettings of_problem = problem_settings(SPACE_AUTO, self->options->constraints.memory_fraction);
+    of_problem.constraints.is_even = self->options->constraints.is_even;
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};
@@ -249,7 +247,7 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
                               const PipelineContext *context, const PipelineCandidate *try, AmError *error) {
     int32_t count = try->pipeline.stage_count;
     *contents = NULL;
-    if (self->options->pin_count == 0) return AM_OK;
+    if (self->options->constraints.pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
@@ -267,9 +265,9 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
 /* Puts the pins of a stage's parameters and values into its problem. */
 static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const StageContents *contents,
                           AmError *error) {
-    const PinSet set = {.pins = self->options->pins,
-                        .count = self->options->pin_count,
-                        .is_even = self->options->is_even,
+    const PinSet set = {.pins = self->options->constraints.pins,
+                        .count = self->options->constraints.pin_count,
+                        .is_even = self->options->constraints.is_even,
                         .is_held = contents->parameters,
                         .is_computed = contents->values};
     TRY(pins_on_mesh(&problem->pins, self->arena, problem->context, &problem->mesh, &set, error));
@@ -352,7 +350,8 @@ static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
     const Simulating *simulating = user;
     const PipelinePlans *self = simulating->plans;
     PipelineCandidate *try = simulating->tries;
-    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction, .stop = self->stop};
+    const SimulationOptions options = {.memory_fraction = self->options->constraints.memory_fraction,
+                                       .stop = self->stop};
     Simulation *simulation;
     if (try->plan->stage_count > 1 && !try->given) try->plan->schedule = schedule_kind_name(schedule);
     TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
@@ -400,7 +399,8 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, 
     for (int32_t k = 0; k < count; k++) {
         tries[k].status = make_plan(self, &tries[k], &tries[k].error);
         if (tries[k].status == AM_OK)
-            tries[k].status = target_check_plan(self->options->target, tries[k].plan, &tries[k].error);
+            tries[k].status =
+                target_check_plan(self->options->constraints.target, tries[k].plan, &tries[k].error);
         if (tries[k].status == AM_OK)
             tries[k].status = search_check_plan(self->options, tries[k].plan, &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;
@@ -423,7 +423,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
     const SearchOptions *options = plans->options;
     const PipelineLayout *pipeline = &try->pipeline;
     Text text = {0};
-    if (!options->on_episode) return;
+    if (!options->callbacks.on_episode) return;
     text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
                 (long long)evaluations, pipeline->micro_batches, try->plan->schedule);
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
@@ -435,7 +435,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
     }
     text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
                 try->seconds, try->fit.fits ? "true" : "false");
-    if (!text.failed) options->on_episode(options->user, text.data);
+    if (!text.failed) options->callbacks.on_episode(options->callbacks.user, text.data);
     text_free(&text);
 }
 

@@ -150,7 +150,7 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
 
 static double memory_limit(const Problem *problem) {
     return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
-           problem->memory_fraction;
+           problem->constraints.memory_fraction;
 }
 
 AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
@@ -164,21 +164,18 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .cluster = cluster,
                       .mesh = *mesh,
                       .devices = devices,
-                      .memory_fraction = settings->memory_fraction,
+                      .constraints = settings->constraints,
                       .space = settings->space,
-                      .is_even = settings->is_even,
-                      .target = settings->target,
-                      .degrees = settings->degrees,
                       .scratch = settings->scratch,
                       .budget = settings->budget};
     AmStatus status = AM_OK;
     if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
     if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
     if (status != AM_OK) goto fail;
-    const PinSet pins = {.pins = settings->pins,
-                         .count = settings->pin_count,
-                         .kept = settings->kept,
-                         .is_even = settings->is_even};
+    const PinSet pins = {.pins = settings->constraints.pins,
+                         .count = settings->constraints.pin_count,
+                         .kept = settings->constraints.kept,
+                         .is_even = settings->constraints.is_even};
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, &pins, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->has_storage =
@@ -295,7 +292,7 @@ void problem_set_tried(Problem *problem, const AxisPlan *axis_plan) {
 void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
     static const PlanEntryKind kinds[AXIS_PLAN_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS,
                                                                  PLAN_WEIGHTS};
-    *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
+    *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->constraints.is_even};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         stage->keeps_gathered_weights |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
     stage->keeps_gathered_weights |= problem->context->split_options->storage->reread_count > 0;
@@ -395,10 +392,10 @@ static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scr
                        .schedule = "none",
                        .context = self->context};
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, scratch, self->context, &plan, self->cluster, self->memory_fraction,
-                      error));
+    TRY(simulate_plan(&simulation, scratch, self->context, &plan, self->cluster,
+                      self->constraints.memory_fraction, error));
     const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
-    double needed = simulation->fit.needed_fraction / self->memory_fraction;
+    double needed = simulation->fit.needed_fraction / self->constraints.memory_fraction;
     *price = (PlanPrice){.seconds = simulation->step_seconds,
                          .compute_seconds = fullest->compute_seconds,
                          .communication_seconds = fullest->communication_seconds,
@@ -418,7 +415,7 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stag
         return AM_OK;
     }
     evaluation->priced++;
-    if (target_check_pools(self->target, self->context, assignment->stored, NULL) != AM_OK) {
+    if (target_check_pools(self->constraints.target, self->context, assignment->stored, NULL) != AM_OK) {
         evaluation->price = (PlanPrice){.seconds = INFINITY};
         return AM_OK;
     }
@@ -433,7 +430,7 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     problem_stage(self, &evaluation->axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
-    if (!degrees_allow_stage(&self->degrees, self->context, stage)) {
+    if (!degrees_allow_stage(&self->constraints.degrees, self->context, stage)) {
         evaluation->price = (PlanPrice){.seconds = INFINITY};
         return AM_OK;
     }
@@ -542,7 +539,7 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
     if (size == 1) return false;
     for (int32_t k = 0; k < self->class_count; k++) {
         int64_t elements = problem->context->classes->classes[self->classes[k]].size;
-        if (problem->is_even ? elements % size == 0 : elements >= size) return true;
+        if (problem->constraints.is_even ? elements % size == 0 : elements >= size) return true;
     }
     return false;
 }

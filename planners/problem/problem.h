@@ -12,12 +12,11 @@
 
 #include "cost/cluster/cluster.h"
 #include "lowering/spmd/lower.h"
-#include "planners/problem/degrees.h"
 #include "planners/problem/pins.h"
+#include "planners/problem/plan_constraints.h"
 #include "planners/problem/price_memo.h"
 #include "planners/problem/scratch.h"
 #include "planners/problem/search_watch.h"
-#include "planners/targets/target.h"
 
 #define AXIS_PLAN_MAX_ENTRIES 12
 #define AXIS_PLAN_AXES        3
@@ -79,16 +78,16 @@ typedef struct SearchBudget {
 /* The plans of a problem, and the extent of its search. */
 typedef struct ProblemSettings {
     PlanSpace space;
-    double memory_fraction;
+    PlanConstraints constraints; /* other plans are not made, or take infinitely long */
     SearchBudget budget;
-    const PropagationPin *pins; /* [pin_count] */
-    int32_t pin_count;
-    const KeptShardings *kept; /* or NULL */
-    bool is_even;              /* only plans with equal, contiguous shards */
-    Target target;             /* plans that it cannot run take infinitely long */
-    Degrees degrees;           /* and plans of others */
     Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
+
+/* Settings for single plans of a space, whose only constraint is memory. */
+static inline ProblemSettings problem_settings(PlanSpace space, double memory_fraction) {
+    return (ProblemSettings){
+        .space = space, .constraints.memory_fraction = memory_fraction, .budget = {.limit = 1}};
+}
 
 typedef struct Problem {
     Arena arena; /* candidates, memo */
@@ -96,14 +95,11 @@ typedef struct Problem {
     const PlanContext *context;
     const Cluster *cluster;
     Mesh mesh;
-    const int32_t *devices; /* mesh device -> cluster device */
-    double memory_fraction;
+    const int32_t *devices;      /* mesh device -> cluster device */
+    PlanConstraints constraints; /* those of the settings */
     SearchBudget budget;
-    MeshPins pins;
+    MeshPins pins; /* constraints.pins on this mesh */
     PlanSpace space;
-    bool is_even;
-    Target target;
-    Degrees degrees;
     bool has_storage;
     bool may_keep; /* gathered weights, all of them replicated, are a small part of a device's memory: */
     double gathered_bytes; /* these */

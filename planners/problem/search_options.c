@@ -43,17 +43,19 @@ const char *baseline_alias(int32_t k, Baseline *baseline) {
 }
 
 bool search_is_pipeline_baseline(const SearchOptions *options) {
-    return options->searcher == SEARCHER_BASELINE &&
-           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
+    return options->method.searcher == SEARCHER_BASELINE &&
+           (options->method.baseline == BASELINE_EVEN_PIPELINE ||
+            options->method.baseline == BASELINE_MEGATRON_3D);
 }
 
 bool search_spans_stages(const SearchOptions *options) {
-    bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
-    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective != OBJECTIVE_PAPER;
+    bool is_joint = options->space.kind == SPACE_AUTO || options->space.kind == SPACE_HYBRID;
+    return is_joint && options->method.searcher != SEARCHER_BASELINE &&
+           options->goal.objective != OBJECTIVE_PAPER;
 }
 
 bool search_has_stages(const SearchOptions *options) {
-    return options->space == SPACE_PIPELINE || search_spans_stages(options) ||
+    return options->space.kind == SPACE_PIPELINE || search_spans_stages(options) ||
            search_is_pipeline_baseline(options);
 }
 
@@ -61,42 +63,43 @@ const char *search_narrow(SearchOptions *options) {
     const struct {
         bool is_given;
         const char *option;
-    } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
-                     {options->mesh != NULL, "--mesh"},
-                     {options->is_even && options->target == TARGET_AUTOMAP, "--even"},
-                     {target_row(options->target)->stages == TARGET_ONE_STAGE,
-                      options->target == TARGET_HLO ? "--for hlo" : "--for shardy"},
-                     {options->degrees.stages == 1, NULL},
-                     {options->searcher == SEARCHER_EXACT, "--searcher exact"},
-                     {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
-                     {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->space != SPACE_AUTO || options->objective == OBJECTIVE_PAPER) return NULL;
-    if (options->searcher == SEARCHER_BASELINE) {
-        options->space = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+    } narrowing[] = {
+        {options->constraints.kept != NULL, "--keep-shardings"},
+        {options->space.mesh != NULL, "--mesh"},
+        {options->constraints.is_even && options->constraints.target == TARGET_AUTOMAP, "--even"},
+        {target_row(options->constraints.target)->stages == TARGET_ONE_STAGE,
+         options->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
+        {options->constraints.degrees.stages == 1, NULL},
+        {options->method.searcher == SEARCHER_EXACT, "--searcher exact"},
+        {options->method.searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
+        {options->method.searcher == SEARCHER_RANDOM, "--searcher random"}};
+    if (options->space.kind != SPACE_AUTO || options->goal.objective == OBJECTIVE_PAPER) return NULL;
+    if (options->method.searcher == SEARCHER_BASELINE) {
+        options->space.kind = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
     }
     for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
         if (!narrowing[k].is_given) continue;
-        options->space = SPACE_SINGLE_STAGE;
+        options->space.kind = SPACE_SINGLE_STAGE;
         return narrowing[k].option;
     }
     return NULL;
 }
 
 int64_t search_evaluations_left(const SearchOptions *options, int64_t spent) {
-    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
-    return is_limited ? options->evaluations - spent : INT64_MAX;
+    bool is_limited = options->limits.evaluations > 0 && !options->limits.is_default;
+    return is_limited ? options->limits.evaluations - spent : INT64_MAX;
 }
 
 bool search_has_budget(const SearchOptions *options, int64_t spent, double start) {
     if (search_evaluations_left(options, spent) < 1) return false;
-    return options->seconds <= 0 || clock_seconds() - start < options->seconds;
+    return options->limits.seconds <= 0 || clock_seconds() - start < options->limits.seconds;
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
-    TRY(degrees_check_plan(&options->degrees, plan, error));
+    TRY(degrees_check_plan(&options->constraints.degrees, plan, error));
     TRY(placement_check_plan(options->nested.placement, plan, error));
-    return pins_check_plan(options->pins, options->pin_count, plan, error);
+    return pins_check_plan(options->constraints.pins, options->constraints.pin_count, plan, error);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
@@ -112,8 +115,8 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,
-                   .searcher = searcher_name(options->searcher),
-                   .space = plan_space_name(options->space),
-                   .seed = options->seed,
+                   .searcher = searcher_name(options->method.searcher),
+                   .space = plan_space_name(options->space.kind),
+                   .seed = options->method.seed,
                    .bound_seconds = NAN};
 }

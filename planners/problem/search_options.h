@@ -6,10 +6,9 @@
 #include "cost/step/memory.h"
 #include "dqn/learner.h"
 #include "planners/problem/candidate_pool.h"
-#include "planners/problem/degrees.h"
 #include "planners/problem/placement.h"
+#include "planners/problem/plan_constraints.h"
 #include "planners/problem/problem.h"
-#include "planners/targets/target.h"
 
 #define SEARCHER_LIST(X)                                                                \
     X(AUTO, "auto", "plans of the trained policy, then annealing and polish (default)") \
@@ -96,7 +95,7 @@ typedef struct DeviceFront {
  * searches above it set it for the searches that they call. */
 typedef struct NestedSearch {
     /* -- how many evaluations -- */
-    /* Evaluations at most, where SearchOptions.evaluations is the size on which the schedule of the search
+    /* Evaluations at most, where SearchLimits.evaluations is the size on which the schedule of the search
      * depends. A search with a cap prices the first plans of the search without it, so that a larger budget
      * is never worse. 0: none; less: none is left, baselines alone are priced. */
     int64_t cap;
@@ -118,14 +117,26 @@ typedef struct NestedSearch {
     const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */
 } NestedSearch;
 
-/* The request of a caller. Zero is the default of every member but memory_fraction and evaluations. */
-typedef struct SearchOptions {
-    /* -- the goal -- */
+/* The goal of a search, and the results beside its plan. */
+typedef struct SearchGoal {
     SearchObjective objective;
-    PlanSpace space;
     bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
     bool skip_bound;      /* gap and model gap are not wanted */
-    /* -- the method -- */
+} SearchGoal;
+
+/* The space that is searched. Strings and the plan are the caller's. */
+typedef struct SpaceOptions {
+    PlanSpace kind;
+    const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
+    const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
+    int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
+    bool no_overrides;          /* plans by axis priorities alone, without overrides (refine.h) */
+    bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
+    const Plan *initial;        /* --init-plan, or NULL */
+} SpaceOptions;
+
+/* How the space is searched. The caller owns the strings. */
+typedef struct MethodOptions {
     Searcher searcher;
     Baseline baseline;   /* SEARCHER_BASELINE only */
     const char *called;  /* the baseline's name as the user has it, for errors; or NULL */
@@ -136,36 +147,43 @@ typedef struct SearchOptions {
     uint64_t seed;
     bool no_seeds; /* start without the baselines */
     bool no_polish;
-    /* -- limits -- */
-    int64_t evaluations;   /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    bool is_default_limit; /* `evaluations` is a default */
-    double seconds;        /* cap on time, 0: none */
+} MethodOptions;
+
+typedef struct SearchLimits {
+    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
+    bool is_default;     /* `evaluations` is a default */
+    double seconds;      /* cap on time, 0: none */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
-    /* -- the devices -- */
-    double memory_fraction;
+} SearchLimits;
+
+/* The devices of the cluster that plans may use. The caller owns the quotas. */
+typedef struct DeviceOptions {
     const DeviceQuota *quotas; /* [quota_count], of device_search() */
     int32_t quota_count;
     bool keeps_order; /* devices in the order of the cluster's file */
-    /* -- restrictions of plans -- */
-    Target target;              /* only plans that it can run; is_even is set as it needs */
-    Degrees degrees;            /* only plans that have them */
-    const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
-    const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
-    int32_t pin_count;
-    const KeptShardings *kept;  /* the module's own shardings, kept by every plan; or NULL */
-    const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
-    int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
-    bool is_even;               /* only plans with equal, contiguous shards */
-    bool no_overrides;          /* plans by axis priorities alone, without overrides (refine.h) */
-    bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
-    const Plan *initial;        /* --init-plan, or NULL */
-    /* -- the calling program -- */
+} DeviceOptions;
+
+/* The calling program: its wish to stop, and its observers. It owns all of them. */
+typedef struct SearchCallbacks {
     const volatile sig_atomic_t *interrupted;
     SearchWatch *watch; /* receives the progress; or NULL */
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
     void (*on_episode)(void *user, const char *json_line);
     void *user;
+} SearchCallbacks;
 
+/* The request of a caller, in seven parts, and the state of nested searches. Zero is the default of every
+ * member but constraints.memory_fraction and limits.evaluations. A nested search has a copy in which the
+ * goal, the kind of space, the method, the limits and `nested` may differ; the strings and arrays are shared.
+ */
+typedef struct SearchOptions {
+    SearchGoal goal;
+    SpaceOptions space;
+    PlanConstraints constraints;
+    DeviceOptions devices;
+    MethodOptions method;
+    SearchLimits limits;
+    SearchCallbacks callbacks;
     NestedSearch nested;
 } SearchOptions;
 
@@ -191,7 +209,7 @@ typedef struct SearchResult {
     bool has_baselines;       /* all one-stage baselines were priced, with the micro-batches of the search */
     Plan *nearest;            /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
     MemoryFit nearest_fit;    /* of its device with least room */
-    const DeviceFront *front; /* options.explores_prices; else NULL */
+    const DeviceFront *front; /* goal.explores_prices; else NULL */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 

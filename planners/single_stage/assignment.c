@@ -172,7 +172,7 @@ AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *
     int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
     *self = (Assignments){.problem = problem,
                           .unsplit = *unsplit,
-                          .limit_bytes = fmax((double)least * problem->memory_fraction, 1)};
+                          .limit_bytes = fmax((double)least * problem->constraints.memory_fraction, 1)};
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
         double bytes = context->split_options->array_bytes[parameter->instruction] *

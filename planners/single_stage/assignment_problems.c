@@ -55,8 +55,9 @@ static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context
     int32_t *devices = ARENA_ARRAY(&self->arena, int32_t, count);
     if (!devices) return am_fail_memory(error, count);
     for (int32_t d = 0; d < count; d++) devices[d] = d;
-    const ProblemSettings settings = {
-        .space = SPACE_SINGLE_STAGE, .memory_fraction = MEMORY_FRACTION, .budget = {.limit = MOST_LIMIT}};
+    const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
+                                      .constraints.memory_fraction = MEMORY_FRACTION,
+                                      .budget = {.limit = MOST_LIMIT}};
     return problem_create(&self->problem, context, self->cluster, &mesh, devices, &settings, error);
 }
 

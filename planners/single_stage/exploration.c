@@ -67,16 +67,17 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
         PlanPrice unsplit; /* but for the pins */
         TRY(problem_price(problem, &nothing, &unsplit, error));
     }
-    if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
+    if (options->space.initial && !problem_must_stop(problem))
+        TRY(price_initial(problem, options->space.initial, error));
     TRY(screen_price(screening, problem, error));
-    if (!options->no_seeds) TRY(baseline_price_seeds(problem, error));
+    if (!options->method.no_seeds) TRY(baseline_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
      * reach. */
     int64_t share = problem->budget.limit;
-    if (!options->no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
+    if (!options->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
     if (exploration->explore) TRY(exploration->explore(problem, options, error));
     problem->budget.limit = share;
-    return options->no_polish ? AM_OK : polish_climb(problem, error);
+    return options->method.no_polish ? AM_OK : polish_climb(problem, error);
 }
 
 static void explore_task(void *user, int32_t k) {
@@ -90,9 +91,9 @@ static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
-    if (!search->options->no_seeds)
-        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
-                                     &task->error);
+    if (!search->options->method.no_seeds)
+        task->status = screen_search(&exploration->screenings[k], search->problems[k],
+                                     search->options->method.seed, &task->error);
 }
 
 static void polish_task(void *user, int32_t k) {
@@ -214,12 +215,13 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
     const SearchOptions *options = self->options;
     int64_t before = single_stage_evaluations(self), most = (self->limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
-    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode) return AM_OK;
+    if (options->method.searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode)
+        return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;
     self->has_episode = true;
     if (self->limit - before < 2 * most || promising == 0) return AM_OK;
-    int32_t meshes = promising < EPISODE_MESHES || options->no_seeds ? promising : EPISODE_MESHES;
+    int32_t meshes = promising < EPISODE_MESHES || options->method.no_seeds ? promising : EPISODE_MESHES;
     AmStatus status = assignment_search_open(&policy, self, meshes, error);
     if (status == AM_OK) status = run_policy(policy, self, before + most, error);
     assignment_search_close(policy);
@@ -236,11 +238,11 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         allow(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
-    for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
+    for (int32_t left = count; left > 1 && !self->options->method.no_polish; left = (left + 1) / 2) rounds++;
     int64_t others = self->problem_count - count, round_limit = self->limit - single_stage_evaluations(self);
     allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
-    if (self->options->no_polish) return AM_OK;
+    if (self->options->method.no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->is_cut; left--) {
         single_stage_sort(self);
         if (left < rounds) count = (count + 1) / 2;
@@ -271,15 +273,15 @@ AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError
 AmStatus exploration_by_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     const SearchOptions *options = self->options;
     AssignmentSearch *search = NULL;
-    for (int32_t k = 0; k < self->problem_count && options->initial; k++) /* before the budget ends */
-        TRY(price_initial(self->problems[k], options->initial, error));
+    for (int32_t k = 0; k < self->problem_count && options->space.initial; k++) /* before the budget ends */
+        TRY(price_initial(self->problems[k], options->space.initial, error));
     int64_t first = single_stage_evaluations(self), share = self->limit - first;
-    bool is_alone = options->no_seeds && options->no_polish;
+    bool is_alone = options->method.no_seeds && options->method.no_polish;
     AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
     if (status == AM_OK)
         status = run_policy(search, self, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
     if (status == AM_OK && !is_alone) status = exploration_search(self, explore, error);
-    if (status == AM_OK && options->no_polish) status = run_policy(search, self, self->limit, error);
+    if (status == AM_OK && options->method.no_polish) status = run_policy(search, self, self->limit, error);
     assignment_search_close(search);
     return status;
 }

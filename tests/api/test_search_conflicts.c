@@ -97,9 +97,10 @@ static SearchSettings settings_of(const char *key, const char *value) {
 static void test_defaults_may_be_given(void **state) {
     (void)state;
     const SearchSettings none = settings_of(NULL, NULL), given = settings_of("objective", "time");
-    assert_true(none.options.is_default_limit && given.options.is_default_limit);
-    assert_true(none.options.evaluations != SEARCH_DEFAULT_EVALUATIONS); /* scaled by the module's size */
-    assert_int_equal(given.options.evaluations, none.options.evaluations);
+    assert_true(none.options.limits.is_default && given.options.limits.is_default);
+    assert_true(none.options.limits.evaluations !=
+                SEARCH_DEFAULT_EVALUATIONS); /* scaled by the module's size */
+    assert_int_equal(given.options.limits.evaluations, none.options.limits.evaluations);
 }
 
 int main(void) {

@@ -115,7 +115,7 @@ static void check_model(const char *model) {
         Cluster *cluster;
         SearchResult result;
         const SearchOptions options = {
-            .memory_fraction = 0.9, .evaluations = EVALUATIONS, .skip_bound = true};
+            .constraints.memory_fraction = 0.9, .limits.evaluations = EVALUATIONS, .goal.skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
         AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);

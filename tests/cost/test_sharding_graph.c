@@ -54,7 +54,7 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
     AmError error = {0};
     Problem *problem;
     Random random;
-    ProblemSettings settings = {.memory_fraction = 1, .budget = {.limit = 1000}};
+    ProblemSettings settings = {.constraints.memory_fraction = 1, .budget = {.limit = 1000}};
     double bound = sharding_graph_bound(self->fold, &(ShardingGraphWeights){1, 1}, 60);
     assert_true(bound > 0);
     random_seed(&random, 7);
@@ -254,7 +254,7 @@ static void test_bounds_hold_for_searches(void **state) {
         PlanContext *context = read_model(models[k]);
         assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
         for (int64_t evaluations = 20; evaluations <= sample_of(200, 20); evaluations += 180) {
-            SearchOptions options = {.memory_fraction = 0.9, .evaluations = evaluations};
+            SearchOptions options = {.constraints.memory_fraction = 0.9, .limits.evaluations = evaluations};
             assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error), AM_OK);
             assert_string_equal(result.plan->bound, "lower");
             bound = fmax(bound, result.plan->bound_seconds);
@@ -282,8 +282,9 @@ static void test_work_bounds_pipelines(void **state) {
         assert_int_equal(plan_bound_of_work(&bound, context, cluster, &error), AM_OK);
         bounds[k] = bound.seconds;
         SearchResult result;
-        SearchOptions options = {
-            .space = SPACE_HYBRID, .memory_fraction = 0.9, .evaluations = sample_of(0, 20)};
+        SearchOptions options = {.space.kind = SPACE_HYBRID,
+                                 .constraints.memory_fraction = 0.9,
+                                 .limits.evaluations = sample_of(0, 20)};
         assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
                                      &(MicroBatching){.micro_batches = 0}, &error),
                          AM_OK);
@@ -309,10 +310,10 @@ static void test_stages_have_a_model_gap(void **state) {
     double found, worse;
     const StopSignal never = {0};
     PlanContext *context = read_model("gpt2_tiny");
-    const SearchOptions options = {.space = SPACE_PIPELINE,
-                                   .searcher = SEARCHER_BASELINE,
-                                   .baseline = BASELINE_EVEN_PIPELINE,
-                                   .memory_fraction = 0.9};
+    const SearchOptions options = {.space.kind = SPACE_PIPELINE,
+                                   .method.searcher = SEARCHER_BASELINE,
+                                   .method.baseline = BASELINE_EVEN_PIPELINE,
+                                   .constraints.memory_fraction = 0.9};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
                                  &(MicroBatching){.micro_batches = 2}, &error),

@@ -37,7 +37,8 @@ static void close_case(Fixture *self) {
 }
 
 static Plan *find_plan(Fixture *self, const char *schedule) {
-    SearchOptions options = {.mesh = "data=1", .memory_fraction = 1, .schedule = schedule};
+    SearchOptions options = {
+        .space.mesh = "data=1", .constraints.memory_fraction = 1, .space.schedule = schedule};
     Plan *plan;
     const char *reason = NULL;
     int64_t evaluations = 0;
@@ -225,7 +226,8 @@ static void test_chunks(void **state) {
     int32_t products[2] = {0, 0};
     open_case(&self, "gpt2_tiny");
     for (int k = 0; k < 2; k++) {
-        SearchOptions options = {.mesh = "data=2", .memory_fraction = 1, .schedule = schedules[k]};
+        SearchOptions options = {
+            .space.mesh = "data=2", .constraints.memory_fraction = 1, .space.schedule = schedules[k]};
         const char *reason = NULL;
         int64_t evaluations = 0;
         AmError error = {0};

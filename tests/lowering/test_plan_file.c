@@ -28,7 +28,10 @@ typedef struct Fixture {
 static int set_up(void **state) {
     static Fixture fixture;
     AmError error = {0};
-    SearchOptions options = {.evaluations = 20, .memory_fraction = 0.9, .mesh = "data=2,model=2", .seed = 3};
+    SearchOptions options = {.limits.evaluations = 20,
+                             .constraints.memory_fraction = 0.9,
+                             .space.mesh = "data=2,model=2",
+                             .method.seed = 3};
     SearchResult result = {0};
     assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "nominal:4", &error), AM_OK);

@@ -17,10 +17,10 @@ typedef struct Fixture {
 } Fixture;
 
 static void open_case(Fixture *self, const char *model) {
-    SearchOptions options = {.searcher = SEARCHER_BASELINE,
-                             .baseline = BASELINE_DATA_PARALLEL,
-                             .mesh = "data=32",
-                             .memory_fraction = 1};
+    SearchOptions options = {.method.searcher = SEARCHER_BASELINE,
+                             .method.baseline = BASELINE_DATA_PARALLEL,
+                             .space.mesh = "data=32",
+                             .constraints.memory_fraction = 1};
     SearchResult result;
     AmError error = {0};
     char path[512];

@@ -79,7 +79,7 @@ static void test_near_the_model(void **state) {
 static void test_near_the_model_in_micro_batches(void **state) {
     (void)state;
     const MicroBatching settings = {.micro_batches = 4};
-    const ProblemSettings of_problem = {.memory_fraction = 0.9, .budget = {.limit = 1}};
+    const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 1}};
     AmError error = {0};
     ProblemCase self;
     problem_case_open(&self, "gpt2", "C", "data=4,model=8", 1);

@@ -56,7 +56,8 @@ static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
 
 static void test_more_memory_or_devices(void **state) {
     (void)state;
-    const SearchOptions options = {.searcher = SEARCHER_ANNEAL, .memory_fraction = 0.9, .evaluations = 60};
+    const SearchOptions options = {
+        .method.searcher = SEARCHER_ANNEAL, .constraints.memory_fraction = 0.9, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     const json_t *binding = json_object_get(self.report, "binding");
@@ -77,7 +78,8 @@ static void test_more_memory_or_devices(void **state) {
 /* A little more of the same memory is enough. */
 static void test_memory_fraction(void **state) {
     (void)state;
-    const SearchOptions options = {.searcher = SEARCHER_ANNEAL, .memory_fraction = 0.5, .evaluations = 60};
+    const SearchOptions options = {
+        .method.searcher = SEARCHER_ANNEAL, .constraints.memory_fraction = 0.5, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     const json_t *row = relaxation(&self, "memory");
@@ -86,7 +88,7 @@ static void test_memory_fraction(void **state) {
     double fraction = 0;
     assert_int_equal(sscanf(change, "--memory-fraction %lf", &fraction), 1);
     SearchOptions relaxed = options;
-    relaxed.memory_fraction = fraction;
+    relaxed.constraints.memory_fraction = fraction;
     AmError error = {0};
     SearchResult result;
     assert_int_equal(single_stage_search(&result, &self.arena, self.context, self.cluster, &relaxed, &error),
@@ -97,11 +99,11 @@ static void test_memory_fraction(void **state) {
 /* A requested mesh has its own number of devices. */
 static void test_given_mesh(void **state) {
     (void)state;
-    const SearchOptions options = {.searcher = SEARCHER_ANNEAL,
-                                   .memory_fraction = 0.9,
-                                   .evaluations = 60,
-                                   .space = SPACE_OPERATOR,
-                                   .mesh = "data=4"};
+    const SearchOptions options = {.method.searcher = SEARCHER_ANNEAL,
+                                   .constraints.memory_fraction = 0.9,
+                                   .limits.evaluations = 60,
+                                   .space.kind = SPACE_OPERATOR,
+                                   .space.mesh = "data=4"};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     assert_null(relaxation(&self, "devices"));
@@ -111,8 +113,10 @@ static void test_given_mesh(void **state) {
 /* A hybrid search names the fullest device of what came nearest, and fractions with which it finds a plan. */
 static void test_hybrid(void **state) {
     (void)state;
-    const SearchOptions options = {
-        .searcher = SEARCHER_ANNEAL, .memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 60};
+    const SearchOptions options = {.method.searcher = SEARCHER_ANNEAL,
+                                   .constraints.memory_fraction = 0.3,
+                                   .space.kind = SPACE_HYBRID,
+                                   .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     assert_non_null(strstr(self.line.data, " needs "));
@@ -121,7 +125,7 @@ static void test_hybrid(void **state) {
     assert_non_null(row);
     SearchOptions relaxed = options;
     assert_int_equal(sscanf(json_string_value(json_object_get(row, "change")), "--memory-fraction %lf",
-                            &relaxed.memory_fraction),
+                            &relaxed.constraints.memory_fraction),
                      1);
     AmError error = {0};
     SearchResult result;

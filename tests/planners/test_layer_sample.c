@@ -113,7 +113,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
     Arena arena = {0};
     AmError error = {0};
     const MicroBatching settings = {.micro_batches = micro_batches};
-    const ProblemSettings of_problem = {.memory_fraction = 0.9, .budget = {.limit = 100}};
+    const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 100}};
     const PlanContext *context, *of_sample;
     int32_t devices[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};
     Problem *problem;
@@ -213,7 +213,7 @@ static void make_pipeline(Plan *plan, Arena *arena, PlanContext *context, const 
     }
     assert_int_equal(plan_context_for(&split, context, &settings, &error), AM_OK);
     for (int32_t s = 0; s < of->stages; s++) {
-        const ProblemSettings of_problem = {.memory_fraction = 0.9, .budget = {.limit = 100}};
+        const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 100}};
         PlanRecomputation recompute = stages[s].recompute;
         int32_t *devices = ARENA_ARRAY(arena, int32_t, DEVICES);
         char mesh_text[32];

@@ -38,7 +38,8 @@ static void test_gathered_again_where_it_does_not_fit(void **state) {
 
     problem_case_open(&self, "gpt2", "A", "data=8", 100);
     int64_t memory = cluster_least_memory(self.cluster, self.devices, 8);
-    self.problem->memory_fraction = (double)(with.peak_bytes + without.peak_bytes) / 2 / (double)memory;
+    self.problem->constraints.memory_fraction =
+        (double)(with.peak_bytes + without.peak_bytes) / 2 / (double)memory;
     const PlanPrice fitting = price_of(&self, &kept);
     assert_true(fitting.excess == 0 && fitting.gathers_again);
     assert_true(fitting.seconds == without.seconds);

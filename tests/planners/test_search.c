@@ -19,19 +19,19 @@ static void test_dqn_equals_exhaustive(void **state) {
         int32_t layers = 1 + number % 2;
         PlanContext *context = make_context(&random, layers);
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-        SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4",
-                                 .seed = (uint64_t)number,
-                                 .no_overrides = true};
-        options.searcher = SEARCHER_EXHAUSTIVE;
+        SearchOptions options = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
+                                 .method.seed = (uint64_t)number,
+                                 .space.no_overrides = true};
+        options.method.searcher = SEARCHER_EXHAUSTIVE;
         double best = searched(context, cluster, options);
-        options.searcher = SEARCHER_DQN;
+        options.method.searcher = SEARCHER_DQN;
         double seeded = searched(context, cluster, options);
-        options.no_seeds = true;
+        options.method.no_seeds = true;
         double unseeded = searched(context, cluster, options);
         if (fabs(seeded / best - 1) > 1e-12 || fabs(unseeded / best - 1) > 1e-12)
             fail_msg("case %d: exhaustive %g, dqn %g, without expert plans %g", number, best, seeded,
                      unseeded);
-        options.searcher = SEARCHER_RANDOM;
+        options.method.searcher = SEARCHER_RANDOM;
         random_was_worse += searched(context, cluster, options) > best * 1.01;
         cluster_free(cluster);
         arena_free(&arena);
@@ -75,13 +75,13 @@ static void test_pins_are_kept(void **state) {
             for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
                 AmError error = {0};
                 SearchResult result;
-                SearchOptions options = {.searcher = searchers[k],
-                                         .seed = number,
-                                         .memory_fraction = 0.9,
-                                         .mesh = count == 3 ? NULL : "data=2,model=2",
-                                         .pins = pins,
-                                         .pin_count = count,
-                                         .evaluations = 200};
+                SearchOptions options = {.method.searcher = searchers[k],
+                                         .method.seed = number,
+                                         .constraints.memory_fraction = 0.9,
+                                         .space.mesh = count == 3 ? NULL : "data=2,model=2",
+                                         .constraints.pins = pins,
+                                         .constraints.pin_count = count,
+                                         .limits.evaluations = 200};
                 AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
                 /* w1's rows are w0's columns: whole and split at once. */
                 if (count == 3) {
@@ -116,11 +116,11 @@ static void test_storage_makes_plans_fit(void **state) {
     for (int32_t seeds = 0; seeds < 2; seeds++) {
         AmError error = {0};
         SearchResult result;
-        SearchOptions options = {.memory_fraction = 0.9,
-                                 .space = SPACE_DATA,
-                                 .mesh = "data=4",
-                                 .no_seeds = seeds == 0,
-                                 .evaluations = 100};
+        SearchOptions options = {.constraints.memory_fraction = 0.9,
+                                 .space.kind = SPACE_DATA,
+                                 .space.mesh = "data=4",
+                                 .method.no_seeds = seeds == 0,
+                                 .limits.evaluations = 100};
         if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
@@ -147,7 +147,10 @@ static void test_pins_leave_meshes_out(void **state) {
     SearchResult result;
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-    SearchOptions options = {.memory_fraction = 0.9, .pins = pins, .pin_count = 2, .evaluations = 50};
+    SearchOptions options = {.constraints.memory_fraction = 0.9,
+                             .constraints.pins = pins,
+                             .constraints.pin_count = 2,
+                             .limits.evaluations = 50};
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     /* data=4 and model=4 would leave an axis of one device. */
@@ -157,7 +160,7 @@ static void test_pins_leave_meshes_out(void **state) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         assert_true(isnan(result.baselines[e].seconds) ||
                     result.plan->predicted_step_seconds <= result.baselines[e].seconds);
-    options.pin_count = 3; /* w0 in two ways */
+    options.constraints.pin_count = 3; /* w0 in two ways */
     assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
                      AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "pin \"w0=-,model\" and pin \"w0=model,-\" contradict each other"));
@@ -176,7 +179,10 @@ static void test_no_time(void **state) {
     SearchResult result;
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-    SearchOptions options = {.memory_fraction = 0.9, .evaluations = 50, .seconds = 1e-9, .skip_bound = true};
+    SearchOptions options = {.constraints.memory_fraction = 0.9,
+                             .limits.evaluations = 50,
+                             .limits.seconds = 1e-9,
+                             .goal.skip_bound = true};
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_true(result.evaluations > 0 && result.plan);

@@ -23,7 +23,7 @@ typedef struct ProblemCase {
 static inline void problem_case_open(ProblemCase *self, const char *model, const char *cluster,
                                      const char *mesh, int64_t evaluations) {
     AmError error = {0};
-    const ProblemSettings settings = {.memory_fraction = 0.9, .budget = {.limit = evaluations}};
+    const ProblemSettings settings = {.constraints.memory_fraction = 0.9, .budget = {.limit = evaluations}};
     *self = (ProblemCase){.context = read_model(model)};
     assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
     assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);

@@ -20,7 +20,7 @@ typedef struct StagesCase {
 static inline void open_stages(StagesCase *self, const char *model, const char *cluster,
                                int32_t micro_batches) {
     const ProblemSettings of_problem = {
-        .space = SPACE_AUTO, .memory_fraction = STAGES_FRACTION, .budget = {.limit = 1}};
+        .space = SPACE_AUTO, .constraints.memory_fraction = STAGES_FRACTION, .budget = {.limit = 1}};
     const StageModelSettings settings = {.memory_fraction = STAGES_FRACTION, .may_shard_storage = true};
     AmError error = {0};
     *self = (StagesCase){.context = read_model(model)};

@@ -65,8 +65,8 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     Arena arena = {0};
     AmError error = {0};
     SearchResult result;
-    options.memory_fraction = 0.9;
-    options.skip_bound = true;
+    options.constraints.memory_fraction = 0.9;
+    options.goal.skip_bound = true;
     AmStatus status = plan_search(&result, &arena, context, cluster, &options,
                                   &(MicroBatching){.micro_batches = micro_batches}, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
@@ -86,16 +86,21 @@ static void check(const char *model, const char *name, double least_part) {
     assert_int_equal(bound_launches_find(&launches, context, cluster, &error), AM_OK);
     Checked self = {&launches, model, name, .most_stages = PIPELINE_MOST_STAGES};
     for (int32_t seed = 0; seed < sample_of(6, 1); seed++) {
-        const SearchOptions options = {
-            .space = SPACE_SINGLE_STAGE, .searcher = SEARCHER_RANDOM, .seed = (uint64_t)seed};
+        const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
+                                       .method.searcher = SEARCHER_RANDOM,
+                                       .method.seed = (uint64_t)seed};
         check_search(&self, context, cluster, options, 1 + seed % 2);
     }
-    const SearchOptions hybrid = {
-        .space = SPACE_HYBRID, .evaluations = 80, .on_episode = check_line, .user = &self};
+    const SearchOptions hybrid = {.space.kind = SPACE_HYBRID,
+                                  .limits.evaluations = 80,
+                                  .callbacks.on_episode = check_line,
+                                  .callbacks.user = &self};
     check_search(&self, context, cluster, hybrid, 0);
     assert_true(self.count > 4);
-    const SearchOptions options = {
-        .space = SPACE_SINGLE_STAGE, .evaluations = 40, .memory_fraction = 0.9, .skip_bound = true};
+    const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
+                                   .limits.evaluations = 40,
+                                   .constraints.memory_fraction = 0.9,
+                                   .goal.skip_bound = true};
     assert_int_equal(single_stage_search(&best, &arena, context, cluster, &options, &error), AM_OK);
     check_seconds(&self, best.plan->predicted_step_seconds, 1);
     if (bound_launches_seconds(&launches, 1) < least_part * best.plan->predicted_step_seconds)

@@ -101,7 +101,7 @@ static Plan *random_plan(MixedCase *self, const Problem *problem, Random *random
 }
 
 static Problem *open_problem(MixedCase *self) {
-    const ProblemSettings settings = {.memory_fraction = 0.9, .budget = {.limit = 1000}};
+    const ProblemSettings settings = {.constraints.memory_fraction = 0.9, .budget = {.limit = 1000}};
     AmError error = {0};
     Problem *problem;
     assert_int_equal(
@@ -170,8 +170,10 @@ static void check_case(int32_t number, MixedCase *self) {
     assert_int_equal(plan_bound_mixed(&self->bound, &space, &error), AM_OK);
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
     self->of_work = work.seconds;
-    const SearchOptions options = {
-        .searcher = SEARCHER_EXHAUSTIVE, .mesh = self->axes, .memory_fraction = 0.9, .skip_bound = true};
+    const SearchOptions options = {.method.searcher = SEARCHER_EXHAUSTIVE,
+                                   .space.mesh = self->axes,
+                                   .constraints.memory_fraction = 0.9,
+                                   .goal.skip_bound = true};
     if (single_stage_search(&best, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     check_plan(self, best.plan, "the best plan");

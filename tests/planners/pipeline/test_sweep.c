@@ -49,8 +49,10 @@ static void test_all_degrees(void **state) {
 }
 
 static double baseline_seconds(ClusterCase *self, Baseline baseline, const char *mesh) {
-    SearchOptions options = {
-        .searcher = SEARCHER_BASELINE, .baseline = baseline, .mesh = mesh, .memory_fraction = FRACTION};
+    SearchOptions options = {.method.searcher = SEARCHER_BASELINE,
+                             .method.baseline = baseline,
+                             .space.mesh = mesh,
+                             .constraints.memory_fraction = FRACTION};
     SearchResult result;
     AmError error = {0};
     if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
@@ -72,7 +74,8 @@ static void test_rows_are_the_baseline_plans(void **state) {
 }
 
 static Plan *even_plan(ClusterCase *self, const PlanContext *split, const char *schedule) {
-    const SearchOptions options = {.mesh = "data=2", .memory_fraction = FRACTION, .schedule = schedule};
+    const SearchOptions options = {
+        .space.mesh = "data=2", .constraints.memory_fraction = FRACTION, .space.schedule = schedule};
     Plan *plan;
     const char *reason;
     int64_t evaluations;
