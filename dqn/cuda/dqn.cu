@@ -76,6 +76,10 @@ __device__ double uniform_at(Bits seed, Bits stream, Bits index) {
     return (double)(mix(key + (index + 1) * golden) >> 11) * 0x1p-53;
 }
 
+__device__ void sum_children(double *tree, int node) {
+    tree[node] = tree[2 * node] + tree[2 * node + 1];
+}
+
 /* sum_tree.c: a subtree without mass is never entered. */
 __device__ int find(const double *tree, int width, double position) {
     int node = 1;
@@ -131,7 +135,7 @@ extern "C" __global__ void dqn_store(const GRID_CONSTANT Update u, const float *
         __syncthreads();
         for (int row = threadIdx.x; row < rows; row += threads) {
             int node = (u.width + (next + row) % u.capacity) / level;
-            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
+            sum_children(u.tree, node);
         }
     }
     __syncthreads();
@@ -314,7 +318,7 @@ __device__ void finish(const Update &u) {
         __syncthreads();
         for (int i = threadIdx.x; i < u.batch; i += threads) {
             int node = (u.width + u.indices[i]) / level;
-            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
+            sum_children(u.tree, node);
         }
     }
     __syncthreads();
@@ -335,7 +339,7 @@ extern "C" __global__ void dqn_finish(const GRID_CONSTANT Update u) {
 extern "C" __global__ void dqn_build_tree(const GRID_CONSTANT Update u) {
     for (int first = u.width / 2; first >= 1; first /= 2) {
         for (int node = first + threadIdx.x; node < 2 * first; node += (int)blockDim.x)
-            u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
+            sum_children(u.tree, node);
         __syncthreads();
     }
 }
