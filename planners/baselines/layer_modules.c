@@ -22,36 +22,29 @@ typedef struct Finder {
     AmError *error;
 } Finder;
 
-static const IrInstruction *instruction_at(const Finder *self, int32_t i) {
-    return &self->whole->canonical->instructions[i];
-}
-
-static bool is_forward(const Finder *self, int32_t i) {
-    return self->whole->roles->phases[i] == IR_PHASE_FORWARD && self->whole->split_options->live[i];
-}
-
 static bool has_weight(const Finder *self, int32_t i) {
     return layer_weight_of(self->whole, i)[0] != '\0';
 }
 
 /* Returns whether the operator is a product with a weight. */
 static bool is_weight_product(const Finder *self, int32_t i) {
-    return instruction_at(self, i)->opcode == IR_DOT && is_forward(self, i) && has_weight(self, i);
+    return ir_is_matrix_product(ir_instruction(self->whole->canonical, i)->opcode) &&
+           plan_context_in_forward(self->whole, i) && has_weight(self, i);
 }
 
 /* Returns whether the operator is a product of attention, or attention as one operator. */
 static bool is_attention(const Finder *self, int32_t i) {
-    const IrInstruction *instruction = instruction_at(self, i);
-    if (!is_forward(self, i) || has_weight(self, i)) return false;
+    const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
+    if (!plan_context_in_forward(self->whole, i) || has_weight(self, i)) return false;
     if (instruction->opcode == IR_FUSION) return self->whole->unfused != NULL;
-    return instruction->opcode == IR_DOT && instruction->attributes->dot->batch_count > 0;
+    return ir_is_matrix_product(instruction->opcode) && instruction->attributes->dot->batch_count > 0;
 }
 
 /* Marks what depends on the operators that are marked already, in [first, end). */
 static void reach(Finder *self, int32_t first, int32_t end) {
     for (int32_t i = first; i < end; i++) {
-        const IrInstruction *instruction = instruction_at(self, i);
-        for (int32_t k = 0; is_forward(self, i) && k < instruction->operand_count; k++)
+        const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
+        for (int32_t k = 0; plan_context_in_forward(self->whole, i) && k < instruction->operand_count; k++)
             self->is_reached[i] |= self->is_reached[instruction->operands[k]];
     }
 }
@@ -95,8 +88,8 @@ static void add_core_attention(Finder *self, const Layer *layer) {
 static bool add_norm(Finder *self, int32_t first, int32_t end) {
     bool has_sum = false;
     for (int32_t i = first; first >= 0 && i < end; i++) {
-        if (!is_forward(self, i)) continue;
-        has_sum |= instruction_at(self, i)->opcode == IR_REDUCE;
+        if (!plan_context_in_forward(self->whole, i)) continue;
+        has_sum |= ir_instruction(self->whole->canonical, i)->opcode == IR_REDUCE;
         self->is_recomputed[i] = true;
     }
     return has_sum;
@@ -119,7 +112,7 @@ static void add_mlp(Finder *self, const Layer *layer) {
 static void add_light_operators(Finder *self, const Layer *layer) {
     int32_t products = 0;
     for (int32_t i = layer->first; i < layer->end; i++) {
-        if (!is_forward(self, i)) continue;
+        if (!plan_context_in_forward(self->whole, i)) continue;
         bool is_saved = is_attention(self, i);
         if (is_weight_product(self, i)) is_saved = ++products % 2 == 1;
         self->is_recomputed[i] = !is_saved;
@@ -148,7 +141,7 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
 static void find_needed(Finder *self, bool *is_needed) {
     for (int32_t i = 0; i < self->whole->rules->entry_count; i++) {
         IrPhase phase = self->whole->roles->phases[i];
-        const IrInstruction *instruction = instruction_at(self, i);
+        const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
         bool reads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || self->is_recomputed[i];
         for (int32_t k = 0; reads && k < instruction->operand_count; k++)
             is_needed[instruction->operands[k]] = true;
@@ -173,7 +166,7 @@ AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const Pl
         TRY(add_modules(&self, &layer, modules));
     }
     for (int32_t i = 0; i < entry; i++)
-        self.is_recomputed[i] |= is_forward(&self, i) && stages_is_transparent(whole, i);
+        self.is_recomputed[i] |= plan_context_in_forward(whole, i) && stages_is_transparent(whole, i);
     find_needed(&self, is_needed);
     for (int32_t r = 0; r < recompute->range_count; r++)
         for (int32_t i = recompute->ranges[r][0]; i < recompute->ranges[r][1]; i++)

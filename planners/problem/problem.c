@@ -148,7 +148,7 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
     return sum;
 }
 
-static double memory_limit(const Problem *problem) {
+double problem_memory_limit(const Problem *problem) {
     return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
            problem->constraints.memory_fraction;
 }
@@ -181,7 +181,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
     self->gathered_bytes = gathered_bytes(context, &self->arena);
-    self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * memory_limit(self);
+    self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * problem_memory_limit(self);
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     self->strict = ARENA_ARRAY(&self->arena, StrictCandidates, MESH_MAX_AXES);
     if (self->memo) self->memo->capacity = 256;
@@ -374,7 +374,7 @@ AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Aren
     StepPrice step;
     TRY(plan_lower(&program, scratch, problem->context, assignment, 0, error));
     TRY(price_program(&step, program, problem->cluster, problem->devices, error));
-    double limit = memory_limit(problem);
+    double limit = problem_memory_limit(problem);
     *price = (PlanPrice){.seconds = step.step_seconds,
                          .compute_seconds = step.compute_seconds,
                          .communication_seconds = step.communication_seconds,
@@ -435,7 +435,7 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
         return AM_OK;
     }
     TRY(price_stage(self, scratch, stage, evaluation, error));
-    double over = evaluation->price.excess * memory_limit(self);
+    double over = evaluation->price.excess * problem_memory_limit(self);
     if (!stage->keeps_gathered_weights || over <= 0 || over > self->gathered_bytes) return AM_OK;
     stage->keeps_gathered_weights = false;
     TRY(price_stage(self, scratch, stage, evaluation, error));

@@ -119,6 +119,9 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                         AmError *error);
 void problem_free(Problem *problem);
 
+/* Bytes that a plan may use on the device with least memory. */
+double problem_memory_limit(const Problem *problem);
+
 /* Prices an axis plan. One that comes to a plan not priced before counts as an evaluation; beyond the cap it
  * has infinite seconds and is not remembered. */
 AmStatus problem_price(Problem *problem, const AxisPlan *axis_plan, PlanPrice *price, AmError *error);

@@ -169,10 +169,8 @@ static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assign
 AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, AmError *error) {
     const PlanContext *context = problem->context;
     const AxisPlan nothing = {0};
-    int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
-    *self = (Assignments){.problem = problem,
-                          .unsplit = *unsplit,
-                          .limit_bytes = fmax((double)least * problem->constraints.memory_fraction, 1)};
+    *self = (Assignments){
+        .problem = problem, .unsplit = *unsplit, .limit_bytes = fmax(problem_memory_limit(problem), 1)};
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
         double bytes = context->split_options->array_bytes[parameter->instruction] *

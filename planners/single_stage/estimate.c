@@ -38,9 +38,7 @@ AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *
     Arena arena = {0};
     Estimator *self = *estimator = ARENA_ARRAY(&arena, Estimator, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
-    *self = (Estimator){
-        .arena = arena, .problem = problem, .limit = (double)least * problem->constraints.memory_fraction};
+    *self = (Estimator){.arena = arena, .problem = problem, .limit = problem_memory_limit(problem)};
     AmStatus status = open_sample(self, error);
     if (status == AM_OK && self->sample) return AM_OK;
     estimator_close(self);
