@@ -139,12 +139,12 @@ static json_t *attention_to_json(const PlanContext *context) {
         const IrInstruction *scores = &context->canonical->instructions[row->scores];
         Text shape = {0};
         ir_shape_append(&shape, &scores->shape);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o}", "kind",
-                                              attention_kind(row), "scores", shape.data ? shape.data : "",
-                                              "instruction", plan_string_to_json(scores->name), "op_name",
-                                              plan_string_to_json(scores->op_name), "operands",
-                                              row->operand_count, "results", row->result_count, "reason",
-                                              row->reason ? plan_string_to_json(row->reason) : json_null()));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o}", "kind", attention_kind(row), "scores",
+                            shape.data ? shape.data : "", "instruction", plan_string_to_json(scores->name),
+                            "op_name", plan_string_to_json(scores->op_name), "operands",
+                            row->operand_count + row->repeat_count, "results", row->result_count, "reason",
+                            row->reason ? plan_string_to_json(row->reason) : json_null()));
         text_free(&shape);
     }
     return list;

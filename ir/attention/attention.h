@@ -29,6 +29,10 @@ typedef struct IrAttention {
     int32_t *positions; /* [position_count] vectors of indices outside of the loop: the operator computes loop
                            constants from them, such as masks. The fusion has them as operands, too. */
     int32_t position_count;
+    int32_t *repeats; /* [repeat_count] members that read an operand of others by a parameter of their own:
+                         one vector of positions or segments is that of the rows and of the keys. The fusion
+                         has these operands once more, after the positions. */
+    int32_t repeat_count;
     int32_t *results; /* [result_count] members that others read */
     int32_t result_count;
 } IrAttention;
@@ -51,10 +55,10 @@ AmStatus ir_find_attention(IrAttentions **found, Arena *arena, const IrModule *c
 int32_t ir_count_attention(const IrAttentions *found);
 
 /* A new canonical module in which each operator is one fusion, whose computation has the members. Its
- * operands, positions and results are in the order of the lists; several results are a tuple. Parameters and
- * outputs keep their order. `*origins` [instruction], in the module's arena: the instruction of `canonical`
- * which it is; for a fusion the last one that it replaces. `canonical` must outlive it; ir_module_free()
- * releases it.
+ * operands, positions, repeats and results are in the order of the lists; several results are a tuple.
+ * Parameters and outputs keep their order. `*origins` [instruction], in the module's arena: the instruction
+ * of `canonical` which it is; for a fusion the last one that it replaces. `canonical` must outlive it;
+ * ir_module_free() releases it.
  */
 AmStatus ir_fuse_attention(IrModule **module, int32_t **origins, const IrModule *canonical,
                            const IrAttentions *found, AmError *error);

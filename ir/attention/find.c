@@ -296,6 +296,29 @@ static void add_positions(AttentionFinder *self, IrAttention *row, int32_t *capa
     if (!self->arena->failed) row->positions[row->position_count++] = i;
 }
 
+/* Returns whether a member gives a vector or a mask from outside other dimensions. */
+static bool moves_operand(const AttentionFinder *self, int32_t member) {
+    const IrInstruction *instruction = &self->at[member];
+    bool moves = instruction->opcode == IR_BROADCAST || instruction->opcode == IR_RESHAPE ||
+                 instruction->opcode == IR_TRANSPOSE;
+    if (!moves || is_loop_constant(self, member) || self->inside[body_operand(self, member, 0)]) return false;
+    const IrShape *shape = &self->at[body_operand(self, member, 0)].shape;
+    return shape->rank > 0 && (shape->rank == 1 || !dtype_is_floating(shape->type));
+}
+
+/* Lists the members that move an operand which an earlier member moves, too. */
+static void add_repeats(AttentionFinder *self, IrAttention *row) {
+    memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
+    row->repeats = ARENA_ARRAY(self->arena, int32_t, row->member_count + 1);
+    for (int32_t k = 0; row->repeats && k < row->member_count; k++) {
+        int32_t member = row->members[k] - self->body->first;
+        if (!moves_operand(self, member)) continue;
+        bool *is_moved = &self->marked[body_operand(self, member, 0)];
+        if (*is_moved) row->repeats[row->repeat_count++] = row->members[k];
+        *is_moved = true;
+    }
+}
+
 /* Adds a row of the instructions that are inside; `self->marked` is spent. */
 static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward, const char *reason,
                         AmError *error) {
@@ -321,6 +344,7 @@ static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward,
                 self->marked[body_operand(self, member, o)] = true;
     }
     row->operands = list_marked(self, self->marked, &row->operand_count);
+    add_repeats(self, row);
     return self->arena->failed ? am_fail_memory(error, row->member_count) : AM_OK;
 }
 

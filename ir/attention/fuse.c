@@ -102,8 +102,15 @@ static int32_t add_results(Fuser *self, int32_t computation, const IrAttention *
     return ir_compose(&self->composer, computation, &tuple, row->results[0]);
 }
 
-/* The computation of an operator: parameters for operands and positions, members in order, and a tuple of
- * several results. */
+/* Returns the number of a member among the repeats, or -1. */
+static int32_t repeat_of(const IrAttention *row, int32_t member) {
+    for (int32_t k = 0; k < row->repeat_count; k++)
+        if (row->repeats[k] == member) return k;
+    return -1;
+}
+
+/* The computation of an operator: parameters for operands, positions and repeats, members in order, and a
+ * tuple of several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
     const IrModule *from = self->from;
     int32_t made =
@@ -120,7 +127,11 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
         int32_t *place = is_position ? &copies[number] : &value[number - first];
         *place = add_parameter(self, made, k, number);
     }
-    for (int32_t k = 0; value && operands && copies && k < row->member_count; k++) {
+    int32_t *repeats = ARENA_ARRAY(&self->scratch, int32_t, row->repeat_count + 1);
+    for (int32_t k = 0; repeats && k < row->repeat_count; k++)
+        repeats[k] = add_parameter(self, made, row->operand_count + row->position_count + k,
+                                   from->instructions[row->repeats[k]].operands[0]);
+    for (int32_t k = 0; value && operands && copies && repeats && k < row->member_count; k++) {
         int32_t same = self->found->same[row->members[k]];
         if (same >= 0) {
             value[row->members[k] - first] = copy_constant(self, made, copies, same);
@@ -131,6 +142,8 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
         for (int32_t r = 0; r < row->result_count; r++) is_result |= row->results[r] == row->members[k];
         if (is_result) member.shape = result_shape(self, row, row->members[k]);
         for (int32_t o = 0; o < member.operand_count; o++) operands[o] = value[member.operands[o] - first];
+        int32_t repeat = repeat_of(row, row->members[k]);
+        if (repeat >= 0) operands[0] = repeats[repeat];
         member.operands = operands;
         member.called = copy_called(self, &member);
         value[row->members[k] - first] = ir_compose(&self->composer, made, &member, row->members[k]);
@@ -197,7 +210,8 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     static const IrAttributes none;
     const IrInstruction *instructions = self->from->instructions;
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1), count = row->operand_count;
-    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, count + row->position_count + 1);
+    int32_t *operands =
+        ARENA_ARRAY(self->arena, int32_t, count + row->position_count + row->repeat_count + 1);
     IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count + 1);
     if (self->arena->failed) return;
     int32_t last = row->members[0]; /* that the fusion replaces */
@@ -210,12 +224,14 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
         int32_t number = row->positions[k];
         operands[count + k] = -1 - add_node(nodes, &instructions[number], number, 2 * (int64_t)last - 1);
     }
+    for (int32_t k = 0; k < row->repeat_count; k++)
+        operands[count + row->position_count + k] = instructions[row->repeats[k]].operands[0];
     const char *name = row->is_backward ? "attention_backward" : "attention";
     IrInstruction fusion = {.opcode = IR_FUSION,
                             .opcode_name = ir_opcode_name(IR_FUSION),
                             .name = name,
                             .shape = elements[0],
-                            .operand_count = count + row->position_count,
+                            .operand_count = count + row->position_count + row->repeat_count,
                             .operands = operands,
                             .called_count = 1,
                             .called = called,

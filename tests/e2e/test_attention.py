@@ -6,7 +6,7 @@ plans of one to four ranks have the losses of JAX's jit, and fewer bytes of acti
 """
 # labels: jax e2e
 # timeout: 300
-# cost: 12
+# cost: 20
 
 import json
 import os
@@ -276,6 +276,34 @@ def check_layer_loop(folder):
     assert found == (0, 0, 1) and "concatenate" in rows[0]["reason"], rows
 
 
+def check_shared_positions(folder):
+    """A mask by positions that are an array with examples, as Flax makes it: rows and keys have an operand each, so
+    that rows are split."""
+    positions = np.broadcast_to(np.arange(ROWS), (BATCH, ROWS)).astype(np.int32)
+
+    def loss(weights, x, y, positions):
+        q, k, v = (heads(x, weights[name]) for name in "qkv")
+        scores = jnp.einsum("bthe,bshe->bhts", q, k)
+        mask = positions[:, None, :, None] >= positions[:, None, None, :]
+        made = jnp.einsum("bhts,bshe->bthe", jax.nn.softmax(jnp.where(mask, scores, -1e30), -1), v)
+        return jnp.mean((made.reshape(x.shape) - y) ** 2)
+
+    def step(weights, x, y, positions):
+        value, gradients = jax.value_and_grad(loss)(weights, x, y, positions)
+        return jax.tree.map(lambda w, g: w - 0.05 * g, weights, gradients), value
+
+    values = np.random.default_rng(4)
+    weights = {name: values.standard_normal((MODEL, MODEL)).astype(np.float32) / 4 for name in "qkv"}
+    x, y = (values.standard_normal((BATCH, ROWS, MODEL)).astype(np.float32) for _ in range(2))
+    model = folder / "model.hlo.pb"
+    automap_jax.export(step, (weights, x, y, positions), folder)
+    found, rows = kinds_of(model)
+    assert found == (1, 1, 0), rows
+    assert rows[0]["operands"] == 5, rows
+    source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
+    check(folder, model, source, train(step, weights, (x, y, positions)), ["data", "sequence"])
+
+
 SHARED_BODY = """HloModule shared
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
 body { s = (s32[], f32[4,64,8], f32[4,64,64]) parameter(0) i = s32[] get-tuple-element(s), index=0
@@ -352,6 +380,7 @@ def main():
                 assert fused < 0.6 * unfused, (fused, unfused)
         check_learned_scale(folder)
         check_layer_loop(folder)
+        check_shared_positions(folder)
         check_shared_body(folder)
         check_whole_remat(folder)
         mlp = MODELS / "mlp_tiny" / "model.hlo.pb"
