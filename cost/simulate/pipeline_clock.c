@@ -22,9 +22,9 @@ typedef struct RunningStage {
 
 typedef struct RunningChannel {
     const PipelineChannel *channel;
-    int64_t sent, taken;
-    Moment *arrival, *given_back; /* [slots]: of value m in m mod slots */
-    Moment *link_free;            /* of the pair of stages */
+    int64_t sent, received;
+    Moment *arrival, *released; /* [slots]: of value m in m mod slots */
+    Moment *link_free;          /* of the pair of stages */
 } RunningChannel;
 
 typedef struct PipelineClock {
@@ -103,12 +103,12 @@ static bool rendezvous(PipelineClock *self, int32_t s, const PipelinePiece *piec
     return true;
 }
 
-static bool give(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
+static bool send(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;
     int32_t slots = channel->channel->slots, at = self->stages[s].at;
-    if (channel->sent - channel->taken >= slots) return false;
-    worker->wait(worker->user, s, at, channel->given_back[channel->sent % slots]);
+    if (channel->sent - channel->received >= slots) return false;
+    worker->wait(worker->user, s, at, channel->released[channel->sent % slots]);
     Moment start = moment_later(worker->arrive(worker->user, s, at), *channel->link_free);
     *channel->link_free = travel(self, piece->channel, at, start, piece->ticks);
     channel->arrival[channel->sent++ % slots] = *channel->link_free;
@@ -116,13 +116,13 @@ static bool give(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     return true;
 }
 
-static bool take(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
+static bool receive(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;
     int32_t slots = channel->channel->slots, at = self->stages[s].at;
-    if (channel->taken >= channel->sent) return false;
-    worker->wait(worker->user, s, at, channel->arrival[channel->taken % slots]);
-    channel->given_back[channel->taken++ % slots] = worker->arrive(worker->user, s, at);
+    if (channel->received >= channel->sent) return false;
+    worker->wait(worker->user, s, at, channel->arrival[channel->received % slots]);
+    channel->released[channel->received++ % slots] = worker->arrive(worker->user, s, at);
     wake(self, channel->channel->sender);
     return true;
 }
@@ -137,7 +137,7 @@ static void run_stage(PipelineClock *self, int32_t s) {
         bool moved = true;
         if (piece->channel < 0) self->worker->compute(self->worker->user, s, running->at);
         else if (self->channels[piece->channel].channel->slots == 0) moved = rendezvous(self, s, piece);
-        else moved = piece->gives ? give(self, s, piece) : take(self, s, piece);
+        else moved = piece->sends ? send(self, s, piece) : receive(self, s, piece);
         running->is_waiting = !moved;
         if (!moved) return;
         pass(running);
@@ -168,9 +168,8 @@ static AmStatus open_clock(PipelineClock *self, Arena *arena, const PipelineStag
     }
     for (int32_t k = 0; k < channel_count && !arena->failed; k++) {
         Moment *times = ARENA_ARRAY(arena, Moment, 2 * channels[k].slots + 1);
-        self->channels[k] = (RunningChannel){.channel = &channels[k],
-                                             .arrival = times,
-                                             .given_back = times ? times + channels[k].slots : NULL};
+        self->channels[k] = (RunningChannel){
+            .channel = &channels[k], .arrival = times, .released = times ? times + channels[k].slots : NULL};
         for (int32_t slot = 0; times && slot < 2 * channels[k].slots; slot++) times[slot] = MOMENT_BEGIN;
         links[k] = MOMENT_BEGIN;
         self->channels[k].link_free = find_link(self, links, k);

@@ -19,7 +19,7 @@
 
 typedef struct PipelinePiece {
     int32_t channel; /* -1: the stage computes */
-    bool gives;      /* into the channel; else it takes from it */
+    bool sends;      /* into the channel; else it receives from it */
     Ticks ticks;     /* that the value is under way; of a rendezvous: its duration */
 } PipelinePiece;
 

@@ -27,7 +27,7 @@ enum { MOST_EVENTS = 2000000 };
 typedef struct TransferChannel {
     const IrShape *shape; /* identifies the value, together with the two stages */
     const ProgramTransfer *transfer;
-    const ExecutedStep *giving, *taking; /* the first of the stages' steps that it is */
+    const ExecutedStep *sending, *receiving; /* the first step of each stage that executes it */
     ExchangePrice price;
     int32_t previous; /* of the same sender, or -1 */
 } TransferChannel;
@@ -42,7 +42,7 @@ struct PlanCosts {
     PipelineChannel *channels;
     TransferChannel *transfers; /* [channel] */
     int32_t channel_count, channel_capacity, transfer_capacity;
-    int32_t *newest;        /* [stage]: the last channel into which it gives, or -1 */
+    int32_t *newest;        /* [stage]: the last channel into which it sends, or -1 */
     int64_t *channel_bytes; /* [rank]: bytes of the slots of its incoming channels */
     double flops;           /* of the module */
     AmWarnings warnings;
@@ -160,9 +160,9 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
         const ExecutedStep *executed = &self->stages[s].programs[0].steps[stage->pieces[p].first];
         TRY(find_channel(self, transfer, &pieces[p].channel, error));
         TransferChannel *channel = &self->transfers[pieces[p].channel];
-        pieces[p].gives = self->channels[pieces[p].channel].sender == s;
+        pieces[p].sends = self->channels[pieces[p].channel].sender == s;
         pieces[p].ticks = ticks_of_seconds(executed->times * channel->price.seconds);
-        const ExecutedStep **end = pieces[p].gives ? &channel->giving : &channel->taking;
+        const ExecutedStep **end = pieces[p].sends ? &channel->sending : &channel->receiving;
         if (!*end) *end = executed;
     }
     self->lines[s] = (PipelineStage){.pieces = pieces,
@@ -231,8 +231,8 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     int32_t event = -1;
     for (int32_t k = transfer->transfer->rank_count - 1; k >= 0; k--) {
         int32_t rank = transfer->transfer->ranks[k];
-        bool gives = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].sender;
-        event = on_step(self, rank, gives ? transfer->giving : transfer->taking, start, ticks);
+        bool sends = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].sender;
+        event = on_step(self, rank, sends ? transfer->sending : transfer->receiving, start, ticks);
     }
     return event;
 }
@@ -259,10 +259,10 @@ static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCost
     if (arena->failed) return am_fail_memory(error, costs->channel_count);
     simulation->value_count = costs->channel_count;
     for (int32_t k = 0; k < costs->channel_count; k++) {
-        const ExecutedStep *giving = costs->transfers[k].giving;
+        const ExecutedStep *sending = costs->transfers[k].sending;
         simulation->values[k] = (SimulatedTransfer){.sender = costs->transfers[k].transfer->sender,
                                                     .receiver = costs->transfers[k].transfer->receiver,
-                                                    .origin = giving ? giving->instruction->origin : -1};
+                                                    .origin = sending ? sending->instruction->origin : -1};
     }
     return AM_OK;
 }

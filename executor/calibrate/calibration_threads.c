@@ -115,10 +115,11 @@ static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Sh
     ProgramTransfer *transfer = ARENA_ARRAY(arena, ProgramTransfer, 1);
     int64_t *start = ARENA_ARRAY(arena, int64_t, 1);
     if (arena->failed) return;
-    bool gives = own == group[0], takes = own == group[1];
-    *piece = (ProgramPiece){.peer = gives ? group[1] : group[0], .start = start, .extent = shapes->operand};
-    *transfer = (ProgramTransfer){.send_count = gives,
-                                  .receive_count = takes,
+    bool is_sender = own == group[0], is_receiver = own == group[1];
+    *piece =
+        (ProgramPiece){.peer = is_sender ? group[1] : group[0], .start = start, .extent = shapes->operand};
+    *transfer = (ProgramTransfer){.send_count = is_sender,
+                                  .receive_count = is_receiver,
                                   .sends = piece,
                                   .receives = piece,
                                   .rank_count = 2,
@@ -127,8 +128,8 @@ static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Sh
                                   .receiver = 1};
     instruction->kind = PROGRAM_TRANSFER;
     instruction->transfer = transfer;
-    instruction->operand_count = gives;
-    instruction->result_count = takes;
+    instruction->operand_count = is_sender;
+    instruction->result_count = is_receiver;
 }
 
 /* The memory of a rank for the cases. */

@@ -76,17 +76,17 @@ const char *comm_call_name(const CommCall *call) {
     return call->collective ? program_collective_name(call->collective->kind) : "transfer";
 }
 
-AmStatus comm_find_given(const ProgramPiece **given, const CommCall *sender, const CommCall *receiver,
-                         int32_t receiver_rank, int32_t k, AmError *error) {
-    const ProgramTransfer *gives = sender->transfer, *takes = receiver->transfer;
-    const ProgramPiece *to = &takes->receives[k];
+AmStatus comm_find_sent(const ProgramPiece **piece, const CommCall *sender, const CommCall *receiver,
+                        int32_t receiver_rank, int32_t k, AmError *error) {
+    const ProgramTransfer *sent = sender->transfer, *received = receiver->transfer;
+    const ProgramPiece *to = &received->receives[k];
     size_t bytes = sizeof *to->extent * (size_t)receiver->result_shapes[0]->rank;
     int32_t before = 0;
-    for (int32_t j = 0; j < k; j++) before += takes->receives[j].peer == to->peer;
-    *given = NULL;
-    for (int32_t j = 0; gives && j < gives->send_count && !*given; j++)
-        if (gives->sends[j].peer == receiver_rank && before-- == 0) *given = &gives->sends[j];
-    if (*given && memcmp((*given)->extent, to->extent, bytes) == 0) return AM_OK;
+    for (int32_t j = 0; j < k; j++) before += received->receives[j].peer == to->peer;
+    *piece = NULL;
+    for (int32_t j = 0; sent && j < sent->send_count && !*piece; j++)
+        if (sent->sends[j].peer == receiver_rank && before-- == 0) *piece = &sent->sends[j];
+    if (*piece && memcmp((*piece)->extent, to->extent, bytes) == 0) return AM_OK;
     return am_fail(error, AM_ERROR_INTERNAL, "", "ranks %d and %d do not mean the same transfer", to->peer,
                    receiver_rank);
 }

@@ -90,8 +90,8 @@ void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *cons
 
 /* Finds the sender's piece for piece k of `receiver_rank`'s received pieces in a transfer: pieces
  * between two ranks have the same order in both lists. AM_ERROR_INTERNAL: the lists disagree. */
-AmStatus comm_find_given(const ProgramPiece **given, const CommCall *sender, const CommCall *receiver,
-                         int32_t receiver_rank, int32_t k, AmError *error);
+AmStatus comm_find_sent(const ProgramPiece **piece, const CommCall *sender, const CommCall *receiver,
+                        int32_t receiver_rank, int32_t k, AmError *error);
 
 /* The address of a piece of a row-major array of that shape; fills the array's strides[rank], in
  * elements. */

@@ -111,7 +111,7 @@ static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, in
     const ProgramPiece *to = &receiver->transfer->receives[k], *from;
     const IrShape *shape = receiver->result_shapes[0];
     int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
-    TRY(comm_find_given(&from, sender, receiver, receiver_rank, k, error));
+    TRY(comm_find_sent(&from, sender, receiver, receiver_rank, k, error));
     const char *source = comm_piece_place(sender->operands[0], sender->operand_shapes[0], from, in_strides);
     char *target = comm_piece_place(receiver->results[0], shape, to, out_strides);
     strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));

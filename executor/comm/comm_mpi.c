@@ -52,8 +52,8 @@ typedef struct MpiCall {
     PeerStream *lanes; /* [lane_count] */
     int32_t lane_count;
     int64_t chunk_bytes;
-    int64_t buffer_bytes;            /* of one chunk */
-    CommStream own_given, own_taken; /* what this rank gives itself */
+    int64_t buffer_bytes;              /* of one chunk */
+    CommStream own_sent, own_received; /* between this rank and itself */
     /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
      * many chunks of how many are reduced. */
     PeerStream **members;
@@ -113,19 +113,19 @@ static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, 
     ProgramCollectiveKind kind = call->collective->kind;
     bool reduces = kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_REDUCE_SCATTER;
     bool whole = kind == PROGRAM_ALL_REDUCE && comm_reduces_whole(call);
-    TRY(comm_stream_given(&self->own_given, arena, call, call->position, error));
-    TRY(comm_stream_taken(&self->own_taken, arena, call, call->position, error));
+    TRY(comm_stream_sent(&self->own_sent, arena, call, call->position, error));
+    TRY(comm_stream_received(&self->own_received, arena, call, call->position, error));
     if (reduces) {
         self->members = ARENA_ARRAY(arena, PeerStream *, call->rank_count);
         self->places = ARENA_ARRAY(arena, const char *, call->rank_count);
         if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
-        self->reduced_count = chunk_count(self, &self->own_taken);
+        self->reduced_count = chunk_count(self, &self->own_received);
     }
     for (int32_t p = 0; p < call->rank_count; p++) {
         PeerStream out = {.staged = whole}, in = {.receives = true, .reduced = reduces};
         if (p == call->position) continue;
-        TRY(comm_stream_given(&out.stream, arena, call, p, error));
-        TRY(comm_stream_taken(&in.stream, arena, call, p, error));
+        TRY(comm_stream_sent(&out.stream, arena, call, p, error));
+        TRY(comm_stream_received(&in.stream, arena, call, p, error));
         PeerStream *given = out.stream.bytes > 0 ? &self->lanes[self->lane_count] : NULL;
         add_lane(self, comm, call, &out, call->ranks[p], 0);
         if (reduces && in.stream.bytes > 0) self->members[p] = &self->lanes[self->lane_count];
@@ -137,8 +137,8 @@ static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, 
 
 static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
-    TRY(comm_stream_pieces(&self->own_given, arena, call, comm->rank, false, error));
-    TRY(comm_stream_pieces(&self->own_taken, arena, call, comm->rank, true, error));
+    TRY(comm_stream_pieces(&self->own_sent, arena, call, comm->rank, false, error));
+    TRY(comm_stream_pieces(&self->own_received, arena, call, comm->rank, true, error));
     if (call->position < 0) return AM_OK;
     for (int32_t p = 0; p < call->rank_count; p++) {
         PeerStream out = {0}, in = {.receives = true};
@@ -227,19 +227,19 @@ static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream 
 static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk, int32_t b, int64_t at,
                        int64_t bytes) {
     uint64_t packed[WIDE_RUN];
-    const CommBox *box = &self->own_given.boxes[b];
+    const CommBox *box = &self->own_sent.boxes[b];
     Dtype type = dtype_is_complex(box->type) ? dtype_real_part(box->type) : box->type;
     int64_t element = dtype_bytes(type), ignored, part;
     for (int64_t end = at + bytes; at < end; at += part) {
         int32_t result = b;
         part = smaller_integer(end - at, WIDE_RUN * element);
-        char *target = comm_stream_place(&self->own_taken, call, at, &ignored, &result);
+        char *target = comm_stream_place(&self->own_received, call, at, &ignored, &result);
         for (int32_t p = 0; p < call->rank_count; p++) {
             self->places[p] = (const char *)packed;
             if (self->members[p])
                 self->places[p] =
                     chunk_place(self, call, self->members[p], chunk) + at - chunk * self->chunk_bytes;
-            else comm_stream_pack(&self->own_given, call, at, part, b, (char *)packed);
+            else comm_stream_pack(&self->own_sent, call, at, part, b, (char *)packed);
         }
         Combine work = {.reduction = call->collective->reduction,
                         .type = type,
@@ -257,9 +257,9 @@ static void reduce_chunk(MpiCall *self, const CommCall *call, bool *moved) {
     if (chunk == self->reduced_count) return;
     for (int32_t p = 0; p < call->rank_count; p++)
         if (self->members[p] && self->members[p]->carried <= chunk) return;
-    int64_t end = begin + chunk_size(self, &self->own_taken, chunk);
-    for (int32_t b = 0; b < self->own_given.box_count; b++) {
-        const CommBox *box = &self->own_given.boxes[b];
+    int64_t end = begin + chunk_size(self, &self->own_received, chunk);
+    for (int32_t b = 0; b < self->own_sent.box_count; b++) {
+        const CommBox *box = &self->own_sent.boxes[b];
         int64_t from = box->start > begin ? box->start : begin,
                 to = smaller_integer(box->start + box->bytes, end);
         if (from < to) reduce_run(self, call, chunk, b, from, to - from);
@@ -306,7 +306,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
         for (int32_t k = 0; k < self->lane_count; k++)
             TRY(move_lane(self, call, &self->lanes[k], &moved, error));
         if (self->members) reduce_chunk(self, call, &moved);
-        else if (begins) comm_stream_copy(&self->own_given, &self->own_taken, call);
+        else if (begins) comm_stream_copy(&self->own_sent, &self->own_received, call);
         begins = false;
         if (is_complete(self)) return AM_OK;
         if (moved) idle = 0;

@@ -113,8 +113,8 @@ AmStatus comm_stream_pieces(CommStream *stream, Arena *arena, const CommCall *ca
     return AM_OK;
 }
 
-AmStatus comm_stream_given(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
-                           AmError *error) {
+AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
+                          AmError *error) {
     *stream = (CommStream){.of_results = false};
     if (call->collective->kind == PROGRAM_ALL_REDUCE)
         return comm_stream_reduced(stream, arena, call, position, false, error);
@@ -143,8 +143,8 @@ AmStatus comm_stream_given(CommStream *stream, Arena *arena, const CommCall *cal
     return AM_OK;
 }
 
-AmStatus comm_stream_taken(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
-                           AmError *error) {
+AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
+                              AmError *error) {
     *stream = (CommStream){.of_results = true};
     if (call->collective->kind == PROGRAM_ALL_REDUCE)
         return comm_stream_reduced(stream, arena, call, call->position, true, error);

@@ -30,10 +30,10 @@ typedef struct CommStream {
  * and back. In reductions every member sends each the part that it reduces, and `taken` is the
  * destination of the reduced stream. In an all_reduce each member reduces a part of all arrays
  * together: see comm_stream_reduced(). */
-AmStatus comm_stream_given(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
-                           AmError *error);
-AmStatus comm_stream_taken(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
-                           AmError *error);
+AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
+                          AmError *error);
+AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
+                              AmError *error);
 /* The pieces of a transfer that go to rank `peer`, or come from it. */
 AmStatus comm_stream_pieces(CommStream *stream, Arena *arena, const CommCall *call, int32_t peer,
                             bool of_results, AmError *error);

@@ -247,8 +247,8 @@ static const char *find_obstacle(const StageMap *map, const ProgramTransfer *tra
 }
 
 /* Transfers in the body of loop `number` of all pairs get slots; they are this program's own. */
-static AmStatus give_slots(Program *body, const StageMap *map, int32_t iterations, int32_t number,
-                           ScheduleKind schedule, AmError *error) {
+static AmStatus set_slots(Program *body, const StageMap *map, int32_t iterations, int32_t number,
+                          ScheduleKind schedule, AmError *error) {
     for (int32_t i = 0; i < body->instruction_count; i++) {
         ProgramInstruction *instruction = &body->instructions[i];
         if (instruction->kind != PROGRAM_TRANSFER) continue;
@@ -333,7 +333,7 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
             Program *body = program->instructions[loops[k]].regions.programs[0];
-            TRY(give_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
+            TRY(set_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
         }
         if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)

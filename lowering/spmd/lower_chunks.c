@@ -47,7 +47,7 @@ static int32_t next_group(const Source *source) {
     return i;
 }
 
-static AmStatus take(Merger *self, Source *source, AmError *error) {
+static AmStatus append_next(Merger *self, Source *source, AmError *error) {
     Program *program = self->program;
     Arena *arena = program->arena;
     ProgramInstruction instruction = source->program->instructions[source->at++];
@@ -62,9 +62,9 @@ static AmStatus take(Merger *self, Source *source, AmError *error) {
     return AM_OK;
 }
 
-/* Takes the next instruction of a chunk, outside of joined loops. Other loops with transfers follow one
+/* Appends the next instruction of a chunk, outside of joined loops. Other loops with transfers follow one
  * chunk after the other; joined loops do not. */
-static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
+static AmStatus append_plain(Merger *self, Source *source, AmError *error) {
     const ProgramInstruction *instruction = &source->program->instructions[source->at];
     if (instruction->opcode == IR_WHILE && program_instruction_communicates(instruction, false))
         return am_fail(
@@ -72,7 +72,7 @@ static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
             "schedule interleaved_1f1b: loop %s, which is neither the forward pass nor the backward "
             "pass, goes over several stages; schedule 1f1b allows it",
             self->program->module->instructions[instruction->origin].name);
-    return take(self, source, error);
+    return append_next(self, source, error);
 }
 
 /* The number of a source's next transfer before instruction `end`; -1: none. */
@@ -89,11 +89,11 @@ static void join_transfer(Program *program) {
     ProgramInstruction *before = &program->instructions[program->instruction_count - 2], *last = before + 1;
     if (before->kind != PROGRAM_TRANSFER || last->kind != PROGRAM_TRANSFER) return;
     if (before->transfer->number != last->transfer->number) return;
-    const ProgramInstruction *gives = before->operand_count > 0 ? before : last;
-    const ProgramInstruction *takes = gives == before ? last : before;
-    ProgramInstruction both = *gives;
-    both.first_result = takes->first_result;
-    both.result_count = takes->result_count;
+    const ProgramInstruction *send = before->operand_count > 0 ? before : last;
+    const ProgramInstruction *receive = send == before ? last : before;
+    ProgramInstruction both = *send;
+    both.first_result = receive->first_result;
+    both.result_count = receive->result_count;
     *before = both;
     program->instruction_count--;
 }
@@ -113,16 +113,16 @@ static AmStatus merge_plain(Merger *self, AmError *error) {
                 Source *source = &self->sources[c];
                 if (next_transfer(source, next_group(source)) != least) continue;
                 while (source->program->instructions[source->at].kind != PROGRAM_TRANSFER)
-                    TRY(take_plain(self, source, error));
+                    TRY(append_plain(self, source, error));
                 if (pass == 0) continue;
-                TRY(take(self, source, error));
+                TRY(append_next(self, source, error));
                 join_transfer(self->program);
             }
         }
     }
     for (int32_t c = 0; c < self->count; c++)
         for (int32_t end = next_group(&self->sources[c]); self->sources[c].at < end;)
-            TRY(take_plain(self, &self->sources[c], error));
+            TRY(append_plain(self, &self->sources[c], error));
     return AM_OK;
 }
 
@@ -151,7 +151,7 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
                        self->stage);
     if (left == 0) return AM_OK;
     for (int32_t k = 0; k < 2; k++)
-        for (int32_t c = 0; c < self->count; c++) TRY(take(self, &self->sources[c], error));
+        for (int32_t c = 0; c < self->count; c++) TRY(append_next(self, &self->sources[c], error));
     iterations->second = first + self->count;
     iterations->kept = kept[0];
     iterations->kept_of_chunk = kept;

@@ -39,9 +39,9 @@ static void add_crossing(const Explainer *self, ExplainedCut *cut) {
     const Simulation *simulation = self->simulation;
     for (int32_t k = 0; k < simulation->value_count; k++) {
         const SimulatedTransfer *value = &simulation->values[k];
-        bool gives = value->sender <= cut->part, takes = value->receiver <= cut->part;
-        if (gives && !takes) add_total(&cut->up, &value->total);
-        if (!gives && takes) add_total(&cut->down, &value->total);
+        bool sends = value->sender <= cut->part, receives = value->receiver <= cut->part;
+        if (sends && !receives) add_total(&cut->up, &value->total);
+        if (!sends && receives) add_total(&cut->down, &value->total);
     }
 }
 

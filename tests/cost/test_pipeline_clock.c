@@ -65,7 +65,7 @@ static void add_pass(Line *line, PipelineStage *stage, const Case *test, int32_t
     line->pieces[stage->piece_count++] = (PipelinePiece){.channel = -1};
     if (travels && to >= 0 && to < parts)
         line->pieces[stage->piece_count++] =
-            (PipelinePiece){.channel = goes_up ? part : parts + to, .gives = true, .ticks = test->transfer};
+            (PipelinePiece){.channel = goes_up ? part : parts + to, .sends = true, .ticks = test->transfer};
     span->end = stage->piece_count;
 }
 
@@ -300,7 +300,7 @@ static void a_deadlock_is_told(void **state) {
     Arena arena = {0};
     AmError error = {0};
     Line lines[2] = {{.now = {0, -1}}, {.now = {0, -1}}};
-    const PipelinePiece one[] = {{.channel = 0, .gives = true}, {.channel = 1, .gives = true}};
+    const PipelinePiece one[] = {{.channel = 0, .sends = true}, {.channel = 1, .sends = true}};
     const PipelinePiece other[] = {{.channel = 1}, {.channel = 0}};
     const PipelineStage stages[] = {{.pieces = one, .piece_count = 2}, {.pieces = other, .piece_count = 2}};
     const PipelineChannel channels[] = {{0, 1, 0}, {0, 1, 0}};

@@ -128,7 +128,7 @@ static AmStatus add_fetched(CudaMoves *moves, const CommCall *call, int32_t own_
                             const CommCall *sender, AmError *error) {
     const ProgramPiece *to = &call->transfer->receives[k], *from;
     const IrShape *shape = shape_of(call, false);
-    TRY(comm_find_given(&from, sender, call, own_rank, k, error));
+    TRY(comm_find_sent(&from, sender, call, own_rank, k, error));
     CudaBox source = box_of(sender, from, true), target = box_of(call, to, false);
     return add_moves(moves, &source, &target, to->extent, shape->rank, dtype_bytes(shape->type), error);
 }
