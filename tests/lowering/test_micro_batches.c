@@ -25,6 +25,7 @@ static const BatchCase cases[] = {
     {"regrouped", batch_regrouped, {2, 4, 0}},
     {"branches", batch_branches, {2, 4, 0}},
     {"layers", loop_layers, {2, 4, 0}},
+    {"scaled layers", loop_scaled, {2, 4, 0}},
     {"recurrent", loop_recurrent, {2, 4, 0}},
     {"accumulated", loop_accumulated, {2, 4, 0}},
 };
@@ -107,7 +108,11 @@ static void test_number_of_loops(void **state) {
     static const struct {
         const char *text;
         int32_t loops;
-    } rows[] = {{batch_dense, 1}, {batch_masked_mean, 2}, {batch_two_passes, 2}, {batch_clipping, 1}};
+    } rows[] = {{batch_dense, 1},
+                {batch_masked_mean, 2},
+                {batch_two_passes, 2},
+                {batch_clipping, 1},
+                {loop_scaled, 1}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         PlanContext *whole = read_module(rows[k].text);
         const PlanContext *split;

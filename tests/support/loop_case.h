@@ -26,6 +26,25 @@
 #define LOOP_FORWARD  "(s32[], f32[4,8], f32[3,8,8], f32[3,4,8])"
 #define LOOP_BACKWARD "(s32[], f32[4,8], f32[3,8,8], f32[3,4,8], f32[3,8,8])"
 
+#define LOOP_LAYER_BACKWARD                                                                    \
+    "layer_backward { s = " LOOP_BACKWARD " parameter(0)\n"                                    \
+    "  i = s32[] get-tuple-element(s), index=0 g = f32[4,8] get-tuple-element(s), index=1\n"   \
+    "  w = f32[3,8,8] get-tuple-element(s), index=2 kept = f32[3,4,8] get-tuple-element(s), "  \
+    "index=3\n"                                                                                \
+    "  d = f32[3,8,8] get-tuple-element(s), index=4\n"                                         \
+    "  zero = s32[] constant(0) one = s32[] constant(1) two = s32[] constant(2) " LOOP_CLAMPED \
+    "  k = s32[] subtract(two, i)\n"                                                           \
+    "  piece = f32[1,8,8] dynamic-slice(w, k, zero, zero), dynamic_slice_sizes={1,8,8}\n"      \
+    "  own = f32[8,8] reshape(piece)\n"                                                        \
+    "  row = f32[1,4,8] dynamic-slice(kept, k, zero, zero), dynamic_slice_sizes={1,4,8}\n"     \
+    "  h = f32[4,8] reshape(row)\n"                                                            \
+    "  gradient = f32[8,8] dot(h, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"    \
+    "  placed = f32[1,8,8] reshape(gradient)\n"                                                \
+    "  more = f32[3,8,8] dynamic-update-slice(d, placed, k, zero, zero)\n"                     \
+    "  product = f32[4,8] dot(g, own), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"   \
+    "  next = f32[4,8] clamp(least, product, most) j = s32[] add(i, one)\n"                    \
+    "  ROOT r = " LOOP_BACKWARD " tuple(j, next, w, kept, more) }\n"
+
 /* h = clamp(h w[i]) over three layers, every h kept; then backwards, with the gradient of every layer. */
 static const char loop_layers[] =
     "HloModule layers\n" LOOP_ADD LOOP_LESS("more", LOOP_FORWARD, "0", "3") LOOP_LESS(
@@ -40,24 +59,7 @@ static const char loop_layers[] =
              "  product = f32[4,8] dot(h, own), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
              "  next = f32[4,8] clamp(least, product, most) row = f32[1,4,8] reshape(h)\n"
              "  keep = f32[3,4,8] dynamic-update-slice(kept, row, i, zero, zero) j = s32[] add(i, one)\n"
-             "  ROOT r = " LOOP_FORWARD " tuple(j, next, w, keep) }\n"
-             "layer_backward { s = " LOOP_BACKWARD " parameter(0)\n"
-             "  i = s32[] get-tuple-element(s), index=0 g = f32[4,8] get-tuple-element(s), index=1\n"
-             "  w = f32[3,8,8] get-tuple-element(s), index=2 kept = f32[3,4,8] get-tuple-element(s), "
-             "index=3\n"
-             "  d = f32[3,8,8] get-tuple-element(s), index=4\n"
-             "  zero = s32[] constant(0) one = s32[] constant(1) two = s32[] constant(2) " LOOP_CLAMPED
-             "  k = s32[] subtract(two, i)\n"
-             "  piece = f32[1,8,8] dynamic-slice(w, k, zero, zero), dynamic_slice_sizes={1,8,8}\n"
-             "  own = f32[8,8] reshape(piece)\n"
-             "  row = f32[1,4,8] dynamic-slice(kept, k, zero, zero), dynamic_slice_sizes={1,4,8}\n"
-             "  h = f32[4,8] reshape(row)\n"
-             "  gradient = f32[8,8] dot(h, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-             "  placed = f32[1,8,8] reshape(gradient)\n"
-             "  more = f32[3,8,8] dynamic-update-slice(d, placed, k, zero, zero)\n"
-             "  product = f32[4,8] dot(g, own), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-             "  next = f32[4,8] clamp(least, product, most) j = s32[] add(i, one)\n"
-             "  ROOT r = " LOOP_BACKWARD " tuple(j, next, w, kept, more) }\n"
+             "  ROOT r = " LOOP_FORWARD " tuple(j, next, w, keep) }\n" LOOP_LAYER_BACKWARD
              "ENTRY step { w_given = f32[3,8,8] parameter(0) x_given = f32[4,8] parameter(1)\n" LOOP_CONSTANTS
                  LOOP_WHOLE("w", "f32[3,8,8]") LOOP_WHOLE(
                      "x", "f32[4,8]") "  kept = f32[3,4,8] broadcast(nothing), dimensions={}\n"
@@ -67,6 +69,41 @@ static const char loop_layers[] =
                                       "get-tuple-element(f), index=3\n"
                                       "  none = f32[3,8,8] broadcast(nothing), dimensions={}\n"
                                       "  u = " LOOP_BACKWARD " tuple(zero, y, w, all, none)\n"
+                                      "  b = " LOOP_BACKWARD
+                                      " while(u), condition=more_backward, body=layer_backward\n"
+                                      "  d = f32[3,8,8] get-tuple-element(b), index=4 updated = f32[3,8,8] "
+                                      "add(w, d)\n"
+                                      "  loss = f32[] reduce(y, nothing), dimensions={0,1}, to_apply=add\n"
+                                      "  ROOT r = (f32[3,8,8], f32[]) tuple(updated, loss) }\n";
+
+/* The same layers, which hand on twice their weights for the backward pass: values of no example beside those
+ * of examples. */
+static const char loop_scaled[] =
+    "HloModule scaled\n" LOOP_ADD LOOP_LESS("more", LOOP_BACKWARD, "0", "3") LOOP_LESS(
+        "more_backward", LOOP_BACKWARD, "0",
+        "3") "layer { s = " LOOP_BACKWARD " parameter(0)\n"
+             "  i = s32[] get-tuple-element(s), index=0 h = f32[4,8] get-tuple-element(s), index=1\n"
+             "  w = f32[3,8,8] get-tuple-element(s), index=2 kept = f32[3,4,8] get-tuple-element(s), "
+             "index=3\n"
+             "  doubles = f32[3,8,8] get-tuple-element(s), index=4\n"
+             "  zero = s32[] constant(0) one = s32[] constant(1) " LOOP_CLAMPED
+             "  piece = f32[1,8,8] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,8,8}\n"
+             "  own = f32[8,8] reshape(piece) double = f32[1,8,8] add(piece, piece)\n"
+             "  product = f32[4,8] dot(h, own), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+             "  next = f32[4,8] clamp(least, product, most) row = f32[1,4,8] reshape(h)\n"
+             "  keep = f32[3,4,8] dynamic-update-slice(kept, row, i, zero, zero) j = s32[] add(i, one)\n"
+             "  more = f32[3,8,8] dynamic-update-slice(doubles, double, i, zero, zero)\n"
+             "  ROOT r = " LOOP_BACKWARD " tuple(j, next, w, keep, more) }\n" LOOP_LAYER_BACKWARD
+             "ENTRY step { w_given = f32[3,8,8] parameter(0) x_given = f32[4,8] parameter(1)\n" LOOP_CONSTANTS
+                 LOOP_WHOLE("w", "f32[3,8,8]") LOOP_WHOLE(
+                     "x", "f32[4,8]") "  kept = f32[3,4,8] broadcast(nothing), dimensions={}\n"
+                                      "  none = f32[3,8,8] broadcast(nothing), dimensions={}\n"
+                                      "  t = " LOOP_BACKWARD " tuple(zero, x, w, kept, none)\n"
+                                      "  f = " LOOP_BACKWARD " while(t), condition=more, body=layer\n"
+                                      "  y = f32[4,8] get-tuple-element(f), index=1 all = f32[3,4,8] "
+                                      "get-tuple-element(f), index=3\n"
+                                      "  doubles = f32[3,8,8] get-tuple-element(f), index=4\n"
+                                      "  u = " LOOP_BACKWARD " tuple(zero, y, doubles, all, none)\n"
                                       "  b = " LOOP_BACKWARD
                                       " while(u), condition=more_backward, body=layer_backward\n"
                                       "  d = f32[3,8,8] get-tuple-element(b), index=4 updated = f32[3,8,8] "
