@@ -227,7 +227,7 @@ static int32_t source_step(const Program *program, const ProgramGraph *graph, co
     return made_at[value];
 }
 
-AmStatus program_send_early(Program *program, AmError *error) {
+AmStatus program_send_early(Program *program, bool is_body, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, sends = 0, collectives = 0;
     ProgramGraph graph;
@@ -236,7 +236,7 @@ AmStatus program_send_early(Program *program, AmError *error) {
         sends += instruction->kind == PROGRAM_TRANSFER && instruction->operand_count > 0;
         collectives += instruction->kind == PROGRAM_COLLECTIVE;
     }
-    if (sends == 0 || collectives > 0) return AM_OK;
+    if (sends == 0 || (is_body && collectives > 0)) return AM_OK;
     TRY(program_graph(&graph, program, error));
     int32_t *needed_by = ARENA_ARRAY(arena, int32_t, count + 1); /* [instruction]: the first send, or count */
     int32_t *order = ARENA_ARRAY(arena, int32_t, count + 1);
