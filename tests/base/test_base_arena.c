@@ -42,6 +42,19 @@ static void release_gives_back_zeroed_memory(void **state) {
     arena_free(&arena);
 }
 
+static void freed_blocks_come_back_zeroed(void **state) {
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        Arena arena = {0};
+        for (size_t bytes = 1000; bytes < 6 << 20; bytes = bytes * 3 / 2) {
+            unsigned char *memory = arena_alloc(&arena, bytes);
+            for (size_t i = 0; i < bytes; i++) assert_int_equal(memory[i], 0);
+            memset(memory, 0xAB, bytes);
+        }
+        arena_free(&arena);
+    }
+}
+
 static void arrays_grow(void **state) {
     (void)state;
     Arena arena = {0};
@@ -79,11 +92,9 @@ static void strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_zeroed_and_aligned),
-        cmocka_unit_test(release_gives_back_zeroed_memory),
-        cmocka_unit_test(arrays_grow),
-        cmocka_unit_test(limit_and_absurd_requests_fail),
-        cmocka_unit_test(strings),
+        cmocka_unit_test(memory_is_zeroed_and_aligned),   cmocka_unit_test(release_gives_back_zeroed_memory),
+        cmocka_unit_test(freed_blocks_come_back_zeroed),  cmocka_unit_test(arrays_grow),
+        cmocka_unit_test(limit_and_absurd_requests_fail), cmocka_unit_test(strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
