@@ -37,7 +37,8 @@ typedef struct Explainer {
     Simulation *simulation;
     PlannedChange *changes; /* in the order in which they matter */
     int32_t change_count, change_capacity;
-    json_t **documents; /* [document_count] that changed plans were read from */
+    int64_t most_priced; /* more changes are not priced, so none with recomputation is made; 0: any number */
+    json_t **documents;  /* [document_count] that changed plans were read from */
     int32_t document_count, document_capacity;
     Explanation *result;
     AmError *error;

@@ -57,6 +57,7 @@ static AmStatus add(Lister *self, int32_t stage, int32_t first, const int32_t *s
     AmError why = {0};
     Plan *plan;
     if (!value) return am_fail_memory(of->error, 0);
+    if (of->most_priced > 0 && of->change_count >= of->most_priced) return AM_OK;
     ExplainedAlternative *row = explain_add_alternative(of, "recomputation", value);
     json_t *root = explain_other_document(of, of->plan->micro_batches);
     json_t *stages = json_deep_copy(json_object_get(root, "stages"));

@@ -65,6 +65,10 @@ void plan_climb_close(PlanClimb *self) {
 
 /* ---- changes of a plan ---- */
 
+/* In instructions. A change of recomputation makes a module anew, which takes as long as several evaluations.
+ */
+enum { LARGE = 30000 };
+
 /* Returns whether a stage recomputes: such plans have changes that are read from the plan's document. */
 static bool recomputes(const Plan *plan) {
     bool found = false;
@@ -74,6 +78,7 @@ static bool recomputes(const Plan *plan) {
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
+    bool is_large = self->cap > 0 && self->whole->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     if (!self->keeps_micro_batches || recomputes(plan))
         TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
@@ -90,6 +95,7 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .place_count = self->place_count,
                                   .memory_fraction = self->options->constraints.memory_fraction,
                                   .stop = &self->stop,
+                                  .most_priced = is_large ? self->cap - self->evaluations : 0,
                                   .result = &base->explanation,
                                   .error = error};
     TRY(explain_list_changes(&base->explainer));
