@@ -208,22 +208,26 @@ static AmStatus move_overrides(PlanStage *stage, Arena *arena, const Standing *s
                                const PlanStage *from, AmError *error) {
     int32_t count = standing->to->rules->count, own = standing->from->rules->count;
     int32_t *override = ARENA_ARRAY(arena, int32_t, own + 1), *place = ARENA_ARRAY(arena, int32_t, own + 1);
-    stage->overrides = ARENA_ARRAY(arena, PlanOverride, count + 1);
-    stage->reshard = ARENA_ARRAY(arena, PlanReshard, count + 1);
-    if (arena->failed) return am_fail_memory(error, count);
-    stage->override_count = stage->reshard_count = 0;
+    if (arena->failed) return am_fail_memory(error, own);
     for (int32_t k = 0; k < from->override_count; k++) override[from->overrides[k].instruction] = k + 1;
     for (int32_t k = 0; k < from->reshard_count; k++) place[from->reshard[k].instruction] = k + 1;
+    stage->override_count = stage->reshard_count = 0;
     for (int32_t i = 0; i < count; i++) {
         int32_t of = standing->instruction[i];
-        if (of < 0) continue;
-        if (override[of] > 0) {
-            PlanOverride *made = &stage->overrides[stage->override_count++];
-            *made = from->overrides[override[of] - 1];
-            made->instruction = i;
+        stage->override_count += of >= 0 && override[of] > 0;
+        stage->reshard_count += of >= 0 && place[of] > 0;
+    }
+    stage->overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
+    stage->reshard = ARENA_ARRAY(arena, PlanReshard, stage->reshard_count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0, overrides = 0, places = 0; i < count; i++) {
+        int32_t of = standing->instruction[i];
+        if (of >= 0 && override[of] > 0) {
+            stage->overrides[overrides] = from->overrides[override[of] - 1];
+            stage->overrides[overrides++].instruction = i;
         }
-        if (place[of] > 0)
-            stage->reshard[stage->reshard_count++] = (PlanReshard){i, from->reshard[place[of] - 1].place};
+        if (of >= 0 && place[of] > 0)
+            stage->reshard[places++] = (PlanReshard){i, from->reshard[place[of] - 1].place};
     }
     return AM_OK;
 }
