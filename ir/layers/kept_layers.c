@@ -11,10 +11,21 @@ static int32_t kept_place(const LayerRun *self, int32_t layer) {
     return layer <= self->high - LAYER_REACH ? layer - self->low : LAYERS_KEPT - 1 - (self->high - layer);
 }
 
+/* Returns the first layer of the run that the kept layer at a place represents. The layers of the run are
+ * divided evenly. If LAYERS_KEPT divides all layers, these are: the layers outside of the run belong to the
+ * first and to the last stage. */
+static int32_t first_represented(const LayerRun *self, int32_t at) {
+    int32_t low = self->low, end = self->high + 1, last = end - (LAYERS_KEPT - at);
+    if (at == 0 || at == LAYERS_KEPT) return at == 0 ? low : end;
+    if (self->layers % LAYERS_KEPT != 0) return low + (end - low) * at / LAYERS_KEPT;
+    int32_t first = self->layers / LAYERS_KEPT * at;
+    return first < low + at ? low + at : first > last ? last : first;
+}
+
 int32_t kept_layers_count(const LayerRun *self, int32_t layer) {
-    int32_t all = self->high - self->low + 1, at = kept_place(self, layer);
+    int32_t at = kept_place(self, layer);
     bool is_in_run = layer >= self->low && layer <= self->high;
-    return is_in_run ? all * (at + 1) / LAYERS_KEPT - all * at / LAYERS_KEPT : 1;
+    return is_in_run ? first_represented(self, at + 1) - first_represented(self, at) : 1;
 }
 
 int32_t kept_layers_standing(const LayerRun *self, int32_t layer) {
