@@ -366,6 +366,20 @@ static int32_t read_value(const Program *program, const ProgramStep *step, int32
     return k < instruction->operand_count ? instruction->operands[k] : -1;
 }
 
+/* Counts a forward value that the backward pass reads, for each layer that its operator stands for. */
+static void count_kept(const LayerCosts *self, LayerBytes *bytes, const ProgramValue *value) {
+    const IrModule *module = self->context->canonical;
+    const bool *is_beside = module->loops ? module->loops->is_beside : NULL;
+    int32_t layers = ir_layers_of(module, value->origin);
+    if (is_beside && is_beside[value->origin]) {
+        bytes->casts += (double)value->bytes;
+        if (layers > 1) bytes->gathered += 2 * (double)value->bytes;
+        return;
+    }
+    bytes->kept += (double)value->bytes * layers;
+    bytes->again += (double)value->bytes;
+}
+
 /* Counts the forward values that the backward pass reads, and the peak need of a step. */
 static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Arena *scratch,
                                   const Program *program, const StepPlace *places, AmError *error) {
@@ -383,7 +397,7 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
             if (places[s].pass != LAYER_BACKWARD || made.pass != LAYER_FORWARD || is_counted[storage])
                 continue;
             is_counted[storage] = true;
-            table->bytes[made.unit].kept += (double)program->values[storage].bytes;
+            count_kept(self, &table->bytes[made.unit], &program->values[storage]);
         }
         double *most = &table->bytes[places[s].unit].working;
         if (places[s].pass != LAYER_UPDATE && working > *most) *most = working;
@@ -394,17 +408,21 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
 /* Counts weights and their optimizer state, at the units that have them. */
 static void count_parameters(const LayerCosts *self, LayerTable *table, const Program *program) {
     const IrRoles *roles = self->context->roles;
+    const IrModule *module = self->context->canonical;
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         const IrParameter *parameter = &roles->parameters[k];
         int32_t value = program->parameters[k], unit = self->map->owner[k];
         if (value < 0) continue;
         LayerBytes *bytes = &table->bytes[unit < 0 ? 0 : unit];
         const IrShape *shape = &program->values[value].shape;
-        double here = (double)ir_shape_elements(shape) * (double)dtype_bytes(shape->type) *
-                      ir_layers_of(self->context->canonical, parameter->instruction);
+        double once = (double)ir_shape_elements(shape) * (double)dtype_bytes(shape->type);
+        int32_t layers = ir_layers_of(module, parameter->instruction);
+        double here = once * layers;
+        bool has_gradient = parameter->role == IR_ROLE_WEIGHT && parameter->output >= 0;
         if (parameter->role == IR_ROLE_OPTIMIZER) bytes->optimizer += here;
         else bytes->weights += here;
-        if (parameter->role == IR_ROLE_WEIGHT && parameter->output >= 0) bytes->gradients += here;
+        if (has_gradient) bytes->gradients += here;
+        if (has_gradient && layers > 1) bytes->gathered += once;
     }
 }
 

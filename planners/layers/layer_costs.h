@@ -38,6 +38,10 @@ typedef struct LayerBytes {
     double weights, gradients, optimizer;
     double kept;    /* from the forward to the backward pass, of one iteration */
     double working; /* the most that one step reads and writes, parameters apart */
+    /* A unit of a sample (ir/layers/sample_layers.h) represents several layers. */
+    double again;    /* as `kept`, of one of them, which is computed again at a time */
+    double casts;    /* 0 but in samples: as `again`, of values of one weight alone */
+    double gathered; /* 0 but in samples: the casts of two layers, and the gradients of one, under ZeRO 3 */
 } LayerBytes;
 
 typedef struct LayerTable {

@@ -448,7 +448,7 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit) {
     }
     sums->segment_ended = unit->ends_segment;
     sums->segment_checkpoint += unit->checkpoint_bytes;
-    sums->segment_kept += unit->bytes.kept;
+    sums->segment_kept += unit->bytes.again;
     sums->most_segment_kept = fmax(sums->most_segment_kept, sums->segment_kept);
     for (int32_t k = 0; k < RECOMPUTE_MOST_LEVELS; k++) {
         sums->saved_bytes[k] += unit->saved_bytes[k];
@@ -461,6 +461,8 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit) {
     sums->bytes.gradients += unit->bytes.gradients;
     sums->bytes.optimizer += unit->bytes.optimizer;
     sums->bytes.kept += unit->bytes.kept;
+    sums->bytes.casts += unit->bytes.casts;
+    sums->bytes.gathered = fmax(sums->bytes.gathered, unit->bytes.gathered);
     sums->bytes.working = fmax(sums->bytes.working, unit->bytes.working);
 }
 
@@ -478,6 +480,7 @@ void stage_sums_cost(const StageModel *self, const StagePricing *pricing, const 
     bytes.optimizer /= shards;
     if (strategy->storage >= 2) bytes.gradients /= data;
     if (strategy->storage >= 3) bytes.weights /= data;
+    bytes.weights += strategy->storage >= 3 ? bytes.gathered : bytes.casts;
     /* Halves of an all-reduce: gradients are scattered every iteration, weights are gathered once or every
      * iteration.
      */

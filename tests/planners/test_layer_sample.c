@@ -6,6 +6,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "models/transformer.h"
 #include "planners/baselines/even_pipeline.h"
+#include "planners/layers/layer_costs.h"
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"
 
@@ -266,16 +267,9 @@ static void move_pipeline(Plan *moved, Arena *arena, PlanContext *whole, const P
     moved->context = context;
 }
 
-/* Plans of a GPT of many layers have on the sample the step and the peak that they have on the module. */
-static void test_pipelines(void **state) {
-    (void)state;
-    static const PipelineCase cases[] = {
-        {1, 1, BASELINE_ZERO3, false},        {1, 4, BASELINE_ZERO3, true},
-        {2, 8, BASELINE_ZERO1, false},        {2, 8, BASELINE_ZERO1, true},
-        {4, 8, BASELINE_DATA_PARALLEL, true}, {8, 16, BASELINE_DATA_PARALLEL, false},
-    };
+static PlanContext *make_gpt(void) {
     const TransformerShape shape = {.family = TRANSFORMER_GPT,
-                                    .layers = 48,
+                                    .layers = MOST_LAYERS,
                                     .width = 1024,
                                     .heads = 16,
                                     .kv_heads = 16,
@@ -288,11 +282,91 @@ static void test_pipelines(void **state) {
     AmError error = {0};
     IrModule *module;
     PlanContext *whole;
+    if (transformer_module(&module, &shape, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(plan_context_of(&whole, module, NULL, &error), AM_OK);
+    return whole;
+}
+
+/* The kept layers represent an eighth of a model of 48 layers each, though those next to the loss are not in
+ * the run: stages of equally many layers begin at kept ones. */
+static void test_eighths(void **state) {
+    (void)state;
+    enum { LAYERS = 48, EACH = LAYERS / 8 };
+    PlanContext *whole = read_steps(47, 512, 512);
+    PlanSample sample;
+    AmError error = {0};
+    int32_t kept[LAYERS + 4] = {0}, last = 0;
+    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    const int32_t *layer = sample.context->canonical->loops->layer;
+    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
+        if (sample.record->layer[i] < 0 || sample.record->standing[i] < 0) continue;
+        kept[sample.record->layer[i]] = layer[sample.record->standing[i]];
+        if (sample.record->layer[i] > last) last = sample.record->layer[i];
+    }
+    assert_int_equal(last + 1, LAYERS);
+    for (int32_t l = EACH; l < LAYERS - EACH; l++)
+        assert_int_equal(kept[l] - kept[l - 1], l % EACH == 0 ? 1 : 0);
+    plan_sample_free(&sample);
+    plan_context_free(whole);
+}
+
+/* Returns the weights and the kept bytes of all layers, casts included, and the most that one unit computes
+ * again, by the table of data parallelism. */
+static LayerBytes sum_table(const PlanContext *context, const Cluster *cluster) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = 0.9, .budget = {.limit = 1}, .is_even = true};
+    LayerTable table = {.local_batch = 8, .tensor = 1};
+    LayerBytes sum = {0};
+    LayerCosts *costs;
+    AmError error = {0};
+    if (layer_costs_open(&costs, context, cluster, &settings, NULL, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    if (layer_costs_fill(costs, &table, 1, 1, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_true(table.found);
+    for (int32_t u = 0; u < costs->unit_count; u++) {
+        double layers = table.bytes[u].kept / table.bytes[u].again;
+        sum.kept += table.bytes[u].kept + layers * table.bytes[u].casts;
+        sum.weights += table.bytes[u].weights;
+        sum.again = fmax(sum.again, table.bytes[u].again);
+    }
+    layer_tables_free(&table, 1);
+    layer_costs_close(costs);
+    return sum;
+}
+
+/* The table of the sample has the activations of all layers, and those of one for its recomputation. */
+static void test_tables(void **state) {
+    (void)state;
+    PlanContext *whole = make_gpt();
     PlanSample sample;
     Cluster *cluster;
     Arena arena = {0};
-    if (transformer_module(&module, &shape, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_int_equal(plan_context_of(&whole, module, NULL, &error), AM_OK);
+    AmError error = {0};
+    assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    const LayerBytes of_whole = sum_table(whole, cluster), of_sample = sum_table(sample.context, cluster);
+    assert_float_equal(of_sample.weights / of_whole.weights, 1, 0.001);
+    assert_float_equal(of_sample.kept / of_whole.kept, 1, 0.03);
+    assert_true(of_sample.again < of_whole.kept / (MOST_LAYERS / 4));
+    plan_sample_free(&sample);
+    plan_context_free(whole);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+/* Plans of a GPT of many layers have on the sample the step and the peak that they have on the module. */
+static void test_pipelines(void **state) {
+    (void)state;
+    static const PipelineCase cases[] = {
+        {1, 1, BASELINE_ZERO3, false},        {1, 4, BASELINE_ZERO3, true},
+        {2, 8, BASELINE_ZERO1, false},        {2, 8, BASELINE_ZERO1, true},
+        {4, 8, BASELINE_DATA_PARALLEL, true}, {8, 16, BASELINE_DATA_PARALLEL, false},
+    };
+    AmError error = {0};
+    PlanContext *whole = make_gpt();
+    PlanSample sample;
+    Cluster *cluster;
+    Arena arena = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
     assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
     assert_non_null(sample.context);
@@ -328,6 +402,7 @@ static void test_pipelines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_cuts),
-                                       cmocka_unit_test(test_prices), cmocka_unit_test(test_pipelines)};
+                                       cmocka_unit_test(test_prices), cmocka_unit_test(test_eighths),
+                                       cmocka_unit_test(test_tables), cmocka_unit_test(test_pipelines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
