@@ -130,27 +130,34 @@ static double memory_limit(const BoundMixedSpace *space) {
     return sum;
 }
 
-/* The graph of one mesh with the seconds r(o) m(o), and g (r(p) b(p) - L) for a price g of a byte; in the
- * arena. `*model` NULL: no claim. */
-static AmStatus create_graph(ShardingGraph **model, Arena *arena, const BoundMixedSpace *space,
-                             const Mesh *mesh, double byte_price, AmError *error) {
-    LeastWork work;
-    MixedGraph self = {.space = space, .arena = arena};
-    *model = NULL;
-    if (mesh->device_count != space->cluster->device_count) return AM_OK;
-    TRY(least_work_find(&work, arena, space->context, space->cluster, error));
-    if (!work.seconds) return AM_OK;
-    TRY(sharding_graph_create_mixed(&self.model, arena, space->context, mesh, space->cluster,
-                                    space->meshes->devices, error));
-    if (!self.model || self.model->node_count != work.count) return AM_OK;
-    double kept = kept_bytes(self.model), limit_part = kept > 0 ? memory_limit(space) / kept : 0;
-    for (int32_t n = 0; n < self.model->node_count; n++) {
-        ShardingGraphNode *node = &self.model->nodes[n];
-        if (!node->is_tensor) node->seconds = set_operator(&self, node, work.seconds[n]);
-        else if (byte_price > 0) node->seconds = set_parameter(&self, node, byte_price, limit_part);
+/* Sets the seconds r(o) m(o) of all operators. */
+static void set_operators(MixedGraph *self, const LeastWork *work) {
+    for (int32_t n = 0; n < self->model->node_count; n++) {
+        ShardingGraphNode *node = &self->model->nodes[n];
+        if (!node->is_tensor) node->seconds = set_operator(self, node, work->seconds[n]);
     }
-    *model = self.model;
-    return arena->failed ? am_fail_memory(error, self.model->node_count) : AM_OK;
+}
+
+/* Sets g (r(p) b(p) - L) of all parameters for a price g of a byte. */
+static void set_parameters(MixedGraph *self, double byte_price) {
+    double limit_part = memory_limit(self->space) / kept_bytes(self->model);
+    for (int32_t n = 0; n < self->model->node_count; n++) {
+        ShardingGraphNode *node = &self->model->nodes[n];
+        if (node->is_tensor) node->seconds = set_parameter(self, node, byte_price, limit_part);
+    }
+}
+
+/* Makes the graph of one mesh with seconds of computing, without a price of memory; in the arena. Its model
+ * is NULL without a claim. */
+static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpace *space,
+                             const LeastWork *work, const Mesh *mesh, AmError *error) {
+    *self = (MixedGraph){.space = space, .arena = arena};
+    if (!work->seconds || mesh->device_count != space->cluster->device_count) return AM_OK;
+    TRY(sharding_graph_create_mixed(&self->model, arena, space->context, mesh, space->cluster,
+                                    space->meshes->devices, error));
+    if (self->model && self->model->node_count != work->count) self->model = NULL;
+    if (self->model) set_operators(self, work);
+    return arena->failed ? am_fail_memory(error, work->count) : AM_OK;
 }
 
 /* The mean computing of a plan's devices by their weights, and their mean communication. */
@@ -168,17 +175,16 @@ static ShardingGraphCost mean_cost(const BoundMixedSpace *space, const LeastWork
 AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh *mesh, const Plan *plan,
                            AmError *error) {
     Arena arena = {0};
-    ShardingGraph *model;
+    MixedGraph graph = {0};
     LeastWork work;
     Assignment *assignment;
     *holds = false;
-    AmStatus status = create_graph(&model, &arena, space, mesh, 0, error);
-    if (status == AM_OK && model)
-        status = least_work_find(&work, &arena, space->context, space->cluster, error);
-    if (status == AM_OK && model)
+    AmStatus status = least_work_find(&work, &arena, space->context, space->cluster, error);
+    if (status == AM_OK) status = create_graph(&graph, &arena, space, &work, mesh, error);
+    if (status == AM_OK && graph.model)
         status = plan_assign(&assignment, &arena, space->context, &plan->stages[0], error);
-    if (status == AM_OK && model) {
-        const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
+    if (status == AM_OK && graph.model) {
+        const ShardingGraphCost cost = sharding_graph_cost(graph.model, assignment);
         const ShardingGraphCost mean = mean_cost(space, &work, plan);
         *holds = cost.compute_seconds <= mean.compute_seconds * (1 + ROUNDING) &&
                  cost.communication_seconds <= mean.communication_seconds * (1 + ROUNDING);
@@ -191,6 +197,7 @@ AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh
 
 typedef struct MixedMesh {
     const BoundMixedSpace *space;
+    const LeastWork *work;
     const Mesh *mesh;
     double seconds;
     AmStatus status;
@@ -202,56 +209,35 @@ static double bound_by(ShardingGraphFold *fold, int32_t k) {
     return sharding_graph_bound(fold, &weights, SWEEPS);
 }
 
-/* The best bound, a concave function of the weights, which is climbed from the weights `*start`. */
-static double bound_by_all(ShardingGraphFold *fold, int32_t *start) {
-    double best = bound_by(fold, *start);
+/* Finds the best bound of a graph, a concave function of the weights, which is climbed from `*start`. */
+static AmStatus bound_graph(double *seconds, const MixedGraph *graph, int32_t *start, AmError *error) {
+    ShardingGraphFold *fold;
+    TRY(sharding_graph_fold(&fold, graph->arena, graph->model, error));
+    if (graph->space->stop) sharding_graph_fold_watch(fold, graph->space->stop);
+    *seconds = bound_by(fold, *start);
     for (int32_t step = -1; step <= 1; step += 2)
         for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS; k += step) {
             double bound = bound_by(fold, k);
-            if (bound <= best) break;
-            best = bound;
+            if (bound <= *seconds) break;
+            *seconds = bound;
             *start = k;
         }
-    return best;
+    return AM_OK;
 }
 
-/* The bound of a mesh with a price of memory, which begins with the weights `*start`. */
-static AmStatus bound_priced(double *seconds, MixedMesh *self, double byte_price, int32_t *start,
-                             AmError *error) {
-    Arena arena = {0};
-    ShardingGraph *model;
-    ShardingGraphFold *fold;
-    AmStatus status = create_graph(&model, &arena, self->space, self->mesh, byte_price, error);
-    *seconds = 0;
-    if (status == AM_OK && model) {
-        status = sharding_graph_fold(&fold, &arena, model, error);
-        if (status == AM_OK && self->space->stop) sharding_graph_fold_watch(fold, self->space->stop);
-        if (status == AM_OK) *seconds = bound_by_all(fold, start);
-    }
-    arena_free(&arena);
-    return status;
-}
-
-/* Returns whether copies of all kept parameters do not fit; 0 bytes are no parameters. */
-static AmStatus lacks_memory(bool *lacks, const MixedMesh *self, AmError *error) {
-    Arena arena = {0};
-    ShardingGraph *model;
-    AmStatus status = create_graph(&model, &arena, self->space, self->mesh, 0, error);
-    *lacks = status == AM_OK && model &&
-             kept_bytes(model) * self->space->cluster->device_count > memory_limit(self->space);
-    arena_free(&arena);
-    return status;
-}
-
-static AmStatus bound_mesh(MixedMesh *self, AmError *error) {
+static AmStatus bound_mesh(MixedMesh *self, Arena *arena, AmError *error) {
     int32_t start = FIRST_WEIGHT;
-    bool lacks;
-    TRY(bound_priced(&self->seconds, self, 0, &start, error));
-    TRY(lacks_memory(&lacks, self, error));
-    const double first = self->seconds / memory_limit(self->space);
-    for (size_t k = 0; lacks && k < sizeof memory_prices / sizeof *memory_prices; k++) {
+    MixedGraph graph;
+    TRY(create_graph(&graph, arena, self->space, self->work, self->mesh, error));
+    if (!graph.model) return AM_OK;
+    TRY(bound_graph(&self->seconds, &graph, &start, error));
+    double limit = memory_limit(self->space), first = self->seconds / limit;
+    bool lacks_memory = kept_bytes(graph.model) * self->space->cluster->device_count > limit;
+    for (size_t k = 0; lacks_memory && k < sizeof memory_prices / sizeof *memory_prices; k++) {
         double seconds;
-        TRY(bound_priced(&seconds, self, memory_prices[k] * first, &start, error));
+        set_parameters(&graph, memory_prices[k] * first);
+        if (arena->failed) return am_fail_memory(error, graph.model->node_count);
+        TRY(bound_graph(&seconds, &graph, &start, error));
         self->seconds = fmax(self->seconds, seconds);
     }
     return AM_OK;
@@ -259,18 +245,23 @@ static AmStatus bound_mesh(MixedMesh *self, AmError *error) {
 
 static void mesh_task(void *user, int32_t k) {
     MixedMesh *self = (MixedMesh *)user + k;
-    self->status = bound_mesh(self, &self->error);
+    Arena arena = {0};
+    self->status = bound_mesh(self, &arena, &self->error);
+    arena_free(&arena);
 }
 
 AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError *error) {
     Arena arena = {0};
-    MixedMesh *meshes = ARENA_ARRAY(&arena, MixedMesh, space->meshes->count + 1);
-    AmStatus status = meshes ? AM_OK : am_fail_memory(error, space->meshes->count);
+    LeastWork work;
+    int32_t count = space->meshes->count;
+    MixedMesh *meshes = ARENA_ARRAY(&arena, MixedMesh, count + 1);
+    AmStatus status = meshes ? AM_OK : am_fail_memory(error, count);
     double least = INFINITY;
-    for (int32_t k = 0; status == AM_OK && k < space->meshes->count; k++)
-        meshes[k] = (MixedMesh){.space = space, .mesh = &space->meshes->of[k]};
-    if (status == AM_OK) parallel_for(space->meshes->count, 0, mesh_task, meshes);
-    for (int32_t k = 0; status == AM_OK && k < space->meshes->count; k++) {
+    if (status == AM_OK) status = least_work_find(&work, &arena, space->context, space->cluster, error);
+    for (int32_t k = 0; status == AM_OK && k < count; k++)
+        meshes[k] = (MixedMesh){.space = space, .work = &work, .mesh = &space->meshes->of[k]};
+    if (status == AM_OK) parallel_for(count, 0, mesh_task, meshes);
+    for (int32_t k = 0; status == AM_OK && k < count; k++) {
         status = am_pass_error(meshes[k].status, &meshes[k].error, error);
         least = fmin(least, meshes[k].seconds);
     }
