@@ -42,6 +42,7 @@ typedef struct DeviceSearch {
     int32_t best;     /* choice of the result */
     int64_t reserved; /* evaluations that the first choice leaves to the baselines of others */
     double *seconds;  /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
+    double *bounds;   /* [choice] of its plans, 0: none, NAN: it is not known yet */
     int64_t evaluations;
     double start;
 } DeviceSearch;
@@ -177,15 +178,23 @@ static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluatio
     return status;
 }
 
+/* Finds the bound of a choice, whose cluster is `part`, once. */
+static AmStatus find_bound(DeviceSearch *self, int32_t choice, const Cluster *part, AmError *error) {
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
+    PlanBound bound;
+    if (!isnan(self->bounds[choice])) return AM_OK;
+    TRY(plan_bound_quickly(&bound, self->whole, part, &space, error));
+    self->bounds[choice] = bound.seconds > 0 ? bound.seconds : 0;
+    return AM_OK;
+}
+
 /* Tries the choices that bounds do not exclude, with so many evaluations each. */
 static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *error) {
-    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     for (int32_t k = 1; k < self->choices.count && has_budget(self); k++) {
         Cluster *part;
-        PlanBound bound;
         TRY(make_part(&part, self, k, error));
-        AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
-        if (status == AM_OK && !is_excluded(self, k, bound.seconds))
+        AmStatus status = find_bound(self, k, part, error);
+        if (status == AM_OK && !is_excluded(self, k, self->bounds[k]))
             status = try_part(self, k, part, evaluations, error);
         cluster_free(part);
         TRY(status);
@@ -195,20 +204,20 @@ static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *er
 
 /* Lowers the bound of the result to those of all other choices, whose plans are in the space, too. */
 static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
-    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     Plan *plan = self->result->plan;
-    bool is_lower = plan && plan->bound && strcmp(plan->bound, "lower") == 0;
+    bool is_lower = plan->bound && strcmp(plan->bound, "lower") == 0;
     for (int32_t k = 1; k < self->choices.count && is_lower; k++) {
         Cluster *part;
-        PlanBound bound;
         TRY(make_part(&part, self, k, error));
-        AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
+        AmStatus status = find_bound(self, k, part, error);
         cluster_free(part);
         TRY(status);
-        is_lower = bound.seconds > 0;
-        plan->bound_seconds = is_lower ? fmin(plan->bound_seconds, bound.seconds) : NAN;
-        if (!is_lower) plan->bound = NULL;
+        plan->bound_seconds = fmin(plan->bound_seconds, self->bounds[k]);
+        is_lower = plan->bound_seconds > 0;
     }
+    if (is_lower || !plan->bound || strcmp(plan->bound, "exact") == 0) return AM_OK;
+    plan->bound = NULL;
+    plan->bound_seconds = NAN;
     return AM_OK;
 }
 
@@ -307,8 +316,9 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     TRY(check_prices(&self, error));
     TRY(device_choices_list(&self.choices, arena, cluster, options, error));
     self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
-    if (!self.seconds) return am_fail_memory(error, self.choices.count);
-    for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
+    self.bounds = ARENA_ARRAY(arena, double, self.choices.count);
+    if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);
+    for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = self.bounds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->method.searcher);
     const bool has_choices = has_others;
     if (has_others && options->goal.explores_prices) first.limits.seconds *= FIRST_SHARE;
