@@ -17,13 +17,15 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     const int64_t kept = options.space.initial ? 1 : 0;
     bool is_mixed = cluster_is_mixed(search->cluster) && !options.constraints.is_even;
     bool may_share = degrees_allow_stages(&options.constraints.degrees, 1) && !options.method.no_seeds;
-    if (!is_mixed || !may_share || search->budget.cap <= kept) return AM_OK;
+    bool is_capped = search->budget.cap > 0;
+    if (!is_mixed || !may_share || options.nested.is_trial) return AM_OK;
+    if (is_capped && search->budget.cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
     options.nested.shares_baselines = true;
     options.limits.evaluations = 0;
-    search->budget.cap -= kept;
+    if (is_capped) search->budget.cap -= kept;
     AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
-    search->budget.cap += kept;
+    if (is_capped) search->budget.cap += kept;
     TRY(status);
     search_spend(search, &found);
     search_result_merge(search->result, &found);

@@ -4,8 +4,8 @@
 
 #include "planners/search_context.h"
 
-/* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans of a
- * limited budget. One evaluation is left for a given plan. */
+/* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans. One
+ * evaluation is left for a given plan. */
 AmStatus search_share_baselines(SearchContext *search, AmError *error);
 
 /* Adds the plans that every budget has: the baselines of one stage, each with its best number of

@@ -118,6 +118,10 @@ def check_small_budget_of_auto(work):
         one_stage = search(name, on, work / "one.json", "--space", "single_stage", "--evaluations", limit)[0]
         assert found["step_seconds"] <= 1.01 * one_stage["step_seconds"], (
             f"{name}, {limit}: {found['step_seconds']}, one stage {one_stage['step_seconds']}")
+    default, _ = search("vgg_tiny", slow, plan)
+    for limit in (default["evaluations"], default["evaluations"] + 100):
+        found, _ = search("vgg_tiny", slow, plan, "--evaluations", limit)
+        assert found["step_seconds"] <= default["step_seconds"], f"{limit}: {found['step_seconds']}, default {default['step_seconds']}"
     found, _ = search("gpt2_tiny", cluster, plan, "--evaluations", 1, "--init-plan", given)
     assert found["evaluations"] <= 1 and found["step_seconds"] <= baseline, f"the given plan is not priced: {found['step_seconds']}"
     assert not unequal(search("gpt2_tiny", cluster, plan, "--even", "--evaluations", 4)[1] or [])
