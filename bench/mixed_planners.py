@@ -13,7 +13,7 @@ The planners are rebuilt by the options of `search`, so that cuts, memory and pr
               type of device are free, within a server. Cuts and the order of the servers by the dynamic program
     search    automap search
 
-    python3 bench/mixed_planners.py [--models gpt2,vgg19,t5_paper_6] [--planners Sailor,search] [--write docs/measurements.md]
+    python3 bench/mixed_planners.py [--models vgg19,gpt2] [--planners Sailor,search] [--write docs/measurements.md]
 """
 
 import argparse
@@ -88,7 +88,7 @@ def measure(arguments, name, servers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--automap", default="build/automap")
-    parser.add_argument("--models", default="gpt2,vgg19,t5_paper_6")
+    parser.add_argument("--models", default="vgg19,resnet50_batch16,gpt2,t5_paper_6")
     parser.add_argument("--clusters", default=";".join(CLUSTERS), help="TYPE:DEVICES of each server; clusters separated by ';'")
     parser.add_argument("--planners", default=",".join(PLANNERS))
     parser.add_argument("--write", help="document whose section gets the table")
