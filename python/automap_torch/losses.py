@@ -109,7 +109,7 @@ def is_sum_of(model, loss, batch):
 
     try:
         return outputs_of(fake_model, loss, tuple(map(fake, batch)), lambda outputs: is_sum(loss, outputs, [batch]))[1]
-    except AttributeError:
+    except (AttributeError, TypeError):  # the stand-in has no parts
         warnings.warn(READS_PARTS, stacklevel=2)
         return False
 
@@ -141,7 +141,7 @@ class PartOfLoss:
         """Finds the kind of the loss besides."""
         try:
             outputs, adds = outputs_of(model, self.loss, batch, lambda outputs: is_sum(self.loss, outputs, parts))
-        except AttributeError:
+        except (AttributeError, TypeError):  # the stand-in has no parts
             warnings.warn(READS_PARTS, stacklevel=2)
             return plain()
         self.calls, self.factor = len(outputs), len(parts) if adds else 1

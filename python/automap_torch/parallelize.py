@@ -14,13 +14,15 @@ gradients and the optimizer's state become DTensors with the placements of the p
 
     several stages,      torch.distributed.pipelining on the graph of the loss (pipelines.py). Recomputation is by range
     recomputation, or    of operators. In the graph a batch norm is sums over the whole batch; nn.BatchNorm2d would
-    models with buffers  normalise the shard of each rank.
+    models with buffers  normalise the shard of each rank. A loss that reads parts of the model, such as a tied
+                         table, has its graph, too: FSDP2 gives parts to their own modules alone.
     ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
                          axes of the batch split are gathered for a pass. Where DTensor cannot split an operator, all
                          weights are gathered.
 """
 
+import dis
 import inspect
 
 import torch
@@ -204,6 +206,22 @@ def is_zero(model, stage):
     return has_split and is_data
 
 
+def reads_parts(loss):
+    """Whether the loss takes parts of its first argument, the model, as a tied head does: model.table.weight, model[0]."""
+    code = getattr(loss, "__code__", None)
+    if code is None or code.co_argcount == 0:
+        return False
+
+    def loads_model(row):
+        names = row.argval if isinstance(row.argval, tuple) else (row.argval,)
+        return row.opname.startswith("LOAD_FAST") and names[-1] == code.co_varnames[0]
+
+    rows = list(dis.get_instructions(code))
+    return any(loads_model(row) and (first.opname in ("LOAD_ATTR", "LOAD_METHOD") or second.opname.startswith("BINARY_SUBSCR")
+                                     or second.argrepr == "[]")
+               for row, first, second in zip(rows, rows[1:], rows[2:]))
+
+
 def parallelize(model, loss, plan, device="cpu"):
     """The model under a plan of `automap export --format torch`, parsed; `loss` is that of `export`."""
     if plan.get("format") != FORMAT:
@@ -215,6 +233,7 @@ def parallelize(model, loss, plan, device="cpu"):
     for name, _ in [*model.named_parameters(), *model.named_buffers()]:
         if name not in names:
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
-    if len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers()):
+    is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or reads_parts(loss)
+    if is_graph or any(True for _ in model.buffers()):
         return GraphTraining(model, loss, plan, device)
     return (ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining)(model, loss, plan, device)

@@ -180,6 +180,15 @@ def classify(model, x, y):
     return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
 
+def classify_tied(model, x, y):
+    """The loss reads a part of the model."""
+    return functional.cross_entropy((model(x) @ model[0].weight.T).flatten(0, -2), y.flatten())
+
+
+def tied():
+    return nn.Sequential(nn.Embedding(WORDS, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+
+
 def regress(model, x, y):
     """A sum over the examples: a micro-batch has a part of it."""
     return ((model(x) - y) ** 2).sum() / 64
@@ -193,7 +202,8 @@ def blocks():
 
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
-          "convolutions": convolutions, "halves": Halves}
+          "convolutions": convolutions, "halves": Halves, "tied": tied}
+LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
@@ -206,7 +216,8 @@ PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
-CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("gpt", "sgd", ["recomputed"]),
+CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("tied", "adamw", ["zero3"]),
+         ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", [])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
@@ -215,8 +226,9 @@ if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
-             for name in MODELS if name not in ("convolutions", "halves") for optimizer in OPTIMIZERS]
-    CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"])]
+             for name in MODELS if name not in ("convolutions", "halves", "tied") for optimizer in OPTIMIZERS]
+    CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"]),
+              ("tied", "adamw", ["zero3"])]
 
 
 def make(name, optimizer):
@@ -240,7 +252,7 @@ def train_alone(_, name, optimizer, folder):
     """Exports the step, then trains it."""
     torch.set_num_threads(1)
     model, update, batch = make(name, optimizer)
-    loss = regress if name == "blocks" else classify
+    loss = LOSSES.get(name, classify)
     automap_torch.export(model, loss, update, batch, folder)
     losses = []
     for _ in range(STEPS):
@@ -257,7 +269,7 @@ def train_rank(rank, name, optimizer, folder, ranks):
     logging.disable(logging.WARNING)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     model, _, batch = make(name, optimizer)
-    loss = regress if name == "blocks" else classify
+    loss = LOSSES.get(name, classify)
     training = automap_torch.parallelize(model, loss, json.loads((folder / "torch.json").read_text()))
     update = OPTIMIZERS[optimizer](training.parameters())
     losses = []
