@@ -152,7 +152,7 @@ static void test_the_faster_of_rivals_is_taken(void **state) {
     assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);
     plan = self.start;
     assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
-    assert_true(plan->predicted_step_seconds == fast->predicted_step_seconds);
+    assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);
     plan_climb_close(&climb);
     plan_climb_close(&capped);
     close_case(&self);
