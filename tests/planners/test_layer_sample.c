@@ -313,8 +313,7 @@ static void test_eighths(void **state) {
 /* Returns the weights and the kept bytes of all layers, casts included, and the most that one unit computes
  * again, by the table of data parallelism. */
 static LayerBytes sum_table(const PlanContext *context, const Cluster *cluster) {
-    const ProblemSettings settings = {
-        .space = SPACE_AUTO, .memory_fraction = 0.9, .budget = {.limit = 1}, .is_even = true};
+    const ProblemSettings settings = problem_settings(SPACE_AUTO, 0.9);
     LayerTable table = {.local_batch = 8, .tensor = 1};
     LayerBytes sum = {0};
     LayerCosts *costs;
