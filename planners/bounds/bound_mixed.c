@@ -89,7 +89,7 @@ static double reduced_part(const MixedGraph *self, int32_t i) {
 /* The least fraction of t(o) that all parts of one copy take. */
 static double least_part(const MixedGraph *self, int32_t i, const ShardingGraphPart *part, int32_t label) {
     IrOpcode opcode = instruction_of(self, i)->opcode;
-    if (opcode == IR_DOT || opcode == IR_CONVOLUTION) return 1;
+    if (ir_is_product(opcode)) return 1;
     if (has_partial(self, part, label) && fusion_groups_may_vanish(self->model->context, i)) return 0;
     if (opcode == IR_REDUCE) return reduced_part(self, i);
     return has_halo(self, i, part, label) ? result_part(self, i) : 1;

@@ -77,6 +77,23 @@ static void opcodes_have_names(void **state) {
     assert_int_equal(ir_opcode_arity(IR_TUPLE), -1);
 }
 
+/* The facts of products agree with the classes of their sharding rules, which split a contracted dimension.
+ */
+static void products_have_rules_of_products(void **state) {
+    (void)state;
+    static const char *const rules[] = {
+#define OPCODE(name, text, arity, rule, linearity, cost, facts) #rule,
+#include "ir/opcodes.def"
+#undef OPCODE
+    };
+    for (int32_t opcode = 0; opcode < IR_OPCODE_COUNT; opcode++) {
+        bool is_dot = strcmp(rules[opcode], "DOT") == 0;
+        assert_int_equal(ir_is_matrix_product((IrOpcode)opcode), is_dot);
+        assert_int_equal(ir_is_product((IrOpcode)opcode),
+                         is_dot || strcmp(rules[opcode], "CONVOLUTION") == 0);
+    }
+}
+
 static void shapes_have_sizes_and_text(void **state) {
     (void)state;
     const int64_t sizes[] = {2, 3};
@@ -351,6 +368,7 @@ static void computations_have_an_operator(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opcodes_have_names),
+        cmocka_unit_test(products_have_rules_of_products),
         cmocka_unit_test(shapes_have_sizes_and_text),
         cmocka_unit_test(unknown_opcodes_keep_their_name),
         cmocka_unit_test(schedules_give_the_order),
