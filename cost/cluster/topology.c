@@ -97,16 +97,6 @@ static AmStatus check_connected(const Topology *self, Arena *arena, const Cluste
     return AM_OK;
 }
 
-/* A switch with one edge joins nothing: most likely its name is misspelt. */
-static AmStatus check_switches(const Topology *self, const char *source, AmError *error) {
-    for (int32_t v = self->device_count; v < self->vertex_count; v++)
-        if (self->first_leaving[v + 1] - self->first_leaving[v] < 2)
-            return am_fail(error, AM_ERROR_INPUT, source,
-                           "$.topology: the switch \"%s\" has fewer than two edges, so it joins nothing",
-                           self->switches[v - self->device_count]);
-    return AM_OK;
-}
-
 /* The slower of an edge and `slowest` (-1: none so far). */
 static int32_t slower(const Topology *self, int32_t slowest, int32_t edge) {
     bool is_slower =
@@ -181,7 +171,12 @@ AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, jso
         AmStatus status = check_connected(self, arena, cluster, source, error);
         arena_release(arena, mark);
         TRY(status);
-        TRY(check_switches(self, source, error));
+        /* A switch with one edge joins nothing: most likely its name is misspelt. */
+        for (int32_t v = self->device_count; v < self->vertex_count; v++)
+            if (self->first_leaving[v + 1] - self->first_leaving[v] < 2)
+                return am_fail(error, AM_ERROR_INPUT, source,
+                               "$.topology: the switch \"%s\" has fewer than two edges, so it joins nothing",
+                               self->switches[v - self->device_count]);
     }
     TRY(topology_prepare_routes(self, arena, error));
     *topology = self;

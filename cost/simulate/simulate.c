@@ -253,20 +253,6 @@ static void rendezvous(void *user, int32_t stage, int32_t piece, Moment end, Tic
     stage_clock_rendezvous(&((Simulator *)user)->stages[stage], piece, end, ticks);
 }
 
-/* Lists the values that go from stage to stage, and counts how often. */
-static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
-    simulation->values = ARENA_ARRAY(arena, SimulatedTransfer, costs->channel_count);
-    if (arena->failed) return am_fail_memory(error, costs->channel_count);
-    simulation->value_count = costs->channel_count;
-    for (int32_t k = 0; k < costs->channel_count; k++) {
-        const ExecutedStep *sending = costs->transfers[k].sending;
-        simulation->values[k] = (SimulatedTransfer){.sender = costs->transfers[k].transfer->sender,
-                                                    .receiver = costs->transfers[k].transfer->receiver,
-                                                    .origin = sending ? sending->instruction->origin : -1};
-    }
-    return AM_OK;
-}
-
 /* The step is over when the last device is done, under zb_2p without its wait for the first input; returns
  * the event that ended it. */
 static int32_t finish(Simulator *self) {
@@ -394,7 +380,16 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
                            .flops = costs->flops,
                            .memory_fraction = options->memory_fraction,
                            .warnings = costs->warnings};
-    TRY(list_values(result, arena, costs, error));
+    /* The values that stages transfer. */
+    result->values = ARENA_ARRAY(arena, SimulatedTransfer, costs->channel_count);
+    if (arena->failed) return am_fail_memory(error, costs->channel_count);
+    result->value_count = costs->channel_count;
+    for (int32_t k = 0; k < costs->channel_count; k++) {
+        const ExecutedStep *sending = costs->transfers[k].sending;
+        result->values[k] = (SimulatedTransfer){.sender = costs->transfers[k].transfer->sender,
+                                                .receiver = costs->transfers[k].transfer->receiver,
+                                                .origin = sending ? sending->instruction->origin : -1};
+    }
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
     if (options->with_details)

@@ -44,20 +44,6 @@ static AmStatus price_operators(StageCosts *self, Arena *arena, int32_t program,
     return AM_OK;
 }
 
-/* How the groups lie of every set of axes that a collective spans. */
-static AmStatus find_partitions(StageCosts *self, Arena *arena, AmError *error) {
-    const ProgramEvents *costs = &self->programs[0];
-    for (int32_t s = 0; s < costs->step_count; s++) {
-        if (costs->work_of[s] != EVENT_COLLECTIVE) continue;
-        uint32_t axes = costs->steps[s].instruction->collective->axes;
-        if (self->partitions[axes].group_count > 0) continue;
-        TRY(collective_partition(&self->partitions[axes], arena, self->cluster, &self->stage->mesh,
-                                 self->stage->devices, axes, error));
-        self->axes_used[self->axes_count++] = axes;
-    }
-    return AM_OK;
-}
-
 /* Returns whether a transfer has something of every device of the stage. */
 static bool has_all_devices(const StageCosts *self, const ProgramTransfer *transfer) {
     int32_t count = 0, end = self->first_rank + self->stage->mesh.device_count;
@@ -194,7 +180,16 @@ AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
     int32_t programs = self->is_equal ? 1 : self->stage->mesh.device_count;
     for (int32_t program = 0; program < programs; program++)
         TRY(price_operators(self, arena, program, error));
-    TRY(find_partitions(self, arena, error));
+    /* The groups of every set of axes that a collective spans. */
+    const ProgramEvents *costs = &self->programs[0];
+    for (int32_t s = 0; s < costs->step_count; s++) {
+        if (costs->work_of[s] != EVENT_COLLECTIVE) continue;
+        uint32_t axes = costs->steps[s].instruction->collective->axes;
+        if (self->partitions[axes].group_count > 0) continue;
+        TRY(collective_partition(&self->partitions[axes], arena, self->cluster, &self->stage->mesh,
+                                 self->stage->devices, axes, error));
+        self->axes_used[self->axes_count++] = axes;
+    }
     self->is_uniform = is_uniform(self);
     TRY(price_collectives(self, arena, error));
     for (int32_t program = 0; program < programs; program++) count_host(self, program);

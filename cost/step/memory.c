@@ -133,16 +133,6 @@ static MemoryKind kind_of(const Program *program, int32_t storage, const uint8_t
     return is_in_flight(program, storage) ? MEMORY_IN_FLIGHT : MEMORY_ACTIVATION;
 }
 
-static void add_parameters(MemoryUse *use, const Program *program) {
-    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
-        if (program->parameters[k] < 0) continue;
-        int64_t bytes = program->values[program->parameters[k]].bytes;
-        IrRole role = program->roles->parameters[k].role;
-        if (role == IR_ROLE_WEIGHT) use->weights_bytes += bytes;
-        else if (role == IR_ROLE_OPTIMIZER) use->optimizer_bytes += bytes;
-    }
-}
-
 static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     LiveStorage *live;
     int32_t count;
@@ -161,7 +151,13 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
     *use = (MemoryUse){.peak_bytes = program->allocation.bytes};
-    add_parameters(use, program);
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue;
+        int64_t bytes = program->values[program->parameters[k]].bytes;
+        IrRole role = program->roles->parameters[k].role;
+        if (role == IR_ROLE_WEIGHT) use->weights_bytes += bytes;
+        else if (role == IR_ROLE_OPTIMIZER) use->optimizer_bytes += bytes;
+    }
     AmStatus status = add_live(use, program, gradients, error);
     use->activation_bytes =
         use->peak_bytes - use->weights_bytes - use->optimizer_bytes - use->gradients_bytes;
@@ -178,16 +174,6 @@ static void add_tensor(MemoryPeak *peak, const Program *program, int32_t value, 
     if (peak->tensor_count < MEMORY_MOST_TENSORS) peak->tensor_count++;
     for (int32_t k = peak->tensor_count - 1; k > at; k--) peak->tensors[k] = peak->tensors[k - 1];
     peak->tensors[at] = tensor;
-}
-
-static void add_parameter_tensors(MemoryPeak *peak, const Program *program) {
-    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
-        IrRole role = program->roles->parameters[k].role;
-        MemoryKind kind = role == IR_ROLE_WEIGHT      ? MEMORY_WEIGHT
-                          : role == IR_ROLE_OPTIMIZER ? MEMORY_OPTIMIZER
-                                                      : MEMORY_PARAMETER;
-        if (program->parameters[k] >= 0) add_tensor(peak, program, program->parameters[k], kind);
-    }
 }
 
 static int64_t own_bytes(const Program *region) {
@@ -240,7 +226,13 @@ AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *err
     *peak = (MemoryPeak){.program = program, .step = program->allocation.peak_step};
     const uint8_t *gradients = memory_find_gradients(program->arena, program->module, program->roles);
     AmStatus status = gradients ? AM_OK : am_fail_memory(error, 0);
-    add_parameter_tensors(peak, program);
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        IrRole role = program->roles->parameters[k].role;
+        MemoryKind kind = role == IR_ROLE_WEIGHT      ? MEMORY_WEIGHT
+                          : role == IR_ROLE_OPTIMIZER ? MEMORY_OPTIMIZER
+                                                      : MEMORY_PARAMETER;
+        if (program->parameters[k] >= 0) add_tensor(peak, program, program->parameters[k], kind);
+    }
     if (status == AM_OK) status = add_program(peak, program, gradients, error);
     arena_release(program->arena, mark);
     return status;

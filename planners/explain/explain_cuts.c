@@ -34,17 +34,6 @@ static void add_total(TransferTotal *total, const TransferTotal *more) {
     total->seconds += more->seconds;
 }
 
-/* Adds the transfers between the parts up to `cut->part` and those after it. */
-static void add_crossing(const Explainer *self, ExplainedCut *cut) {
-    const Simulation *simulation = self->simulation;
-    for (int32_t k = 0; k < simulation->value_count; k++) {
-        const SimulatedTransfer *value = &simulation->values[k];
-        bool sends = value->sender <= cut->part, receives = value->receiver <= cut->part;
-        if (sends && !receives) add_total(&cut->up, &value->total);
-        if (!sends && receives) add_total(&cut->down, &value->total);
-    }
-}
-
 static AmStatus list_cuts(Explainer *self) {
     const Plan *plan = self->plan;
     Explanation *result = self->result;
@@ -70,7 +59,14 @@ static AmStatus list_cuts(Explainer *self) {
                               .later = {.instruction = -1}};
         cut->weight = layer_first_weight(self->whole, cut->instruction);
         name_place(self, cut->instruction, &cut->op_name, &cut->source);
-        add_crossing(self, cut);
+        /* The transfers between the parts up to `cut->part` and those after it. */
+        const Simulation *simulation = self->simulation;
+        for (int32_t n = 0; n < simulation->value_count; n++) {
+            const SimulatedTransfer *value = &simulation->values[n];
+            bool sends = value->sender <= cut->part, receives = value->receiver <= cut->part;
+            if (sends && !receives) add_total(&cut->up, &value->total);
+            if (!sends && receives) add_total(&cut->down, &value->total);
+        }
     }
     return AM_OK;
 }

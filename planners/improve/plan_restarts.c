@@ -52,16 +52,6 @@ static double idle_of_part(const Restarts *self, int32_t part) {
     return self->base->explanation.stages[stage_of_part(self, part)].idle_seconds;
 }
 
-/* Lists parts by idle time, least first. */
-static void sort_parts(const Restarts *self, int32_t *parts, int32_t count) {
-    for (int32_t k = 0; k < count; k++) {
-        int32_t place = k;
-        for (; place > 0 && idle_of_part(self, k) < idle_of_part(self, parts[place - 1]); place--)
-            parts[place] = parts[place - 1];
-        parts[place] = k;
-    }
-}
-
 static AmStatus list_exchanges(Restarts *self, AmError *error) {
     Arena *arena = self->base->arena;
     int32_t parts = self->base->explanation.cut_count + 1, stages = self->plan->stage_count;
@@ -69,7 +59,13 @@ static AmStatus list_exchanges(Restarts *self, AmError *error) {
     self->shifts = ARENA_ARRAY(arena, Exchange, MOST_SHIFTS);
     self->copies = ARENA_ARRAY(arena, Exchange, MOST_COPIES);
     if (arena->failed) return am_fail_memory(error, parts);
-    sort_parts(self, sorted, parts);
+    /* Sorts parts by idle time, least first. */
+    for (int32_t k = 0; k < parts; k++) {
+        int32_t place = k;
+        for (; place > 0 && idle_of_part(self, k) < idle_of_part(self, sorted[place - 1]); place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = k;
+    }
     for (int32_t sum = 0; sum <= 2 * (parts - 1); sum++)
         for (int32_t busy = 0; busy <= sum && busy < parts; busy++) {
             int32_t idle = sum - busy;
