@@ -28,10 +28,6 @@ typedef struct MixedGraph {
     Arena *arena;
 } MixedGraph;
 
-static const IrInstruction *instruction_of(const MixedGraph *self, int32_t i) {
-    return &self->model->context->canonical->instructions[i];
-}
-
 /* ---- seconds of labels ---- */
 
 /* The copies that an operator's label computes. */
@@ -79,16 +75,17 @@ static double result_part(const MixedGraph *self, int32_t i) {
 
 /* The fraction of a reduction's elements that no device has as a view. */
 static double reduced_part(const MixedGraph *self, int32_t i) {
-    const IrInstruction *instruction = instruction_of(self, i);
+    const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
     const IrShape *shape = split_options_array_shape(instruction);
     double results = fmax((double)ir_shape_elements(shape), 1);
-    double elements = (double)ir_shape_elements(&instruction_of(self, instruction->operands[0])->shape);
+    double elements = (double)ir_shape_elements(
+        &ir_instruction(self->model->context->canonical, instruction->operands[0])->shape);
     return fmax(1 - self->space->cluster->device_count * results / fmax(elements, 1), 0);
 }
 
 /* The least fraction of t(o) that all parts of one copy take. */
 static double least_part(const MixedGraph *self, int32_t i, const ShardingGraphPart *part, int32_t label) {
-    IrOpcode opcode = instruction_of(self, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->model->context->canonical, i)->opcode;
     if (ir_is_product(opcode)) return 1;
     if (has_partial(self, part, label) && fusion_groups_may_vanish(self->model->context, i)) return 0;
     if (opcode == IR_REDUCE) return reduced_part(self, i);
