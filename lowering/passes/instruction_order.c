@@ -10,7 +10,6 @@
 
 #include "lowering/passes/gather_ahead.h"
 #include "lowering/passes/ready_set.h"
-#include "lowering/program/program_edit.h"
 
 /* No groups: the program's own order will do. */
 static bool is_ungrouped(const int32_t *leader, int32_t count) {
@@ -225,34 +224,6 @@ static int32_t source_step(const Program *program, const ProgramGraph *graph, co
         value = maker->operands[0];
     }
     return made_at[value];
-}
-
-AmStatus program_send_early(Program *program, bool is_body, AmError *error) {
-    Arena *arena = program->arena;
-    int32_t count = program->instruction_count, sends = 0, collectives = 0;
-    ProgramGraph graph;
-    for (int32_t i = 0; i < count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        sends += instruction->kind == PROGRAM_TRANSFER && instruction->operand_count > 0;
-        collectives += instruction->kind == PROGRAM_COLLECTIVE;
-    }
-    if (sends == 0 || (is_body && collectives > 0)) return AM_OK;
-    TRY(program_graph(&graph, program, error));
-    int32_t *needed_by = ARENA_ARRAY(arena, int32_t, count + 1); /* [instruction]: the first send, or count */
-    int32_t *order = ARENA_ARRAY(arena, int32_t, count + 1);
-    int32_t *first = ARENA_ARRAY(arena, int32_t, count + 2); /* [send]: the place of what it needs */
-    if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = count - 1; i >= 0; i--) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_send = instruction->kind == PROGRAM_TRANSFER && instruction->operand_count > 0;
-        needed_by[i] = is_send ? i : count;
-        for (int32_t u = graph.first_user[i]; u < graph.first_user[i + 1]; u++)
-            if (needed_by[graph.users[u]] < needed_by[i]) needed_by[i] = needed_by[graph.users[u]];
-        first[needed_by[i] + 1]++;
-    }
-    for (int32_t k = 0; k <= count; k++) first[k + 1] += first[k];
-    for (int32_t i = 0; i < count; i++) order[first[needed_by[i]]++] = i;
-    return program_relist(program, order, count, error);
 }
 
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error) {

@@ -29,10 +29,6 @@ AmStatus program_order(const int32_t **order, const Program *program, const Prog
  * go ahead (gather_ahead.h). */
 AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
                              const int32_t *leader, AmError *error);
-/* Moves what a send needs before what it does not, such as gradients of weights: the next stage then begins
- * as early as possible, in whatever order the source lists the layers. Otherwise the order stays. The body of
- * a loop with collectives stays as it is: program_reduce_early() gives it an order. */
-AmStatus program_send_early(Program *program, bool is_body, AmError *error);
 /* Moves steps with large results that depend on parameters alone directly before the first step that reads
  * their results, so that these take memory no earlier. Steps may not be in row groups yet. */
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error);

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "lowering/interleave/interleave.h"
-#include "lowering/passes/instruction_order.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
 #include "lowering/spmd/lower_chunks.h"
@@ -600,7 +599,6 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     bool is_entry = self->program->roles == self->roles;
     TRY(program_transpose_before_reducing(self->program, error));
     TRY(program_merge_collectives(self->program, error));
-    TRY(program_send_early(self->program, !is_entry, error));
     TRY(program_reduce_early(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));

@@ -265,12 +265,12 @@ def check_prices(folder):
     models = {form: forms.export("gpt", form, sizes, folder / f"wide_{form}", forms.sgd) for form in ("trees", "scan")}
     pipeline = ["--stages", "2", "--micro-batches", "2", "--evaluations", "8"]
     one = ["--space", "single_stage", "--evaluations", "8"]
-    for own, other, words in (("trees", "scan", ["--baseline", "zero3"]), ("scan", "trees", one),
-                              ("trees", "scan", pipeline), ("scan", "trees", pipeline)):
+    for own, other, limit, words in (("trees", "scan", 0.02, ["--baseline", "zero3"]), ("scan", "trees", 0.02, one),
+                                     ("trees", "scan", 0.08, pipeline), ("scan", "trees", 0.08, pipeline)):
         plan = folder / "wide.json"
         search(models[own], plan, *words, cluster="nominal:2")
         ratio = step_seconds(plan, models[other]) / step_seconds(plan, models[own])
-        assert abs(ratio - 1) <= 0.02, (own, words, ratio)
+        assert abs(ratio - 1) <= limit, (own, words, ratio)
 
 
 def check_encoder(folder):
