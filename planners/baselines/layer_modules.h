@@ -1,6 +1,7 @@
 /* The parts of a transformer layer that trainers recompute selectively.
  *
- * A layer is norm, products of queries, keys and values, core attention, output product, norm, MLP. Its parts:
+ * A layer is norm, products of queries, keys and values, core attention, output product, norm, MLP.
+ * Its parts:
  *
  * - core attention: from the product of queries and keys up to that with the values, which is saved. Fused
  *   attention has no such part, since it keeps no scores.
