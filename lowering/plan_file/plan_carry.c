@@ -3,9 +3,9 @@
  * Names are looked up in the module at hand with separate layers. The numbers in the stages are then
  * replaced, so that the plan is read as one of this module:
  *
- *     class ["parameter", 33, 2] of the stack params['up']      ->  those of params['up'][0],
- * params['up'][1], ... override of an instruction of a loop                      ->  one for each layer range
- * [0, 824]                                            ->  up to the operator behind the border
+ * - A class of the stack params['up'] becomes those of params['up'][0], params['up'][1], ...
+ * - An override of an instruction of a loop becomes one for each layer.
+ * - The end of a range becomes the operator behind the border.
  */
 #include <stdlib.h>
 #include <string.h>
