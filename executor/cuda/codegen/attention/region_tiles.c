@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/integers.h"
-#include "executor/cuda/codegen/attention/region_kernel.h"
+#include "executor/cuda/codegen/attention/region_writer.h"
 
 enum {
     SIDE = 16,               /* threads along a tile's rows, and along its keys; widths of a step */
@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct TileWriter {
-    RegionKernel *kernel;
+    RegionWriter *writer;
     const RegionPlan *plan;
     Text *out;
     const RegionSum *first;
@@ -157,9 +157,9 @@ static void append_unrolled(TileWriter *self, const char *name, int64_t count) {
 
 /* The parameters, shared arrays and the place of a block. Returns the number of blocks. */
 static int64_t append_head(TileWriter *self) {
-    RegionKernel *kernel = self->kernel;
+    RegionWriter *writer = self->writer;
     int64_t blocks = 1;
-    cuda_append_signature(self->out, kernel->call, kernel->source, "u8", false);
+    cuda_append_signature(self->out, writer->call, writer->source, "u8", false);
     text_append(self->out, "__shared__ %s stage[%lld];\n", self->number, (long long)stage_numbers(self));
     if (lane_numbers(self) > 0)
         text_append(self->out, "__shared__ f64 lanes[%lld];\n", (long long)lane_numbers(self));
@@ -207,7 +207,7 @@ static void append_sums(TileWriter *self) {
         if (self->by_row && self->by_key) steps *= self->key_steps;
         text_append(self->out, "f64 g%d[%lld];\n", s, (long long)steps);
         append_unrolled(self, "i", steps);
-        text_append(self->out, "g%d[i] = %s;\n", s, region_kernel_identity(self->kernel, sum));
+        text_append(self->out, "g%d[i] = %s;\n", s, region_writer_identity(self->writer, sum));
     }
 }
 
@@ -252,7 +252,7 @@ typedef struct Stage {
 } Stage;
 
 static void append_stage(TileWriter *self, const Stage *stage, const Widths *widths) {
-    RegionKernel *kernel = self->kernel;
+    RegionWriter *writer = self->writer;
     Text number = {0};
     char name[32];
     int32_t value = stage->value, label = stage->label;
@@ -264,10 +264,10 @@ static void append_stage(TileWriter *self, const Stage *stage, const Widths *wid
                 lines * columns, CUDA_THREADS, self->index, label, stage->from, columns, stage->column,
                 columns, self->number, label, (long long)size_of(self, label), self->suffix,
                 (long long)widths->all, self->suffix);
-    region_kernel_append_labels(kernel, widths->list, widths->count, "d");
-    region_element_begin(&kernel->element, NULL);
-    region_element_append(&kernel->element, &value, 1);
-    snprintf(name, sizeof name, "v%d", kernel->element.slots[value]);
+    region_writer_append_labels(writer, widths->list, widths->count, "d");
+    region_element_begin(&writer->element, NULL);
+    region_element_append(&writer->element, &value, 1);
+    snprintf(name, sizeof name, "v%d", writer->element.slots[value]);
     cuda_append_convert(&number, self->plan->blocks.region->values[value].shape.type, self->plan->product,
                         name);
     text_append(self->out, "number = %s;\n}\nstage[%lldu + n / %lldu * %lldu + n %% %lldu] = number;\n}\n",
@@ -318,8 +318,8 @@ static void append_score(TileWriter *self, int32_t i) {
 /* Appends the elements of the tiles: summands, and the numbers that products read from shared memory. */
 static void append_elements(TileWriter *self) {
     const RegionPlan *plan = self->plan;
-    RegionKernel *kernel = self->kernel;
-    RegionElement *element = &kernel->element;
+    RegionWriter *writer = self->writer;
+    RegionElement *element = &writer->element;
     int64_t pitch = self->key_tile + 1;
     char place[64];
     snprintf(place, sizeof place, "[i * %lldu + j]", (long long)self->key_steps);
@@ -350,9 +350,9 @@ static void append_elements(TileWriter *self) {
         if (self->by_row && self->by_key) snprintf(old, sizeof old, "g%d%s", s, place);
         else snprintf(old, sizeof old, "g%d[%s]", s, self->by_row ? "i" : self->by_key ? "j" : "0");
         text_append(self->out, "const f64 %s = ", summand);
-        region_kernel_append_summand(kernel, sum);
+        region_writer_append_summand(writer, sum);
         text_append(self->out, ";\n%s = ", old);
-        region_kernel_append_fold(kernel, sum, old, summand);
+        region_writer_append_fold(writer, sum, old, summand);
         text_append_string(self->out, ";\n");
     }
     text_append_string(self->out, "}\n");
@@ -439,8 +439,8 @@ static void append_product_results(TileWriter *self, int32_t s) {
                 self->index, label, self->by_row ? "r" : "k", SIDE, SIDE, label,
                 (long long)size_of(self, label), self->suffix, (long long)widths.all, self->suffix,
                 self->number, s, (long long)columns);
-    region_kernel_append_labels(self->kernel, widths.list, widths.count, "d");
-    region_kernel_finish(self->kernel, sum);
+    region_writer_append_labels(self->writer, widths.list, widths.count, "d");
+    region_writer_finish(self->writer, sum);
     text_append_string(self->out, "}\n}\n");
 }
 
@@ -458,7 +458,7 @@ static void append_element_results(TileWriter *self, int32_t s) {
                     "if (l%d < %lld%s && l%d < %lld%s) {\nconst f64 sum = g%d[i * %lldu + j];\n",
                     self->index, row, SIDE, key, SIDE, row, (long long)size_of(self, row), self->suffix, key,
                     (long long)size_of(self, key), self->suffix, s, (long long)self->key_steps);
-        region_kernel_finish(self->kernel, sum);
+        region_writer_finish(self->writer, sum);
         text_append_string(self->out, "}\n}\n");
         return;
     }
@@ -478,24 +478,24 @@ static void append_element_results(TileWriter *self, int32_t s) {
                 (long long)lanes, (long long)lanes);
     char lane[64];
     snprintf(lane, sizeof lane, "lanes[threadIdx.x * %lldu + n]", (long long)lanes);
-    region_kernel_append_fold(self->kernel, sum, "sum", lane);
+    region_writer_append_fold(self->writer, sum, "sum", lane);
     text_append_string(self->out, ";\n");
-    region_kernel_finish(self->kernel, sum);
+    region_writer_finish(self->writer, sum);
     text_append_string(self->out, "}\n}\n");
 }
 
-AmStatus region_kernel_tiles(RegionKernel *kernel, const RegionSum *first, AmError *error) {
-    const RegionPlan *plan = kernel->plan;
-    TileWriter self = {.kernel = kernel,
+AmStatus region_writer_tiles(RegionWriter *writer, const RegionSum *first, AmError *error) {
+    const RegionPlan *plan = writer->plan;
+    TileWriter self = {.writer = writer,
                        .plan = plan,
-                       .out = &kernel->body,
+                       .out = &writer->body,
                        .first = first,
                        .by_row = region_plan_has(plan, first->value, plan->row),
                        .by_key = region_plan_has(plan, first->value, plan->key),
-                       .needed = ARENA_ARRAY(kernel->arena, bool, plan->blocks.region->value_count + 1),
-                       .index = kernel->index,
-                       .suffix = kernel->suffix,
-                       .number = kernel->number,
+                       .needed = ARENA_ARRAY(writer->arena, bool, plan->blocks.region->value_count + 1),
+                       .index = writer->index,
+                       .suffix = writer->suffix,
+                       .number = writer->number,
                        .fma = plan->product == DTYPE_F64 ? "fma" : "fmaf"};
     if (!self.needed) return am_fail_memory(error, plan->blocks.region->value_count);
     for (int32_t s = 0; s < plan->sum_count; s++) {
@@ -512,6 +512,6 @@ AmStatus region_kernel_tiles(RegionKernel *kernel, const RegionSum *first, AmErr
         else append_element_results(&self, s);
     }
     text_append_string(self.out, "}\n");
-    return cuda_source_launch_long(kernel->source, kernel->arena, "attention", self.out, blocks, CUDA_THREADS,
+    return cuda_source_launch_long(writer->source, writer->arena, "attention", self.out, blocks, CUDA_THREADS,
                                    error);
 }

@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-#include "executor/cuda/codegen/attention/region_kernel.h"
+#include "executor/cuda/codegen/attention/region_writer.h"
 
-void region_kernel_append_labels(RegionKernel *self, const int32_t *list, int32_t count, const char *name) {
+void region_writer_append_labels(RegionWriter *self, const int32_t *list, int32_t count, const char *name) {
     const int64_t *sizes = self->plan->blocks.labels.sizes;
     int64_t stride = 1;
     for (int32_t k = count - 1; k >= 0; k--) {
@@ -17,38 +17,38 @@ void region_kernel_append_labels(RegionKernel *self, const int32_t *list, int32_
     }
 }
 
-static const ProgramInstruction *instruction_of(const RegionKernel *self, const RegionSum *sum) {
+static const ProgramInstruction *instruction_of(const RegionWriter *self, const RegionSum *sum) {
     return &self->plan->blocks.region->instructions[sum->instruction];
 }
 
-static SbpReduction reduction_of(const RegionKernel *self, const RegionSum *sum) {
+static SbpReduction reduction_of(const RegionWriter *self, const RegionSum *sum) {
     const ProgramInstruction *instruction = instruction_of(self, sum);
     if (instruction->opcode == IR_DOT) return SBP_ADD;
     return sbp_reduction_of(
         ir_computation_operator(self->plan->blocks.region->module, instruction->compute.called));
 }
 
-void region_kernel_append_fold(RegionKernel *self, const RegionSum *sum, const char *a, const char *b) {
+void region_writer_append_fold(RegionWriter *self, const RegionSum *sum, const char *a, const char *b) {
     SbpReduction reduction = reduction_of(self, sum);
     if (reduction == SBP_ADD) text_append(&self->body, "%s + %s", a, b);
     else text_append(&self->body, "%s_of(%s, %s)", reduction == SBP_MAX ? "greatest" : "least", a, b);
 }
 
-const char *region_kernel_identity(const RegionKernel *self, const RegionSum *sum) {
+const char *region_writer_identity(const RegionWriter *self, const RegionSum *sum) {
     SbpReduction reduction = reduction_of(self, sum);
     return reduction == SBP_ADD   ? "0.0"
            : reduction == SBP_MAX ? "bits_as<f64>(0xfff0000000000000ull)"
                                   : "bits_as<f64>(0x7ff0000000000000ull)";
 }
 
-void region_kernel_append_summand(RegionKernel *self, const RegionSum *sum) {
+void region_writer_append_summand(RegionWriter *self, const RegionSum *sum) {
     const ProgramInstruction *instruction = instruction_of(self, sum);
     text_append(&self->body, "(f64)v%d", self->element.slots[instruction->operands[0]]);
     if (instruction->opcode == IR_DOT)
         text_append(&self->body, " * (f64)v%d", self->element.slots[instruction->operands[1]]);
 }
 
-void region_kernel_finish(RegionKernel *self, const RegionSum *sum) {
+void region_writer_finish(RegionWriter *self, const RegionSum *sum) {
     const RegionPlan *plan = self->plan;
     const Program *region = plan->blocks.region;
     const ProgramInstruction *instruction = instruction_of(self, sum);
@@ -61,7 +61,7 @@ void region_kernel_finish(RegionKernel *self, const RegionSum *sum) {
         char initial[32];
         snprintf(initial, sizeof initial, "(f64)v%d", element->slots[instruction->operands[1]]);
         text_append_string(&self->body, "const f64 all = ");
-        region_kernel_append_fold(self, sum, initial, "sum");
+        region_writer_append_fold(self, sum, initial, "sum");
         text_append_string(&self->body, ";\n");
         cuda_append_convert(&value, DTYPE_F64, type, "all");
     } else {
@@ -83,26 +83,26 @@ void region_kernel_finish(RegionKernel *self, const RegionSum *sum) {
 }
 
 /* Begins a kernel with a thread for each element of the value. */
-static int64_t begin_flat(RegionKernel *self, int32_t value) {
+static int64_t begin_flat(RegionWriter *self, int32_t value) {
     const ValueLabels *labels = &self->plan->blocks.labels.values[value];
     int64_t elements = ir_shape_elements(&self->plan->blocks.region->values[value].shape);
     cuda_append_signature(&self->body, self->call, self->source, "u8", false);
     cuda_append_guard(&self->body, elements);
-    region_kernel_append_labels(self, labels->list, labels->count, "i");
+    region_writer_append_labels(self, labels->list, labels->count, "i");
     return elements;
 }
 
-static AmStatus launch_flat(RegionKernel *self, int64_t elements, AmError *error) {
+static AmStatus launch_flat(RegionWriter *self, int64_t elements, AmError *error) {
     text_append_string(&self->body, "}\n");
     return cuda_source_launch(self->source, self->arena, "attention", &self->body, cuda_blocks(elements),
                               CUDA_THREADS, error);
 }
 
-AmStatus region_kernel_flat_sum(RegionKernel *self, const RegionSum *sum, AmError *error) {
+AmStatus region_writer_flat_sum(RegionWriter *self, const RegionSum *sum, AmError *error) {
     const RegionLabels *labels = &self->plan->blocks.labels;
     const ProgramInstruction *instruction = instruction_of(self, sum);
     int64_t elements = begin_flat(self, sum->value);
-    text_append(&self->body, "f64 sum = %s;\n", region_kernel_identity(self, sum));
+    text_append(&self->body, "f64 sum = %s;\n", region_writer_identity(self, sum));
     for (int32_t l = 0; l < labels->count; l++)
         if (sum->is_looped[l])
             text_append(&self->body, "for (%s l%d = 0; l%d < %lld%s; l%d++)\n", self->index, l, l,
@@ -111,15 +111,15 @@ AmStatus region_kernel_flat_sum(RegionKernel *self, const RegionSum *sum, AmErro
     region_element_begin(&self->element, NULL);
     region_element_append(&self->element, instruction->operands, instruction->opcode == IR_DOT ? 2 : 1);
     text_append_string(&self->body, "const f64 summand = ");
-    region_kernel_append_summand(self, sum);
+    region_writer_append_summand(self, sum);
     text_append_string(&self->body, ";\nsum = ");
-    region_kernel_append_fold(self, sum, "sum", "summand");
+    region_writer_append_fold(self, sum, "sum", "summand");
     text_append_string(&self->body, ";\n}\n");
-    region_kernel_finish(self, sum);
+    region_writer_finish(self, sum);
     return launch_flat(self, elements, error);
 }
 
-AmStatus region_kernel_flat_output(RegionKernel *self, int32_t output, AmError *error) {
+AmStatus region_writer_flat_output(RegionWriter *self, int32_t output, AmError *error) {
     const int32_t *value = &self->plan->blocks.region->outputs[output];
     int64_t elements = begin_flat(self, *value);
     region_element_begin(&self->element, NULL);
@@ -129,7 +129,7 @@ AmStatus region_kernel_flat_output(RegionKernel *self, int32_t output, AmError *
 }
 
 /* 32-bit indices where no array has more elements. */
-static void choose_index(RegionKernel *self) {
+static void choose_index(RegionWriter *self) {
     const Program *region = self->plan->blocks.region;
     int64_t most = 0;
     for (int32_t v = 0; v < region->value_count; v++) {
@@ -144,7 +144,7 @@ static void choose_index(RegionKernel *self) {
     self->number = self->plan->product == DTYPE_F64 ? "f64" : "f32";
 }
 
-static AmStatus write_kernels(RegionKernel *self, RegionPlan *plan, AmError *error) {
+static AmStatus write_kernels(RegionWriter *self, RegionPlan *plan, AmError *error) {
     const Program *region = plan->blocks.region;
     int32_t last = 0;
     for (int32_t s = 0; s < plan->sum_count; s++)
@@ -156,18 +156,18 @@ static AmStatus write_kernels(RegionKernel *self, RegionPlan *plan, AmError *err
             for (int32_t before = 0; before < s && is_first; before++)
                 is_first = !region_plan_alike(plan, &plan->sums[before], sum);
             if (!is_first) continue;
-            if (sum->kind == SUM_FLAT) TRY(region_kernel_flat_sum(self, sum, error));
-            else TRY(region_kernel_tiles(self, sum, error));
+            if (sum->kind == SUM_FLAT) TRY(region_writer_flat_sum(self, sum, error));
+            else TRY(region_writer_tiles(self, sum, error));
         }
     for (int32_t k = 0; k < region->roles->output_count; k++)
-        if (plan->attached[k] < 0) TRY(region_kernel_flat_output(self, k, error));
+        if (plan->attached[k] < 0) TRY(region_writer_flat_output(self, k, error));
     return AM_OK;
 }
 
 AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     AmError reason = {0};
     RegionPlan *plan = ARENA_ARRAY(arena, RegionPlan, 1);
-    RegionKernel *self = ARENA_ARRAY(arena, RegionKernel, 1);
+    RegionWriter *self = ARENA_ARRAY(arena, RegionWriter, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     if (call->instruction->regions.count != 1)
         return kernel_call_refuse(call, "it lacks its computation", error);
@@ -176,7 +176,7 @@ AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *
                            .scratch_bytes = plan->scratch_bytes};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return kernel_call_refuse(call, "it reads and writes more than 512 arrays", error);
-    *self = (RegionKernel){.plan = plan, .call = call, .arena = arena, .source = source};
+    *self = (RegionWriter){.plan = plan, .call = call, .arena = arena, .source = source};
     if (status == AM_OK) {
         choose_index(self);
         status = region_element_open(&self->element, arena, plan, &self->body, self->index, &reason);
