@@ -320,7 +320,6 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = self.bounds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->method.searcher);
-    const bool has_choices = has_others;
     if (has_others && options->goal.explores_prices) first.limits.seconds *= FIRST_SHARE;
     if (has_others) reserve_baselines(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
@@ -334,8 +333,8 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         if (result->plan) status = AM_OK;
     }
     bool has_baselines = has_others && self.reserved > 0;
-    has_others &= !is_cut;
-    if (has_others && may_go_on) {
+    bool tries_others = has_others && !is_cut;
+    if (tries_others && may_go_on) {
         TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));
         int64_t left = evaluations_left(&self);
@@ -343,12 +342,12 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         if (is_left && has_budget(&self)) TRY(try_choice(&self, self.best, left, error));
         if (result->plan) status = AM_OK;
     }
-    if (has_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;
+    if (tries_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && options->goal.explores_prices) TRY(list_front(&self, error));
-    if (status == AM_OK && has_choices) TRY(bound_choices(&self, error));
-    if (status != AM_OK || !(has_others || has_baselines)) return status;
+    if (status == AM_OK && has_others) TRY(bound_choices(&self, error));
+    if (status != AM_OK || !(tries_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.evaluations;
     return AM_OK;
 }
