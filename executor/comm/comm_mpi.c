@@ -1,8 +1,8 @@
 /* Collectives by MPI: ranks in any number of processes, on the host's memory.
  *
- * A prepared call consists of lanes: a lane is the stream of bytes (comm_stream.h) between this
- * rank and one other in one direction, cut into chunks, of which at most two are in flight. All
- * lanes of a call progress concurrently; no message is awaited alone. A member of a reduction with
+ * A prepared call consists of streams. A stream has the bytes (comm_stream.h) between this rank
+ * and one other in one direction, cut into chunks, of which at most two are in flight. All
+ * streams of a call progress concurrently; no message is awaited alone. A member of a reduction with
  * a chunk from every other member adds them in group order, in the wide type, as comm_local does,
  * so that the results have the same bits; the next chunk arrives meanwhile. An all_reduce is a
  * reduction of one part by each member, whose chunks are sent to the others as soon as they are
@@ -12,7 +12,7 @@
  * If a chunk of a stream is contiguous in memory, MPI sends from it and receives into it; otherwise
  * it is packed. Results may share the operands' memory in an all_reduce, so that a chunk of a
  * result is received only after the operand's chunk at the same place has been sent: gates order
- * the lanes.
+ * the streams.
  *
  * A waiting rank polls, and checks for failures of other ranks or processes. After a failure MPI is
  * not called again (mpi_wire_end).
@@ -36,7 +36,7 @@ typedef struct MpiRank {
 } MpiRank;
 
 typedef struct PeerStream {
-    CommStream stream;
+    CommStream elements; /* the elements that it carries */
     int32_t process, tag;
     bool receives;
     bool reduced;        /* received chunks wait until all members' are there */
@@ -49,12 +49,12 @@ typedef struct PeerStream {
 } PeerStream;
 
 typedef struct MpiCall {
-    PeerStream *lanes; /* [lane_count] */
-    int32_t lane_count;
+    PeerStream *streams; /* [stream_count] */
+    int32_t stream_count;
     int64_t chunk_bytes;
     int64_t buffer_bytes;              /* of one chunk */
     CommStream own_sent, own_received; /* between this rank and itself */
-    /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
+    /* Reductions: by position the stream that brings a member's operands (NULL: this rank itself), and how
      * many chunks of how many are reduced. */
     PeerStream **members;
     const char **places; /* by position: the members' elements that are reduced at the moment */
@@ -78,37 +78,37 @@ static bool is_direct(const MpiCall *self, const CommStream *stream) {
     return true;
 }
 
-/* Adds a lane for the stream; an empty stream has none. */
-static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const PeerStream *lane, int32_t peer,
-                     int32_t phase) {
+/* Adds a copy of the stream, unless it is empty. */
+static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const PeerStream *stream,
+                       int32_t peer, int32_t phase) {
     const CommWorld *world = comm->world;
-    if (lane->stream.bytes == 0) return;
-    PeerStream *added = &self->lanes[self->lane_count++];
-    *added = *lane;
+    if (stream->elements.bytes == 0) return;
+    PeerStream *added = &self->streams[self->stream_count++];
+    *added = *stream;
     added->process = peer / world->count;
     added->tag =
-        2 * comm_mpi_pair(world, lane->receives ? peer : comm->rank, lane->receives ? comm->rank : peer) +
+        2 * comm_mpi_pair(world, stream->receives ? peer : comm->rank, stream->receives ? comm->rank : peer) +
         phase;
-    added->staged = lane->staged || lane->reduced || !is_direct(self, &lane->stream);
+    added->staged = stream->staged || stream->reduced || !is_direct(self, &stream->elements);
     if (!added->staged) return;
     added->buffer = call->scratch_bytes;
     call->scratch_bytes += DEPTH * self->buffer_bytes;
 }
 
-/* A result lane of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
-static AmStatus add_result_lanes(MpiCall *self, Comm *comm, CommCall *call, int32_t position,
-                                 PeerStream *given, AmError *error) {
+/* A result stream of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
+static AmStatus add_result_streams(MpiCall *self, Comm *comm, CommCall *call, int32_t position,
+                                   PeerStream *given, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
     PeerStream out = {.gate = &self->reduced},
                in = {.receives = true, .gate = given ? &given->carried : NULL};
-    TRY(comm_stream_reduced(&out.stream, arena, call, call->position, true, error));
-    TRY(comm_stream_reduced(&in.stream, arena, call, position, true, error));
-    add_lane(self, comm, call, &out, call->ranks[position], 1);
-    add_lane(self, comm, call, &in, call->ranks[position], 1);
+    TRY(comm_stream_reduced(&out.elements, arena, call, call->position, true, error));
+    TRY(comm_stream_reduced(&in.elements, arena, call, position, true, error));
+    add_stream(self, comm, call, &out, call->ranks[position], 1);
+    add_stream(self, comm, call, &in, call->ranks[position], 1);
     return AM_OK;
 }
 
-static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
+static AmStatus add_collective_streams(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
     ProgramCollectiveKind kind = call->collective->kind;
     bool reduces = kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_REDUCE_SCATTER;
@@ -124,18 +124,18 @@ static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, 
     for (int32_t p = 0; p < call->rank_count; p++) {
         PeerStream out = {.staged = whole}, in = {.receives = true, .reduced = reduces};
         if (p == call->position) continue;
-        TRY(comm_stream_sent(&out.stream, arena, call, p, error));
-        TRY(comm_stream_received(&in.stream, arena, call, p, error));
-        PeerStream *given = out.stream.bytes > 0 ? &self->lanes[self->lane_count] : NULL;
-        add_lane(self, comm, call, &out, call->ranks[p], 0);
-        if (reduces && in.stream.bytes > 0) self->members[p] = &self->lanes[self->lane_count];
-        add_lane(self, comm, call, &in, call->ranks[p], 0);
-        if (kind == PROGRAM_ALL_REDUCE && !whole) TRY(add_result_lanes(self, comm, call, p, given, error));
+        TRY(comm_stream_sent(&out.elements, arena, call, p, error));
+        TRY(comm_stream_received(&in.elements, arena, call, p, error));
+        PeerStream *given = out.elements.bytes > 0 ? &self->streams[self->stream_count] : NULL;
+        add_stream(self, comm, call, &out, call->ranks[p], 0);
+        if (reduces && in.elements.bytes > 0) self->members[p] = &self->streams[self->stream_count];
+        add_stream(self, comm, call, &in, call->ranks[p], 0);
+        if (kind == PROGRAM_ALL_REDUCE && !whole) TRY(add_result_streams(self, comm, call, p, given, error));
     }
     return AM_OK;
 }
 
-static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
+static AmStatus add_transfer_streams(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
     TRY(comm_stream_pieces(&self->own_sent, arena, call, comm->rank, false, error));
     TRY(comm_stream_pieces(&self->own_received, arena, call, comm->rank, true, error));
@@ -143,10 +143,10 @@ static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, Am
     for (int32_t p = 0; p < call->rank_count; p++) {
         PeerStream out = {0}, in = {.receives = true};
         if (p == call->position) continue;
-        TRY(comm_stream_pieces(&out.stream, arena, call, call->ranks[p], false, error));
-        TRY(comm_stream_pieces(&in.stream, arena, call, call->ranks[p], true, error));
-        add_lane(self, comm, call, &out, call->ranks[p], 0);
-        add_lane(self, comm, call, &in, call->ranks[p], 0);
+        TRY(comm_stream_pieces(&out.elements, arena, call, call->ranks[p], false, error));
+        TRY(comm_stream_pieces(&in.elements, arena, call, call->ranks[p], true, error));
+        add_stream(self, comm, call, &out, call->ranks[p], 0);
+        add_stream(self, comm, call, &in, call->ranks[p], 0);
     }
     return AM_OK;
 }
@@ -170,53 +170,53 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
     self->chunk_bytes = bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
     self->buffer_bytes = kernel_align(smaller_integer(self->chunk_bytes, longest_stream(call)));
-    self->lanes = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
-    if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
+    self->streams = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
+    if (!self->streams) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
     call->prepared = self;
     call->scratch_bytes = 0;
-    return call->transfer ? add_transfer_lanes(self, comm, call, error)
-                          : add_collective_lanes(self, comm, call, error);
+    return call->transfer ? add_transfer_streams(self, comm, call, error)
+                          : add_collective_streams(self, comm, call, error);
 }
 
 /* ---- running ---- */
 
-/* The memory of a chunk for MPI: in the arrays, or in the lane's buffer. */
-static char *chunk_place(const MpiCall *self, const CommCall *call, const PeerStream *lane, int64_t chunk) {
+/* The memory of a chunk for MPI: in the arrays, or in the stream's buffer. */
+static char *chunk_place(const MpiCall *self, const CommCall *call, const PeerStream *stream, int64_t chunk) {
     int32_t box = 0;
     int64_t run;
-    if (lane->staged) return (char *)call->scratch + lane->buffer + chunk % DEPTH * self->buffer_bytes;
-    return comm_stream_place(&lane->stream, call, chunk * self->chunk_bytes, &run, &box);
+    if (stream->staged) return (char *)call->scratch + stream->buffer + chunk % DEPTH * self->buffer_bytes;
+    return comm_stream_place(&stream->elements, call, chunk * self->chunk_bytes, &run, &box);
 }
 
-static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, PeerStream *lane, AmError *error) {
-    int64_t chunk = lane->begun++, bytes = chunk_size(self, &lane->stream, chunk);
-    MpiRequest *request = &lane->requests[chunk % DEPTH];
-    char *place = chunk_place(self, call, lane, chunk);
-    if (lane->receives) return mpi_wire_receive(request, place, bytes, lane->process, lane->tag, error);
-    if (lane->staged) comm_stream_pack(&lane->stream, call, chunk * self->chunk_bytes, bytes, 0, place);
-    return mpi_wire_send(request, place, bytes, lane->process, lane->tag, error);
+static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, PeerStream *stream, AmError *error) {
+    int64_t chunk = stream->begun++, bytes = chunk_size(self, &stream->elements, chunk);
+    MpiRequest *request = &stream->requests[chunk % DEPTH];
+    char *place = chunk_place(self, call, stream, chunk);
+    if (stream->receives) return mpi_wire_receive(request, place, bytes, stream->process, stream->tag, error);
+    if (stream->staged) comm_stream_pack(&stream->elements, call, chunk * self->chunk_bytes, bytes, 0, place);
+    return mpi_wire_send(request, place, bytes, stream->process, stream->tag, error);
 }
 
 /* Starts and completes operations; sets `moved` if there was progress. */
-static AmStatus move_lane(const MpiCall *self, const CommCall *call, PeerStream *lane, bool *moved,
-                          AmError *error) {
-    int64_t count = chunk_count(self, &lane->stream);
-    for (bool done = true; done && lane->carried < lane->begun;) {
-        TRY(mpi_wire_test(&lane->requests[lane->carried % DEPTH], &done, error));
+static AmStatus move_stream(const MpiCall *self, const CommCall *call, PeerStream *stream, bool *moved,
+                            AmError *error) {
+    int64_t count = chunk_count(self, &stream->elements);
+    for (bool done = true; done && stream->carried < stream->begun;) {
+        TRY(mpi_wire_test(&stream->requests[stream->carried % DEPTH], &done, error));
         if (!done) break;
-        lane->carried++;
+        stream->carried++;
         *moved = true;
-        if (!lane->reduced) {
-            int64_t chunk = lane->used++;
-            if (lane->receives && lane->staged)
-                comm_stream_unpack(&lane->stream, call, chunk * self->chunk_bytes,
-                                   chunk_size(self, &lane->stream, chunk),
-                                   chunk_place(self, call, lane, chunk));
+        if (!stream->reduced) {
+            int64_t chunk = stream->used++;
+            if (stream->receives && stream->staged)
+                comm_stream_unpack(&stream->elements, call, chunk * self->chunk_bytes,
+                                   chunk_size(self, &stream->elements, chunk),
+                                   chunk_place(self, call, stream, chunk));
         }
     }
-    int64_t open = lane->gate ? smaller_integer(count, *lane->gate) : count;
-    while (lane->begun < open && lane->begun - lane->used < DEPTH) {
-        TRY(begin_chunk(self, call, lane, error));
+    int64_t open = stream->gate ? smaller_integer(count, *stream->gate) : count;
+    while (stream->begun < open && stream->begun - stream->used < DEPTH) {
+        TRY(begin_chunk(self, call, stream, error));
         *moved = true;
     }
     return AM_OK;
@@ -272,8 +272,8 @@ static void reduce_chunk(MpiCall *self, const CommCall *call, bool *moved) {
 
 static bool is_complete(const MpiCall *self) {
     if (self->reduced < self->reduced_count) return false;
-    for (int32_t k = 0; k < self->lane_count; k++)
-        if (self->lanes[k].used < chunk_count(self, &self->lanes[k].stream)) return false;
+    for (int32_t k = 0; k < self->stream_count; k++)
+        if (self->streams[k].used < chunk_count(self, &self->streams[k].elements)) return false;
     return true;
 }
 
@@ -299,12 +299,12 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     int64_t idle = 0;
     bool begins = true;
     self->reduced = 0;
-    for (int32_t k = 0; k < self->lane_count; k++)
-        self->lanes[k].begun = self->lanes[k].carried = self->lanes[k].used = 0;
+    for (int32_t k = 0; k < self->stream_count; k++)
+        self->streams[k].begun = self->streams[k].carried = self->streams[k].used = 0;
     for (;;) {
         bool moved = false;
-        for (int32_t k = 0; k < self->lane_count; k++)
-            TRY(move_lane(self, call, &self->lanes[k], &moved, error));
+        for (int32_t k = 0; k < self->stream_count; k++)
+            TRY(move_stream(self, call, &self->streams[k], &moved, error));
         if (self->members) reduce_chunk(self, call, &moved);
         else if (begins) comm_stream_copy(&self->own_sent, &self->own_received, call);
         begins = false;
