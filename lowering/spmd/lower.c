@@ -1,7 +1,7 @@
 /* Lowering: makes the program of one device from an assignment.
  *
  * Instructions are visited in canonical order. Each requests its operands in the states that its
- * factors need. ask_for() finds such a value, reshards one (once per tensor and state) or, for
+ * factors need. require_value() finds such a value, reshards one (once per tensor and state) or, for
  * values made on demand, emits the instruction again in that state. Instructions that no output
  * needs are not emitted. reshard.c chooses the collectives between states.
  */
@@ -128,8 +128,8 @@ static int32_t count_operands(const Lowering *self, const IrInstruction *instruc
     return count;
 }
 
-/* Asks for the leaves of a tuple operand, whole: loops and calls take tuples. */
-static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operands, int32_t *count,
+/* Requires the leaves of a tuple operand, whole: loops and calls take tuples. */
+static AmStatus require_tuple(Lowering *self, int32_t producer, int32_t *operands, int32_t *count,
                               AmError *error) {
     const IrInstruction *tuple = &self->module->instructions[producer];
     const SbpState whole = {.axis = {0}};
@@ -141,7 +141,7 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
     for (int32_t k = 0; k < tuple->operand_count; k++) {
         int32_t source = self->rules->alias[tuple->operands[k]];
         if (is_tuple_operand(self, tuple, k)) {
-            TRY(ask_for_tuple(self, source, operands, count, error));
+            TRY(require_tuple(self, source, operands, count, error));
             continue;
         }
         TRY(lower_operand_in_state(self, source, self->rules->leaf[tuple->operands[k]], whole,
@@ -171,7 +171,7 @@ static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint
     return state;
 }
 
-static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t carries, int32_t *operands,
+static AmStatus require_operands(Lowering *self, int32_t i, Split split, uint8_t carries, int32_t *operands,
                                  AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const int32_t *producers = &self->split_options->operands[self->split_options->first_operand[i]];
@@ -180,7 +180,7 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t producer = producers[k];
         if (takes_tuple && is_tuple_operand(self, instruction, k)) {
-            TRY(ask_for_tuple(self, producer, operands, &count, error));
+            TRY(require_tuple(self, producer, operands, &count, error));
             continue;
         }
         int32_t leaf = self->rules->leaf[instruction->operands[k]];
@@ -256,7 +256,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     if (!operands) return am_fail_memory(error, operand_count);
-    TRY(ask_for_operands(self, i, split, carries, operands, error));
+    TRY(require_operands(self, i, split, carries, operands, error));
     SbpState result_state = result_place_state(self, i, split, carries, 0);
     if (lower_has_halo(self, i, split.factors))
         return lower_halo(self, i, split.factors, operands, result_state, error);
@@ -342,8 +342,9 @@ static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
     }
 }
 
-static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
-                        AmError *error) {
+/* Finds the value in the state, or emits it. */
+static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                              AmError *error) {
     if (self->module->instructions[i].shape.type == DTYPE_TUPLE) rules_find_value(self->rules, &i, &leaf);
     if (self->stages) i = stages_stand_in(self->stages->context, self->stages->map, i, self->stages->stage);
     *value = find_state(self, i, leaf, state);
@@ -384,7 +385,7 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
 AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                                 AmError *error) {
     int32_t before = self->newest[i];
-    TRY(ask_for(self, i, leaf, state, value, error));
+    TRY(require_value(self, i, leaf, state, value, error));
     if (self->assignment->regathered[i] && self->newest[i] != before) mark_gathered(self, i, before);
     return AM_OK;
 }
@@ -448,7 +449,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
 /* Reshards a pinned result where it is computed; its users find it in its stored state only. */
 static AmStatus store_pinned(Lowering *self, int32_t i, AmError *error) {
     int32_t value;
-    TRY(ask_for(self, i, 0, self->assignment->stored[i], &value, error));
+    TRY(require_value(self, i, 0, self->assignment->stored[i], &value, error));
     if (self->arena->failed) return am_fail_memory(error, 0);
     self->newest[i] = value;
     self->states[value].older = -1;
