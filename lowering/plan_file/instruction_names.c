@@ -8,6 +8,7 @@
 
 #include "base/files/json.h"
 #include "base/hash.h"
+#include "base/lower_bound.h"
 #include "ir/dataflow.h"
 
 enum { NO_WEIGHT = -1 };
@@ -244,15 +245,12 @@ int32_t instruction_names_find(const InstructionNames *names, const ParameterKey
     int32_t anchor = path ? parameter_keys_find(keys, path + strlen(ANCHOR_WORD)) : -1;
     if (path && anchor < 0) return -1;
     uint64_t wanted = hash_group(name, (size_t)(kind - name), anchor);
-    int32_t low = 0, high = names->count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (names->sorted[middle].group < wanted) low = middle + 1;
-        else high = middle;
-    }
-    if (low == names->count || names->sorted[low].group != wanted || place < 1 || place > group) return -1;
-    int32_t found = names->sorted[low].instruction;
-    return names->group[found] == group ? names->sorted[low + place - 1].instruction : -1;
+    const NamedInstruction key = {.group = wanted, .depth = -1};
+    int32_t first = lower_bound(&key, names->sorted, names->count, sizeof key, compare_named);
+    if (first == names->count || names->sorted[first].group != wanted || place < 1 || place > group)
+        return -1;
+    int32_t found = names->sorted[first].instruction;
+    return names->group[found] == group ? names->sorted[first + place - 1].instruction : -1;
 }
 
 int32_t instruction_names_behind(const InstructionNames *names, int32_t place) {

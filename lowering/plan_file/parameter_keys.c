@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/lower_bound.h"
 
 #define WHOLE_PATH (-1)
 
@@ -88,16 +89,10 @@ AmStatus parameter_keys_make(ParameterKeys *self, Arena *arena, const IrRoles *r
     return AM_OK;
 }
 
-/* The first key that is not before (path, layer). */
-static int32_t lower_bound(const ParameterKeys *self, ParameterKey key) {
-    int32_t low = 0, high = self->count;
+/* Returns the first key that is not before (path, layer). */
+static int32_t find_first(const ParameterKeys *self, ParameterKey key) {
     key.number = -1;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (compare_keys(&self->keys[middle], &key) < 0) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return lower_bound(&key, self->keys, self->count, sizeof key, compare_keys);
 }
 
 static bool is_at(const ParameterKeys *self, int32_t k, ParameterKey key) {
@@ -110,7 +105,7 @@ int32_t parameter_keys_find(const ParameterKeys *self, const char *path) {
     for (int32_t k = -1; k < count; k++) {
         if (k >= 0 && words[k].number < 0) continue;
         ParameterKey key = make_key(words, count, k);
-        int32_t at = lower_bound(self, key);
+        int32_t at = find_first(self, key);
         if (!is_at(self, at, key)) continue;
         bool is_unique = !is_at(self, at + 1, key) && (found < 0 || found == self->keys[at].number);
         if (!is_unique) return -1;
@@ -132,7 +127,7 @@ int32_t parameter_keys_layers(const ParameterKeys *self, Arena *arena, int32_t *
     PathWord words[WORDS_MOST];
     ParameterKey key = make_key(words, read_words(words, path), -1);
     key.layer = 0;
-    int32_t first = lower_bound(self, key), count = 0;
+    int32_t first = find_first(self, key), count = 0;
     while (first + count < self->count && self->keys[first + count].path == key.path) {
         if (self->keys[first + count].layer != count) return 0;
         count++;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
+#include "base/lower_bound.h"
 #include "lowering/plan_file/instruction_names.h"
 #include "lowering/plan_file/plan_names.h"
 
@@ -80,13 +81,9 @@ static AmStatus find_numbers(Carrier *self, CarriedNumbers *numbers, const json_
 
 /* The first row of a number; NULL: it has none. */
 static const CarriedNumber *find_rows(const CarriedNumbers *numbers, int64_t number) {
-    int32_t low = 0, high = numbers->count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (numbers->rows[middle].number < number) low = middle + 1;
-        else high = middle;
-    }
-    return low < numbers->count && numbers->rows[low].number == number ? &numbers->rows[low] : NULL;
+    const CarriedNumber key = {.number = number};
+    int32_t first = lower_bound(&key, numbers->rows, numbers->count, sizeof key, compare_numbers);
+    return first < numbers->count && numbers->rows[first].number == number ? &numbers->rows[first] : NULL;
 }
 
 static bool is_last_row(const CarriedNumbers *numbers, const CarriedNumber *row) {
@@ -136,8 +133,8 @@ typedef struct CarriedEntries {
 } CarriedEntries;
 
 /* Appends the entry with the class of a dimension of an instruction. */
-static AmStatus add_class(const Carrier *self, CarriedEntries *entries, const json_t *entry,
-                          int32_t instruction, int64_t dimension) {
+static AmStatus add_class(const Carrier *self, CarriedEntries *entries, json_t *entry, int32_t instruction,
+                          int64_t dimension) {
     const Classes *classes = self->context->classes;
     const char *kind = json_string_value(json_object_get(entry, "kind"));
     int32_t k = 0, rank = self->context->canonical->instructions[instruction].shape.rank;
@@ -152,7 +149,7 @@ static AmStatus add_class(const Carrier *self, CarriedEntries *entries, const js
     if (*taken) return AM_OK;
     *taken = true;
     const DimensionClass *class = &classes->classes[found];
-    json_t *copy = json_copy((json_t *)entry);
+    json_t *copy = json_copy(entry);
     json_object_set_new(copy, "class",
                         json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction",
                                   class->number, class->dimension));
@@ -160,8 +157,8 @@ static AmStatus add_class(const Carrier *self, CarriedEntries *entries, const js
     return AM_OK;
 }
 
-static AmStatus carry_parameter(const Carrier *self, CarriedEntries *entries, const json_t *entry,
-                                json_int_t number, json_int_t dimension) {
+static AmStatus carry_parameter(Carrier *self, CarriedEntries *entries, json_t *entry, json_int_t number,
+                                json_int_t dimension) {
     const IrRoles *roles = self->context->roles;
     const json_t *row = number < 0 ? NULL : json_array_get(self->parameters, (size_t)number);
     const char *path = json_string_value(json_object_get(row, "path"));
@@ -173,7 +170,7 @@ static AmStatus carry_parameter(const Carrier *self, CarriedEntries *entries, co
         if (self->context->canonical->instructions[instruction].shape.rank == rank)
             return add_class(self, entries, entry, instruction, dimension);
     }
-    int32_t count = parameter_keys_layers(&self->keys, (Arena *)&self->arena, &layers, path);
+    int32_t count = parameter_keys_layers(&self->keys, &self->arena, &layers, path);
     if (count == 0) return refuse(self, "no parameter is %.300s", path);
     if (dimension == 0) return refuse(self, "it divides the layers of %.300s among devices", path);
     for (int32_t k = 0; k < count; k++)
@@ -181,7 +178,7 @@ static AmStatus carry_parameter(const Carrier *self, CarriedEntries *entries, co
     return AM_OK;
 }
 
-static AmStatus carry_entry(const Carrier *self, CarriedEntries *entries, json_t *entry) {
+static AmStatus carry_entry(Carrier *self, CarriedEntries *entries, json_t *entry) {
     const json_t *class = json_object_get(entry, "class");
     const char *kind = json_string_value(json_array_get(class, 0));
     json_int_t number = json_integer_value(json_array_get(class, 1));
