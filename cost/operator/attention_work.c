@@ -17,12 +17,12 @@ static double product_flops(const Program *region, const ProgramInstruction *dot
 
 /* Returns whether a value is an index, perhaps shifted, converted or repeated: an iota, or a vector of
  * integers that the region is given. */
-static bool is_index(const Program *region, const int32_t *maker, int32_t value) {
+static bool is_index(const Program *region, const int32_t *producer, int32_t value) {
     for (int32_t steps = 0; steps <= region->instruction_count; steps++) {
         const IrShape *shape = &region->values[value].shape;
-        if (maker[value] < 0)
+        if (producer[value] < 0)
             return shape->rank == 1 && (shape->type == DTYPE_S32 || shape->type == DTYPE_S64);
-        const ProgramInstruction *instruction = &region->instructions[maker[value]];
+        const ProgramInstruction *instruction = &region->instructions[producer[value]];
         switch (instruction->opcode) {
         case IR_IOTA: return true;
         case IR_BROADCAST:
@@ -40,17 +40,17 @@ static bool is_index(const Program *region, const int32_t *maker, int32_t value)
 
 static bool has_causal_mask(const Program *region) {
     Arena scratch = {0};
-    int32_t *maker = ARENA_ARRAY(&scratch, int32_t, region->value_count + 1);
+    int32_t *producer = ARENA_ARRAY(&scratch, int32_t, region->value_count + 1);
     bool found = false;
-    for (int32_t v = 0; maker && v < region->value_count; v++) maker[v] = -1;
-    for (int32_t i = 0; maker && i < region->instruction_count && !found; i++) {
+    for (int32_t v = 0; producer && v < region->value_count; v++) producer[v] = -1;
+    for (int32_t i = 0; producer && i < region->instruction_count && !found; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
-        for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
+        for (int32_t k = 0; k < instruction->result_count; k++) producer[instruction->first_result + k] = i;
         const char *comparison =
             instruction->opcode == IR_COMPARE ? instruction->attributes->comparison : NULL;
         found = comparison && (comparison[0] == 'L' || comparison[0] == 'G') &&
-                is_index(region, maker, instruction->operands[0]) &&
-                is_index(region, maker, instruction->operands[1]);
+                is_index(region, producer, instruction->operands[0]) &&
+                is_index(region, producer, instruction->operands[1]);
     }
     arena_free(&scratch);
     return found;

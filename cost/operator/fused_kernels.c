@@ -11,10 +11,10 @@ enum { MOST_BITS = 64 };
 
 typedef struct KernelFinder {
     Program *program;
-    int32_t *number; /* [step]: of its kernel, or -1 */
-    int32_t *maker;  /* [storage]: kernel that makes it, -1: none or several steps outside */
-    bool *is_shared; /* [storage]: a step outside the kernel reads it, or the program returns it */
-    int32_t *reader; /* [value]: the kernel that has read it last */
+    int32_t *number;   /* [step]: of its kernel, or -1 */
+    int32_t *producer; /* [storage]: kernel that makes it, -1: none or several steps outside */
+    bool *is_shared;   /* [storage]: a step outside the kernel reads it, or the program returns it */
+    int32_t *reader;   /* [value]: the kernel that has read it last */
 } KernelFinder;
 
 static FusedKind kind_of_name(const char *name, int32_t *number) {
@@ -61,15 +61,15 @@ static FusedKind kind_of_step(const Program *program, const ProgramStep *step, i
 static bool find_registers(KernelFinder *self) {
     Program *program = self->program;
     bool any = false;
-    for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = self->reader[v] = -1;
+    for (int32_t v = 0; v < program->value_count; v++) self->producer[v] = self->reader[v] = -1;
     for (int32_t s = 0; s < program->execution.step_count; s++)
         for (int32_t k = 0; k < program_step_results(program, &program->execution.steps[s]); k++)
-            self->maker[program_step_result(program, &program->execution.steps[s], k)] = self->number[s];
+            self->producer[program_step_result(program, &program->execution.steps[s], k)] = self->number[s];
     for (int32_t s = 0; s < program->execution.step_count; s++)
         for (int32_t k = 0; k < program_step_operands(program, &program->execution.steps[s]); k++) {
             int32_t storage =
                 program->values[program_step_operand(program, &program->execution.steps[s], k)].storage;
-            if (self->maker[storage] != self->number[s]) self->is_shared[storage] = true;
+            if (self->producer[storage] != self->number[s]) self->is_shared[storage] = true;
         }
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) self->is_shared[program->values[program->outputs[k]].storage] = true;
@@ -77,7 +77,7 @@ static bool find_registers(KernelFinder *self) {
         self->is_shared[program->values[program->execution.updates[k].value].storage] = true;
     for (int32_t v = 0; v < program->value_count; v++) {
         ProgramValue *value = &program->values[v];
-        value->in_registers = value->storage == v && self->maker[v] >= 0 && !self->is_shared[v] &&
+        value->in_registers = value->storage == v && self->producer[v] >= 0 && !self->is_shared[v] &&
                               value->kind == PROGRAM_VALUE_TEMPORARY;
         any |= value->in_registers;
     }
@@ -164,7 +164,7 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
         any |= steps[s].kind != FUSED_NONE;
     }
     if (any) {
-        self.maker = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+        self.producer = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
         self.reader = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
         self.is_shared = ARENA_ARRAY(arena, bool, program->value_count + 1);
         if (arena->failed) return am_fail_memory(error, program->value_count);

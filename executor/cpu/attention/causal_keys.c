@@ -57,10 +57,10 @@ static bool note_positions(CausalSearch *self, int32_t value) {
     bool is_row = self->classes[value] == ROW_INDEX;
     int32_t *count = is_row ? &self->mask->row_count : &self->mask->key_count;
     int32_t *list = is_row ? self->mask->rows : self->mask->keys;
-    while (blocks->maker[value] >= 0) {
-        const ProgramInstruction *maker = &region->instructions[blocks->maker[value]];
-        if (maker->opcode == IR_IOTA) return true;
-        value = maker->operands[0];
+    while (blocks->producer[value] >= 0) {
+        const ProgramInstruction *producer = &region->instructions[blocks->producer[value]];
+        if (producer->opcode == IR_IOTA) return true;
+        value = producer->operands[0];
     }
     for (int32_t k = 0; k < region->roles->parameter_count; k++) {
         if (region->values[region->parameters[k]].storage != region->values[value].storage) continue;
@@ -87,9 +87,9 @@ static Class comparison_class(const char *direction, Class left, Class right) {
 static bool differs_by_key(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     while (region_labels_has(&blocks->labels, value, self->key)) {
-        int32_t maker = blocks->maker[value];
-        if (maker < 0) return true;
-        const ProgramInstruction *instruction = &blocks->region->instructions[maker];
+        int32_t producer = blocks->producer[value];
+        if (producer < 0) return true;
+        const ProgramInstruction *instruction = &blocks->region->instructions[producer];
         bool passes = instruction->opcode == IR_BROADCAST || instruction->opcode == IR_CONVERT ||
                       instruction->kind == PROGRAM_VIEW;
         if (!passes) return true;
@@ -100,18 +100,18 @@ static bool differs_by_key(const CausalSearch *self, int32_t value) {
 
 static bool is_constant(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
-    int32_t maker = blocks->maker[value];
-    while (maker >= 0 && blocks->region->instructions[maker].opcode == IR_BROADCAST)
-        maker = blocks->maker[blocks->region->instructions[maker].operands[0]];
-    return maker >= 0 && blocks->region->instructions[maker].opcode == IR_CONSTANT;
+    int32_t producer = blocks->producer[value];
+    while (producer >= 0 && blocks->region->instructions[producer].opcode == IR_BROADCAST)
+        producer = blocks->producer[blocks->region->instructions[producer].operands[0]];
+    return producer >= 0 && blocks->region->instructions[producer].opcode == IR_CONSTANT;
 }
 
 /* Returns whether a value is a product, perhaps scaled or capped, so that none of its elements is as low as a
  * masked score: another mask or a bias could be. */
 static bool is_product(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
-    for (int32_t maker = blocks->maker[value]; maker >= 0; maker = blocks->maker[value]) {
-        const ProgramInstruction *instruction = &blocks->region->instructions[maker];
+    for (int32_t producer = blocks->producer[value]; producer >= 0; producer = blocks->producer[value]) {
+        const ProgramInstruction *instruction = &blocks->region->instructions[producer];
         if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
         bool passes = instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_TRANSPOSE ||
                       instruction->opcode == IR_CONVERT || instruction->opcode == IR_TANH;
@@ -217,7 +217,7 @@ static bool is_causal(CausalSearch *self) {
     }
     for (int32_t k = 0; k < region->roles->output_count; k++) {
         int32_t value = region->outputs[k];
-        if (blocks->stage[blocks->maker[value]] == REGION_BLOCK && !blocks->is_accumulated[value] &&
+        if (blocks->stage[blocks->producer[value]] == REGION_BLOCK && !blocks->is_accumulated[value] &&
             region_labels_has(&blocks->labels, value, self->key))
             return false;
     }

@@ -5,8 +5,8 @@ static AmStatus refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
 }
 
-static const ProgramInstruction *maker_of(const RegionBlocks *self, int32_t value) {
-    return self->maker[value] < 0 ? NULL : &self->region->instructions[self->maker[value]];
+static const ProgramInstruction *producer_of(const RegionBlocks *self, int32_t value) {
+    return self->producer[value] < 0 ? NULL : &self->region->instructions[self->producer[value]];
 }
 
 /* Returns whether the instruction sums or folds over the label. */
@@ -32,7 +32,7 @@ static bool is_zero(const ProgramInstruction *instruction) {
 static bool is_sum(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (dtype_is_complex(self->region->values[instruction->first_result].shape.type)) return false;
     if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
-    return is_zero(maker_of(self, instruction->operands[1])) &&
+    return is_zero(producer_of(self, instruction->operands[1])) &&
            sbp_reduction_of(ir_computation_operator(self->region->module, instruction->compute.called)) ==
                SBP_ADD;
 }
@@ -58,12 +58,13 @@ static bool may_divide(const RegionBlocks *self, int32_t label, bool *after) {
 static void find_used(RegionBlocks *self) {
     const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->output_count; k++)
-        if (self->maker[region->outputs[k]] >= 0) self->stage[self->maker[region->outputs[k]]] = REGION_BLOCK;
+        if (self->producer[region->outputs[k]] >= 0)
+            self->stage[self->producer[region->outputs[k]]] = REGION_BLOCK;
     for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
         const ProgramInstruction *instruction = &region->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count && self->stage[i] != REGION_UNUSED; k++)
-            if (self->maker[instruction->operands[k]] >= 0)
-                self->stage[self->maker[instruction->operands[k]]] = REGION_BLOCK;
+            if (self->producer[instruction->operands[k]] >= 0)
+                self->stage[self->producer[instruction->operands[k]]] = REGION_BLOCK;
     }
 }
 
@@ -169,8 +170,8 @@ static bool has_all_terms(const RegionBlocks *self, const ProgramInstruction *in
 static bool is_free(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (ir_is_matrix_product(instruction->opcode) || instruction->opcode == IR_REDUCE) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t maker = self->maker[instruction->operands[k]];
-        if (maker < 0 || !self->is_free[maker]) return false;
+        int32_t producer = self->producer[instruction->operands[k]];
+        if (producer < 0 || !self->is_free[producer]) return false;
     }
     return true;
 }
@@ -180,11 +181,11 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
     bool is_after = false, is_before = true, is_reduced = false, reads_block = false;
     self->is_free[i] = is_free(self, instruction);
     for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t operand = instruction->operands[k], maker = self->maker[operand];
-        is_after |= self->is_accumulated[operand] || (maker >= 0 && self->stage[maker] == REGION_AFTER);
-        if (maker < 0 || self->is_free[maker]) continue;
-        is_before &= self->stage[maker] == REGION_BEFORE;
-        reads_block |= self->stage[maker] == REGION_BLOCK && !self->is_accumulated[operand];
+        int32_t operand = instruction->operands[k], producer = self->producer[operand];
+        is_after |= self->is_accumulated[operand] || (producer >= 0 && self->stage[producer] == REGION_AFTER);
+        if (producer < 0 || self->is_free[producer]) continue;
+        is_before &= self->stage[producer] == REGION_BEFORE;
+        reads_block |= self->stage[producer] == REGION_BLOCK && !self->is_accumulated[operand];
     }
     for (int32_t l = 0; l < self->labels.count; l++) {
         bool is_summed = self->is_summed[l], is_of_rows = is_summed || l == self->row;
@@ -207,7 +208,7 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
 static AmStatus check_outputs(const RegionBlocks *self, AmError *error) {
     const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->output_count; k++) {
-        if (self->maker[region->outputs[k]] < 0) return refuse("an output is a parameter", error);
+        if (self->producer[region->outputs[k]] < 0) return refuse("an output is a parameter", error);
         for (int32_t l = 0; l < self->labels.count; l++)
             if (self->is_divided[l] && !self->is_summed[l] &&
                 !region_labels_has(&self->labels, region->outputs[k], l))
@@ -220,7 +221,7 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
                             AmError *error) {
     *blocks = (RegionBlocks){.region = region};
     TRY(region_labels_find(&blocks->labels, arena, region, error));
-    blocks->maker = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
+    blocks->producer = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
     blocks->is_divided = ARENA_ARRAY(arena, bool, blocks->labels.count + 1);
     blocks->is_summed = ARENA_ARRAY(arena, bool, blocks->labels.count + 1);
     blocks->stage = ARENA_ARRAY(arena, uint8_t, region->instruction_count + 1);
@@ -230,9 +231,9 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
     if (region->execution.update_count > 0) return refuse("it repeats", error);
     for (int32_t k = 0; k < region->roles->output_count; k++)
         if (region->outputs[k] < 0) return refuse("an output is missing", error);
-    for (int32_t v = 0; v < region->value_count; v++) blocks->maker[v] = -1;
+    for (int32_t v = 0; v < region->value_count; v++) blocks->producer[v] = -1;
     for (int32_t i = 0; i < region->instruction_count; i++)
-        blocks->maker[region->instructions[i].first_result] = i;
+        blocks->producer[region->instructions[i].first_result] = i;
     find_used(blocks);
     TRY(divide_scores(blocks, arena, joins, error));
     for (int32_t i = 0; i < region->instruction_count; i++)

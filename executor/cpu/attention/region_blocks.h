@@ -28,7 +28,7 @@ typedef struct RegionBlocks {
     bool has_whole_rows;  /* a block has all queries of several examples or heads, and `row` is their label */
     bool *is_divided;     /* [label] */
     bool *is_summed;      /* [label]: divided, and summed over by an accumulator */
-    int32_t *maker;       /* [value]: instruction, or -1 */
+    int32_t *producer;    /* [value]: instruction, or -1 */
     uint8_t *stage;       /* [instruction]: RegionStage */
     bool *is_free;        /* [instruction]: depends on no parameter; every stage makes its own */
     bool *is_accumulated; /* [value]: a sum over a summed label; made in the block, complete after */

@@ -98,9 +98,9 @@ static void add_output(RegionPartMaker *self, RegionLink link) {
 
 /* Returns whether this program computes the value, so that it is no input. */
 static bool is_made_here(const RegionPartMaker *self, int32_t value) {
-    int32_t maker = self->blocks->maker[value];
-    if (maker < 0 || self->blocks->stage[maker] == REGION_UNUSED) return false;
-    return self->blocks->is_free[maker] || self->blocks->stage[maker] == self->stage;
+    int32_t producer = self->blocks->producer[value];
+    if (producer < 0 || self->blocks->stage[producer] == REGION_UNUSED) return false;
+    return self->blocks->is_free[producer] || self->blocks->stage[producer] == self->stage;
 }
 
 /* Returns whether the indices of an iota do not all occur in a block. */
@@ -123,15 +123,15 @@ static void find_needed(RegionPartMaker *self) {
         int32_t value = region->outputs[k];
         self->is_given[value] = blocks->is_accumulated[value]
                                     ? self->stage == REGION_AFTER
-                                    : blocks->stage[blocks->maker[value]] == (uint8_t)self->stage;
+                                    : blocks->stage[blocks->producer[value]] == (uint8_t)self->stage;
     }
     for (int32_t i = 0; i < region->instruction_count; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
         if (self->stage == REGION_BLOCK && blocks->is_accumulated[instruction->first_result])
             self->is_needed[instruction->first_result] = true;
         for (int32_t k = 0; k < instruction->operand_count && self->stage == REGION_BEFORE; k++) {
-            int32_t operand = instruction->operands[k], maker = blocks->maker[operand];
-            if (maker >= 0 && blocks->stage[maker] == REGION_BEFORE && blocks->stage[i] > REGION_BEFORE)
+            int32_t operand = instruction->operands[k], producer = blocks->producer[operand];
+            if (producer >= 0 && blocks->stage[producer] == REGION_BEFORE && blocks->stage[i] > REGION_BEFORE)
                 self->is_given[operand] = true;
         }
     }
@@ -179,8 +179,10 @@ static void add_indices(RegionPartMaker *self, const ProgramInstruction *iota, i
     *extent = shape.dimensions[dimension];
     *to = dimension;
     *attributes = (IrAttributes){.dimension_count = 1, .dimensions = to};
-    RegionLink link = {
-        .place = REGION_INDICES, .index = self->blocks->maker[value], .value = value, .dimension = dimension};
+    RegionLink link = {.place = REGION_INDICES,
+                       .index = self->blocks->producer[value],
+                       .value = value,
+                       .dimension = dimension};
     IrShape indices = {.type = shape.type, .rank = 1, .dimensions = extent};
     int32_t vector = add_input(self, link, indices, iota->origin);
     self->made[value] = add_operator(self, IR_BROADCAST, iota, &vector, 1, shape);

@@ -89,7 +89,8 @@ static void append_score(RegionElement *self, const ProgramInstruction *instruct
     Text element = {0};
     Dtype type = type_of(self, instruction->first_result);
     int32_t addend = instruction->operand_count > 2 ? self->slots[instruction->operands[2]] : -1;
-    snprintf(place, sizeof place, "s%d%s", self->plan->blocks.maker[instruction->first_result], self->scores);
+    snprintf(place, sizeof place, "s%d%s", self->plan->blocks.producer[instruction->first_result],
+             self->scores);
     if (addend >= 0) text_append(&element, "v%d + ", addend);
     cuda_append_convert(&element, self->plan->product, type, place);
     region_element_set(self, instruction->first_result, element.failed ? "" : element.data);

@@ -54,9 +54,9 @@ typedef struct RegionPlan {
 /* Plans a region, in the arena. AM_ERROR_INPUT: it has no such kernels; the text is the reason. */
 AmStatus region_plan_find(RegionPlan *plan, Arena *arena, const Program *region, AmError *error);
 
-static inline const ProgramInstruction *region_plan_maker(const RegionPlan *plan, int32_t value) {
-    int32_t maker = plan->blocks.maker[value];
-    return maker < 0 ? NULL : &plan->blocks.region->instructions[maker];
+static inline const ProgramInstruction *region_plan_producer(const RegionPlan *plan, int32_t value) {
+    int32_t producer = plan->blocks.producer[value];
+    return producer < 0 ? NULL : &plan->blocks.region->instructions[producer];
 }
 
 static inline bool region_plan_has(const RegionPlan *plan, int32_t value, int32_t label) {
