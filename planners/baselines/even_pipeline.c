@@ -327,11 +327,8 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
 static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
-                                .constraints.memory_fraction = self->options->constraints.memory_fraction,
-                                .budget = {.limit = 1},
-                                .constraints.pins = self->options->constraints.pins,
-                                .constraints.pin_count = self->options->constraints.pin_count,
-                                .constraints.is_even = self->options->constraints.is_even};
+                                .constraints = self->options->constraints,
+                                .budget = {.limit = 1}};
     Problem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
     for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;

@@ -78,6 +78,8 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                                     .relaxations = self->relaxations,
                                     .separate_backward = context->has_stages,
                                     .stop = &self->costs->stop};
+    /* Pins and degrees hold on the meshes of stages, not on this one of a single device: pin_stage() adds
+     * the pins, the layouts keep the degrees. A pipeline keeps no shardings of the module. */
     ProblemSettings of_problem = problem_settings(SPACE_AUTO, self->options->constraints.memory_fraction);
     of_problem.constraints.is_even = self->options->constraints.is_even;
     const Mesh mesh = {.axis_count = 2,

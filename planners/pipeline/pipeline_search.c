@@ -245,6 +245,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     const SearchOptions *options = self->plans.options;
     const int32_t one = 1;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    /* The tables are for meshes of any degrees: they receive the pins apart, and the layouts the degrees. */
     ProblemSettings of_problem = problem_settings(SPACE_AUTO, options->constraints.memory_fraction);
     of_problem.constraints.is_even = options->constraints.is_even;
     const LayerPins pins = {options->constraints.pins, options->constraints.pin_count,

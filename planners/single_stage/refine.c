@@ -399,7 +399,7 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_
     int64_t all = search_evaluations_for(options->method.searcher, ir_represented(context->canonical));
     int64_t most = refine_evaluations(options, all);
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
-                                      .constraints.memory_fraction = options->constraints.memory_fraction,
+                                      .constraints = options->constraints,
                                       .budget = {.limit = left < most ? left : most,
                                                  .cap = cap,
                                                  .deadline = stop->deadline,
