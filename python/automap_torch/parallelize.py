@@ -22,27 +22,31 @@ gradients and the optimizer's state become DTensors with the placements of the p
                          weights are gathered.
 """
 
-import dis
 import inspect
 
 import torch
 from torch import distributed
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
 from .export import LossOf
 from .losses import PartOfLoss
 from .operations import split_by_batch
+from .operators import DTYPES
 from .pipelines import GraphTraining
 from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
                          weights_of)
 
 FORMAT = "automap-dtensor-1"
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
 CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 
 
@@ -206,20 +210,46 @@ def is_zero(model, stage):
     return has_split and is_data
 
 
-def reads_parts(loss):
-    """Whether the loss takes parts of its first argument, the model, as a tied head does: model.table.weight, model[0]."""
-    code = getattr(loss, "__code__", None)
-    if code is None or code.co_argcount == 0:
-        return False
+class UsesOfWeights(TorchDispatchMode):
+    """Notes whether an operator outside of the model's own call has one of the weights as an operand."""
 
-    def loads_model(row):
-        names = row.argval if isinstance(row.argval, tuple) else (row.argval,)
-        return row.opname.startswith("LOAD_FAST") and names[-1] == code.co_varnames[0]
+    def __init__(self, model, weights):
+        super().__init__()
+        self.weights, self.calls, self.is_outside = {id(weight) for weight in weights}, 0, False
+        self.hooks = [model.register_forward_pre_hook(self.enter), model.register_forward_hook(self.leave)]
 
-    rows = list(dis.get_instructions(code))
-    return any(loads_model(row) and (first.opname in ("LOAD_ATTR", "LOAD_METHOD") or second.opname.startswith("BINARY_SUBSCR")
-                                     or second.argrepr == "[]")
-               for row, first, second in zip(rows, rows[1:], rows[2:]))
+    def enter(self, *_):
+        self.calls += 1
+
+    def leave(self, *_):
+        self.calls -= 1
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        operands = tree_leaves((arguments, options))
+        is_query = function.namespace == "prim"  # a device or a layout, not the elements
+        self.is_outside |= not (self.calls or is_query) and any(id(value) in self.weights for value in operands)
+        return function(*arguments, **(options or {}))
+
+
+def reads_parts(model, loss, plan):
+    """Whether operators of the loss read weights outside of the model's call, as a tied head reads a table. The loss
+    is computed on shapes alone, those of the plan's batch; a plan without them counts as one that does."""
+    rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"), key=lambda row: row["number"])
+    if not all("shape" in row for row in rows):
+        return True
+    shapes, module = FakeTensorMode(allow_non_fake_inputs=True), LossOf(model, loss)
+    device = next((value.device for value in model.parameters()), None)
+    with shapes:
+        batch = [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
+        values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
+    uses = UsesOfWeights(model, values.values())
+    try:
+        with torch.no_grad(), shapes, uses:
+            functional_call(module, values, tuple(batch))
+    finally:
+        for hook in uses.hooks:
+            hook.remove()
+    return uses.is_outside
 
 
 def parallelize(model, loss, plan, device="cpu"):
@@ -233,7 +263,7 @@ def parallelize(model, loss, plan, device="cpu"):
     for name, _ in [*model.named_parameters(), *model.named_buffers()]:
         if name not in names:
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
-    is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or reads_parts(loss)
-    if is_graph or any(True for _ in model.buffers()):
+    is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers())
+    if is_graph or reads_parts(model, loss, plan):
         return GraphTraining(model, loss, plan, device)
     return (ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining)(model, loss, plan, device)
