@@ -691,7 +691,7 @@ static void test_export(void **state) {
     char *text;
     size_t bytes;
     open_case(&self);
-    AmOptions *search = new_options(AM_COMMAND_SEARCH, "expert", "data_parallel");
+    AmOptions *search = new_options(AM_COMMAND_SEARCH, "baseline", "data_parallel");
     assert_int_equal(am_search(&plan, self.module, self.cluster, search, NULL, &error), AM_OK);
     for (size_t k = 0; k < sizeof formats / sizeof *formats; k++) {
         AmStatus status = am_export(plan, formats[k], NULL, &callbacks, &text, &bytes, &error);
@@ -712,7 +712,7 @@ static void test_export(void **state) {
     assert_int_equal(am_export(plan, "jaxx", NULL, NULL, &text, NULL, &error), AM_ERROR_USAGE);
     assert_error(&error, AM_ERROR_USAGE, "did you mean jax?");
     am_plan_free(plan);
-    assert_int_equal(am_options_set(search, "expert", "even_pipeline", &error), AM_OK);
+    assert_int_equal(am_options_set(search, "baseline", "even_pipeline", &error), AM_OK);
     assert_int_equal(am_search(&plan, self.module, self.cluster, search, NULL, &error), AM_OK);
     assert_true(am_plan_stage_count(plan) > 1);
     assert_int_equal(am_export(plan, "hlo", NULL, NULL, &text, NULL, &error), AM_ERROR_INFEASIBLE);

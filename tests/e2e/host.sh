@@ -36,7 +36,7 @@ AUTOMAP_NO_PROBE=1 run 0 cluster host:2 --json
 cmp -s "$work/out" "$work/nominal" || fail "AUTOMAP_NO_PROBE=1 differs from nominal:2"
 run 0 cluster host:2 --json --no-probe --quiet
 [ ! -s "$work/err" ] || fail "--quiet has notes"
-run 0 search $model --cluster host:2 --no-probe --searcher expert --expert data_parallel -o "$work/plan.json"
+run 0 search $model --cluster host:2 --no-probe --baseline data_parallel -o "$work/plan.json"
 run 0 simulate "$work/plan.json" $model --cluster host:2 --no-probe
 run 0 simulate --sweep $model --cluster host:2 --no-probe
 [ ! -e "$XDG_CACHE_HOME" ] || fail "--no-probe made a folder"

@@ -36,10 +36,10 @@ check() {
   paste "$work/cpu" "$work/cuda" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d < 1e-6)) bad = 1 }
     END { exit bad || NR != 3 }' || { echo "$*: the losses differ:"; paste "$work/cpu" "$work/cuda"; exit 1; }
 }
-pipeline=(--space pipeline --expert even_pipeline --micro-batches 2)
+pipeline=(--space pipeline --baseline even_pipeline --micro-batches 2)
 check mlp_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule 1f1b
 check mlp_tiny 4 --mesh data=2 "${pipeline[@]}" --schedule zb_h1
 check gpt2_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule interleaved_1f1b --chunks 2
-check gpt2_tiny 2 --expert megatron --attention fused
+check gpt2_tiny 2 --baseline megatron --attention fused
 grep -q '"attention": "fused"' "$work/plan.json" || { echo "attention is not fused"; exit 1; }
 if grep 'operator by operator' "$work/words"; then exit 1; fi

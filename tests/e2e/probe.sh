@@ -30,7 +30,7 @@ expect 0 'data=2|model=2|2 stages' search datasets/models/mlp_tiny/model.hlo.pb 
 for event in 'dot f32' '"all_reduce of 2"' '"probed": true'; do
   grep -q "$event" "$work/events.json" || { echo "the profile lacks $event"; exit 1; }
 done
-expect 0 '' search datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --searcher expert --expert data_parallel \
+expect 0 '' search datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --baseline data_parallel \
   --mesh data=2 -o "$work/plan.json"
 expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --json
 cp "$work/out" "$work/nominal"

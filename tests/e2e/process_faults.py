@@ -31,7 +31,7 @@ PROCESSES = 3
 STEPS = 20
 LIMIT = 10  # seconds for a survivor
 # Collectives in every step; transfers between stages that work on different turns.
-PLANS = [["--expert", "zero3"], ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"]]
+PLANS = [["--baseline", "zero3"], ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"]]
 ENDLESS = 10**9
 AT = SOURCE / "datasets" / "models" / "mlp_tiny"
 

@@ -68,7 +68,7 @@ wait_for_steps() {
 }
 
 for recipe in data_parallel megatron; do
-  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --expert $recipe --quiet -o "$work/$recipe.json" >/dev/null
+  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline $recipe --quiet -o "$work/$recipe.json" >/dev/null
   run_all $recipe 1 --comm nccl --steps 6 --save "$work/one.npz" --outputs "$work/one.outputs.npz"
   expect 0 0 ''
   cp "$work/0.stdout" "$work/one.stdout"

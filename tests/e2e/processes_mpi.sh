@@ -48,7 +48,7 @@ for mpi in openmpi mpich; do
     continue
   fi
   found=$((found + 1))
-  "$automap" search "$model/model.hlo.pb" --cluster nominal:4 --expert data_parallel --quiet -o "$work/plan.json" >/dev/null
+  "$automap" search "$model/model.hlo.pb" --cluster nominal:4 --baseline data_parallel --quiet -o "$work/plan.json" >/dev/null
   run=("$automap" run "$model/model.hlo.pb" --state "$model/state.npz" --data "$model/data.npz" --plan "$work/plan.json")
   for count in 1 2 4; do
     expect 0 0 '^automap:' "$mpirun" -n "$count" "${run[@]}" --steps 2

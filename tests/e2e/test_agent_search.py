@@ -31,8 +31,8 @@ def check_model(name, directory):
     model, plan, again = folder / "model.hlo.pb", directory / "plan.json", directory / "again.json"
     source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
     found = search(model, plan)
-    for expert, seconds in found["baselines"].items():
-        assert seconds is None or found["step_seconds"] <= seconds, f"{name}: slower than {expert}"
+    for baseline, seconds in found["baselines"].items():
+        assert seconds is None or found["step_seconds"] <= seconds, f"{name}: slower than {baseline}"
     assert found["baselines"]["even_pipeline"] is not None, f"{name}: there is no even split beside it"
     priced = json.loads(succeed("simulate", plan, model, "--json"))
     assert abs(priced["step_seconds"] / found["step_seconds"] - 1) < 1e-9, f"{name}: priced {priced['step_seconds']}"

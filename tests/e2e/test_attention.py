@@ -31,11 +31,11 @@ MODELS = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", ".")) / "datasets" / "mod
 ZOO = {"gpt2_tiny": (2, 2, 0), "bert_tiny": (2, 2, 0), "t5_tiny": (6, 6, 0), "vit_tiny": (2, 2, 0),
        "gpt2_bf16_tiny": (2, 2, 0), "fused_tiny": (4, 4, 1), "llama_tiny": (2, 1, 0), "mlp_tiny": (0, 0, 0),
        "resnet_tiny": (0, 0, 0), "moe_tiny": (0, 0, 0), "lstm_tiny": (0, 0, 0)}
-PLANS = {"one rank": ("1", []), "data": ("2", ["--expert", "data_parallel"]),
-         "tensor": ("2", ["--expert", "megatron"]), "sequence": ("2", ["--expert", "context_zero3"]),
-         "ZeRO": ("4", ["--expert", "zero3"]),
-         "micro-batches": ("2", ["--expert", "data_parallel", "--micro-batches", "2"]),
-         "pipeline": ("2", ["--expert", "even_pipeline", "--micro-batches", "2"])}
+PLANS = {"one rank": ("1", []), "data": ("2", ["--baseline", "data_parallel"]),
+         "tensor": ("2", ["--baseline", "megatron"]), "sequence": ("2", ["--baseline", "context_zero3"]),
+         "ZeRO": ("4", ["--baseline", "zero3"]),
+         "micro-batches": ("2", ["--baseline", "data_parallel", "--micro-batches", "2"]),
+         "pipeline": ("2", ["--baseline", "even_pipeline", "--micro-batches", "2"])}
 TOLERANCE = 1e-5
 
 BATCH, ROWS, HEADS, SIZE = 4, 24, 4, 8
@@ -148,7 +148,7 @@ def check(folder, model, source, expected, plans, tolerance=TOLERANCE):
 
 def activations(folder, model, attention):
     plan = folder / "plan.json"
-    succeed("search", model, "--cluster", "nominal:1", "--attention", attention, "--expert", "data_parallel", "-o", plan)
+    succeed("search", model, "--cluster", "nominal:1", "--attention", attention, "--baseline", "data_parallel", "-o", plan)
     document = json.loads(plan.read_text())
     assert ("rewriting" in document) == (attention == "fused")
     return document["predicted"]["devices"][0]["activation_bytes"]
@@ -159,11 +159,11 @@ def check_gain(folder):
     where no kernels are known."""
     model, seconds, told = MODELS / "gpt2_bf16_tiny" / "model.hlo.pb", {}, {}
     plan = folder / "plan.json"
-    succeed("search", model, "--cluster", "nominal:2", "--attention", "unfused", "--expert", "data_parallel", "-o", plan)
+    succeed("search", model, "--cluster", "nominal:2", "--attention", "unfused", "--baseline", "data_parallel", "-o", plan)
     rows = json.loads(succeed("explain", plan, model, "--json"))["alternatives"]
     assert all(row["what"] != "attention" for row in rows), rows
     for form in ("fused", "unfused"):
-        succeed("search", model, "--cluster", "h100:1", "--attention", form, "--expert", "data_parallel", "-o", plan)
+        succeed("search", model, "--cluster", "h100:1", "--attention", form, "--baseline", "data_parallel", "-o", plan)
         seconds[form] = json.loads(plan.read_text())["predicted"]["step_seconds"]
         rows = json.loads(succeed("explain", plan, model, "--json"))["alternatives"]
         told |= {row["value"]: row["step_seconds"] for row in rows if row["what"] == "attention"}
@@ -178,7 +178,7 @@ def check_choice(folder):
         documents = []
         for form in ("auto", "fused" if is_fused else "unfused", "unfused"):
             plan = folder / "plan.json"
-            succeed("search", MODELS / name / "model.hlo.pb", "--cluster", cluster, "--attention", form, "--expert",
+            succeed("search", MODELS / name / "model.hlo.pb", "--cluster", cluster, "--attention", form, "--baseline",
                     "data_parallel", "-o", plan)
             documents.append(json.loads(plan.read_text()))
         assert documents[0] == documents[1], (name, cluster)
@@ -211,7 +211,7 @@ def check_learned_scale(folder):
     model, plan = folder / "model.hlo.pb", folder / "plan.json"
     source, expected = ["--state", folder / "state.npz", "--data", folder / "data.npz"], train(step, weights, (x, y))
     for recipe in ("data_parallel", "even_pipeline"):
-        succeed("search", model, "--cluster", "nominal:2", "--attention", "fused", "--micro-batches", "2", "--expert",
+        succeed("search", model, "--cluster", "nominal:2", "--attention", "fused", "--micro-batches", "2", "--baseline",
                 recipe, "-o", plan)
         found = losses(model, plan, source, 3)
         assert np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE), (recipe, found, expected)
@@ -362,7 +362,7 @@ def main():
         for name in ("gpt2_tiny", "llama_tiny"):
             model = MODELS / name / "model.hlo.pb"
             source = ["--state", MODELS / name / "state.npz", "--data", MODELS / name / "data.npz"]
-            succeed("search", model, "--cluster", "nominal:1", "--attention", "unfused", "--expert", "data_parallel",
+            succeed("search", model, "--cluster", "nominal:1", "--attention", "unfused", "--baseline", "data_parallel",
                     "-o", folder / "whole.json")
             whole = losses(model, folder / "whole.json", source, 3)
             check(folder, model, source, whole, PLANS, TOLERANCE if name == "gpt2_tiny" else 1e-2)
@@ -385,7 +385,7 @@ def main():
         check_whole_remat(folder)
         mlp = MODELS / "mlp_tiny" / "model.hlo.pb"
         for form in ("auto", "unfused"):
-            succeed("search", mlp, "--cluster", "nominal:2", "--attention", form, "--expert", "data_parallel", "-o",
+            succeed("search", mlp, "--cluster", "nominal:2", "--attention", form, "--baseline", "data_parallel", "-o",
                     folder / f"{form}.json")
         assert (folder / "auto.json").read_text() == (folder / "unfused.json").read_text()
         refused = automap("search", mlp, "--cluster", "nominal:2", "--attention", "fused")

@@ -30,8 +30,8 @@ from program import AUTOMAP, FULL, MODELS
 
 STEPS = 20
 MOMENTS = 100 if FULL else 12
-ZERO3 = ["--cluster", "nominal:4", "--expert", "zero3"]
-PIPELINE = ["--cluster", "nominal:4", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"]
+ZERO3 = ["--cluster", "nominal:4", "--baseline", "zero3"]
+PIPELINE = ["--cluster", "nominal:4", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "2"]
 MESH = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--evaluations", "4"]
 # Sums of floats, random keys, loops, bf16: under one plan each is the same again.
 CONTINUED = [("gpt2_tiny", ZERO3), ("dropout_tiny", PIPELINE)]
@@ -277,7 +277,7 @@ def main():
     print(f"AUTOMAP_SEED={seed}")
     with tempfile.TemporaryDirectory() as directory:
         at = pathlib.Path(directory)
-        two = search("mlp_tiny", at / "two.json", "--cluster", "nominal:2", "--expert", "data_parallel")
+        two = search("mlp_tiny", at / "two.json", "--cluster", "nominal:2", "--baseline", "data_parallel")
         kills = check_kills(Runner("mlp_tiny", two, directory))
         if FULL:
             kills += check_kills(Runner("mlp_tiny", "none", directory))
@@ -292,11 +292,11 @@ def main():
         check_no_room(Runner("mlp_tiny", "none", directory, draws=True))
         plans = ["none",
                  search("exact_linear", at / "mesh.json", "--cluster", "nominal:4", "--mesh", "data=2,model=2"),
-                 search("exact_linear", at / "three.json", "--cluster", "nominal:3", "--expert", "data_parallel"),
-                 search("exact_linear", at / "pipeline.json", "--cluster", "nominal:2", "--space", "pipeline", "--expert",
+                 search("exact_linear", at / "three.json", "--cluster", "nominal:3", "--baseline", "data_parallel"),
+                 search("exact_linear", at / "pipeline.json", "--cluster", "nominal:2", "--space", "pipeline", "--baseline",
                         "even_pipeline", "--micro-batches", "2")]
         if FULL:
-            plans.append(search("exact_linear", at / "zero.json", "--cluster", "nominal:4", "--expert", "zero3"))
+            plans.append(search("exact_linear", at / "zero.json", "--cluster", "nominal:4", "--baseline", "zero3"))
         pairs = check_plans(directory, plans)
     print(f"killed {kills} times; {len(CONTINUED)} plans continued; {pairs} pairs of plans")
     return 0

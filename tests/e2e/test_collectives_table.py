@@ -1,6 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
-"""The collectives of well-known plans are the ones that an expert would write.
+"""The collectives of well-known plans are the ones that experts write.
 
 The table of docs/planning.md is made anew, row by row: which tensors each plan moves by which collective,
 before they are merged into buckets, and how many bytes they have. What must hold whatever the figures is
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs" / "planning.md"
 KINDS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 
-# (module, plan, mesh on cluster): an expert's name, or the list of an axis. Every mesh has one axis that splits.
+# (module, plan, mesh on cluster): a baseline's name, or the list of an axis. Every mesh has one axis that splits.
 CASES = [
     ("gpt2", "data_parallel", "data=32", "C"),
     ("gpt2", "zero1", "data=32", "C"),
@@ -86,14 +86,14 @@ def class_of(module, path, dimension):
     return ["parameter", found[0], dimension]
 
 
-def expert_plan(module, expert, mesh, cluster, at):
-    automap("search", path_of(module), "--cluster", cluster, "--mesh", mesh, "--expert", expert, "-o", at, "--quiet")
+def baseline_plan(module, baseline, mesh, cluster, at):
+    automap("search", path_of(module), "--cluster", cluster, "--mesh", mesh, "--baseline", baseline, "-o", at, "--quiet")
 
 
 def make_plan(module, plan, mesh, cluster, at):
     if not plan.startswith("["):
-        return expert_plan(module, plan, mesh, cluster, at)
-    expert_plan(module, "zero1", mesh, cluster, at)  # whose list begins with the batch
+        return baseline_plan(module, plan, mesh, cluster, at)
+    baseline_plan(module, "zero1", mesh, cluster, at)  # whose list begins with the batch
     document = json.loads(at.read_text())
     lists = document["stages"][0]["axis_priorities"]
     ((axis, entries),) = lists.items()

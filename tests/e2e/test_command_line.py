@@ -127,7 +127,7 @@ def test_cluster_file():
 
 
 def test_stage_table():
-    done = automap("search", MLP, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", "stages.json")
+    done = automap("search", MLP, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", "stages.json")
     assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ", done.stdout, re.M), done
     assert automap("cluster", "nominal:1").stdout.startswith("cluster nominal:1: 1 device on 1 server\n")
 
@@ -177,7 +177,7 @@ def test_mistakes():
         ([*search, "--searcher", "annael"], 2, r"one of auto, dqn, .*did you mean anneal\?"),
         ([*search, "--space", "single"], 2, r"did you mean single_stage\?"),
         ([*search, "--schedule", "1f1"], 2, r"did you mean 1f1b\?"),
-        ([*search, "--expert", "zero-3"], 2, r"did you mean zero3\?"),
+        ([*search, "--baseline", "zero-3"], 2, r"did you mean zero3\?"),
         ([*search, "--objective", "tiem"], 2, r"did you mean time\?"),
         ([*search, "--relax", "batch"], 2, r"expected one of batch_statistics_per_micro_batch, rounded_sums"),
         ([*search, "--micro-batches", "atuo"], 2, r"expected auto or an integer from 1"),
@@ -404,7 +404,7 @@ body{k} {{
     assert re.findall(r"^loop(\d) ", all_loops, re.M) == list("1234567") and "--verbose" not in all_loops
     assert automap("info", path, "--json").stdout.count('"trips":3') == 7
 
-    search = ["search", GPT, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero.json"]
+    search = ["search", GPT, "--cluster", "nominal:4", "--baseline", "zero1", "-o", "zero.json"]
     folded, every = automap(*search).stdout, automap(*search, "--verbose").stdout
     row = r"^state\['{}'\]\['token_table'\] +optimizer +f32\[128,32\] +\[\S+\] +{}$"
     assert re.search(row.format(r"\{mean,variance\}", 2), folded, re.M) and "['mean']" not in folded, folded
@@ -444,7 +444,7 @@ def test_progress():
 def test_progress_of_explain():
     """Many changes of a plan are counted on a terminal, and nowhere else."""
     model = MODELS / "t5_paper_24_3b" / "model.hlo.pb.zst"
-    assert automap("search", model, "--cluster", "h100:8", "--expert", "even_pipeline", "-o", "e.json").returncode == 0
+    assert automap("search", model, "--cluster", "h100:8", "--baseline", "even_pipeline", "-o", "e.json").returncode == 0
     for _ in range(5):  # the line appears after 0.2 s, which a fast machine may not need
         terminal, output = on_terminal("explain", "e.json", model)
         counted = re.search(r"\rexplain \d+ s   \d+ of \d+ changes(   \d+ s left)?\x1b\[K", terminal)
@@ -496,7 +496,7 @@ def test_colors():
     assert automap(*simulate, "--color", "always", "-o", "text").returncode == 0 and b"\x1b" not in (WORK / "text").read_bytes()
     tiny = automap(*simulate, "--memory-fraction", "1e-6", "--color", "always").stdout
     assert "\x1b[1;31m: DOES NOT FIT\x1b[0m" in tiny, tiny
-    search = ["search", MLP, "--cluster", "nominal:2", "--expert", "data_parallel", "-o", "s.json"]
+    search = ["search", MLP, "--cluster", "nominal:2", "--baseline", "data_parallel", "-o", "s.json"]
     styled, plain = automap(*search, "--color", "always").stdout, automap(*search).stdout
     assert "\x1b[1;32mthis one" in styled
     # The columns stay; the times of the search differ.

@@ -105,7 +105,7 @@ def check_formats(folder, forms):
 
 
 def check_ranks(folder):
-    subprocess.run([AUTOMAP, "search", str(MODEL / "model.hlo.pb"), "--cluster", "nominal:4", "--searcher", "expert", "--expert",
+    subprocess.run([AUTOMAP, "search", str(MODEL / "model.hlo.pb"), "--cluster", "nominal:4", "--baseline",
                     "data_parallel", "--quiet", "-o", "plan.json"], cwd=folder, check=True, capture_output=True)
     order = [*data(["wide.bin"]), "--shuffle", "--seed", "8"]
     alone, four = losses(folder, *order), losses(folder, *order, plan="plan.json")

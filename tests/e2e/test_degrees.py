@@ -19,11 +19,11 @@ SMALL = MODELS / "mlp_tiny" / "model.hlo.pb"
 
 # Options; stages, data and tensor degree of the plan (None: free); the baseline with the same degrees.
 FOUND = [
-    ("--stages 2", (2, None, None), "--expert even_pipeline --mesh data=2"),
-    ("--stages 2 --tensor 2", (2, 1, 2), "--expert megatron_3d --mesh data=1,model=2"),
+    ("--stages 2", (2, None, None), "--baseline even_pipeline --mesh data=2"),
+    ("--stages 2 --tensor 2", (2, 1, 2), "--baseline megatron_3d --mesh data=1,model=2"),
     ("--pipeline 4 --micro-batches 2", (4, 1, 1), None),
-    ("--tensor 2 --data 2", (1, 2, 2), "--expert megatron --mesh data=2,model=2"),
-    ("--tensor 4 --space single_stage", (1, 1, 4), "--expert megatron --mesh data=1,model=4"),
+    ("--tensor 2 --data 2", (1, 2, 2), "--baseline megatron --mesh data=2,model=2"),
+    ("--tensor 4 --space single_stage", (1, 1, 4), "--baseline megatron --mesh data=1,model=4"),
     ("--devices-per-stage 2 --space hybrid", (2, None, None), None),
     ("--stages 2 --data 2 --for megatron", (2, 2, 1), None),
 ]
@@ -35,7 +35,7 @@ REFUSED = [
     ("--stages 2 --space single_stage", 2, "--stages 2 and --space single_stage"),
     ("--stages 2 --searcher exact", 2, "--stages 2 and --searcher exact"),
     ("--tensor 2 --mesh data=4", 2, "--tensor and --mesh"),
-    ("--tensor 2 --expert zero3", 2, "--tensor and --baseline"),
+    ("--tensor 2 --baseline zero3", 2, "--tensor and --baseline"),
     ("--stages 8", 4, "cluster nominal:4 has 4 devices, fewer than stages"),
     ("--tensor 3", 4, "no multiple of the tensor degree"),
     ("--data 3", 4, "no multiple of the data degree"),

@@ -17,14 +17,14 @@ import tempfile
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-EVEN = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
+EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2"]
 PLANS = {
     "even4": [*EVEN, "--micro-batches", "4"],
     "even2": [*EVEN, "--micro-batches", "2"],
     "gpipe4": [*EVEN, "--micro-batches", "4", "--schedule", "gpipe"],
-    "data": ["--searcher", "expert", "--expert", "data_parallel", "--mesh", "data=4"],
-    "zero1": ["--searcher", "expert", "--expert", "zero1", "--mesh", "data=4"],
-    "megatron": ["--searcher", "expert", "--expert", "megatron", "--mesh", "data=2,model=2"],
+    "data": ["--baseline", "data_parallel", "--mesh", "data=4"],
+    "zero1": ["--baseline", "zero1", "--mesh", "data=4"],
+    "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
 }
 PAIRS = [("even4", "even2"), ("even4", "gpipe4"), ("data", "zero1"), ("data", "megatron"), ("megatron", "even2")]
 STAGE_KEYS = {
@@ -138,7 +138,7 @@ def main():
         assert "the plans have the same decisions" in same
         other = MODELS / "mlp_tiny" / "model.hlo.pb"
         assert "data.json" in automap("diff", folder / "data.json", folder / "zero1.json", other, status=3)
-        automap("search", model, "--cluster", "nominal:2", "--expert", "data_parallel", "-o", folder / "two.json")
+        automap("search", model, "--cluster", "nominal:2", "--baseline", "data_parallel", "-o", folder / "two.json")
         fewer = json.loads(automap("diff", folder / "data.json", folder / "two.json", model, "--json"))["decisions"]
         assert {row["name"] for row in fewer} == {"cluster", "stages"}, fewer
         automap("diff", folder / "data.json", model, status=2)

@@ -38,8 +38,8 @@ GRADE = ["--eval", GRADER, "--eval-data", TEST]
 STEPS = 24
 PLANS = {
     "mesh": ["--cluster", "nominal:4", "--mesh", "data=2,model=2"],
-    "zero3": ["--cluster", "nominal:2", "--expert", "zero3"],
-    "pipeline": ["--cluster", "nominal:2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"],
+    "zero3": ["--cluster", "nominal:2", "--baseline", "zero3"],
+    "pipeline": ["--cluster", "nominal:2", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "2"],
 }
 
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, MODELS
 
 VOID = {"meta", "line", "rect", "input"}
-PIPELINE = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
+PIPELINE = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2"]
 CASES = [
     ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "4"]),
     ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "1"]),
@@ -31,7 +31,7 @@ CASES = [
     ("t5_tiny", ["--cluster", "whale-pp", "--space", "hybrid", "--micro-batches", "4"]),
     ("gpt2_tiny", ["--cluster", "nominal:2", "--space", "single_stage", "--evaluations", "20", "--micro-batches", "2"]),
     ("mlp_tiny", ["--cluster", "nominal:4", "--space", "operator", "--evaluations", "40"]),
-    ("llama_tiny", ["--cluster", "nominal:4", "--searcher", "expert", "--expert", "zero3"]),
+    ("llama_tiny", ["--cluster", "nominal:4", "--baseline", "zero3"]),
     ("mlp_tiny", ["--cluster", "C", "--mesh", "data=4,model=8", "--evaluations", "40"]),
     ("gpt2", ["--cluster", "C", "--mesh", "data=4,model=8", "--space", "single_stage", "--evaluations", "60"]),
 ]

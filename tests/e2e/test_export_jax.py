@@ -40,8 +40,8 @@ TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5
 SAMPLE = 5 if FULL else 13  # one case of so many: of six plans, each is met
 MESHES = {"nominal:8": [], "2x4": ["--mesh", "data=2,model=4"]}
 PLANS = {
-    "data_parallel": ["--searcher", "expert", "--expert", "data_parallel"],
-    "megatron": ["--searcher", "expert", "--expert", "megatron"],
+    "data_parallel": ["--baseline", "data_parallel"],
+    "megatron": ["--baseline", "megatron"],
     "searched": [],
     "random 1": ["--searcher", "random", "--seed", "1"],
     "random 2": ["--searcher", "random", "--seed", "2"],
@@ -94,7 +94,7 @@ def check_refusal():
     module = MODELS / "fused_tiny" / "model.hlo.pb"
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder) / "plan.json"
-        automap("search", module, "--cluster", "nominal:4", "--mesh", "model=4", "--searcher", "expert", "--expert",
+        automap("search", module, "--cluster", "nominal:4", "--mesh", "model=4", "--baseline",
                 "megatron", "-o", plan, "--quiet")
         for form in ("jax", "hlo", "shardy"):
             done = subprocess.run([AUTOMAP, "export", plan, module, "--format", form], capture_output=True, text=True)

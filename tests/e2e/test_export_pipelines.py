@@ -19,9 +19,9 @@ import types
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, MODELS
 
-EXPERT = ["--searcher", "expert", "--expert"]
-EVEN = ["--space", "pipeline", *EXPERT, "even_pipeline", "--mesh", "data=2"]
-MEGATRON = ["--space", "pipeline", *EXPERT, "megatron_3d"]
+BASELINE = ["--baseline"]
+EVEN = ["--space", "pipeline", *BASELINE, "even_pipeline", "--mesh", "data=2"]
+MEGATRON = ["--space", "pipeline", *BASELINE, "megatron_3d"]
 
 
 def automap(*arguments, code=0):
@@ -162,11 +162,11 @@ def check_refusals(directory):
     bubble.refused("megatron", "zb_h1", "search --for megatron")
     stacks = Case(directory, "t5_tiny", *EVEN, "--micro-batches", "4")
     stacks.refused("megatron", "one stack", "--format torch")
-    zero = Case(directory, "gpt2_tiny", *EXPERT, "zero3")
+    zero = Case(directory, "gpt2_tiny", *BASELINE, "zero3")
     zero.refused("megatron", "no ZeRO 3", "search --for megatron")
     check_dtensor(zero)
     assert check_torchtitan(zero)["parallelism"]["fsdp_reshard_after_forward"] == "always"
-    Case(directory, "gpt2_tiny", *EXPERT, "zero1").refused("torchtitan", "no ZeRO 1", "search --for torchtitan")
+    Case(directory, "gpt2_tiny", *BASELINE, "zero1").refused("torchtitan", "no ZeRO 1", "search --for torchtitan")
 
 
 def main():
@@ -181,17 +181,17 @@ def main():
         assert check_torchtitan(even, "--whole-layers")["layers"] == [1, 1]
         tensor = Case(directory, "gpt2_tiny", *MEGATRON, "--mesh", "data=1,model=2", "--micro-batches", "4")
         assert check_megatron(tensor, "--whole-layers", tensor_model_parallel_size=2)["layers"] == [1, 1]
-        uneven = Case(directory, "gpt2", "--cluster", "C", "--space", "pipeline", *EXPERT, "even_pipeline", "--mesh",
+        uneven = Case(directory, "gpt2", "--cluster", "C", "--space", "pipeline", *BASELINE, "even_pipeline", "--mesh",
                       "data=8", "--micro-batches", "8")  # fmt: skip
         assert sum(check_torchtitan(uneven, "--whole-layers")["layers"]) == 12
         layers = check_megatron(uneven, "--whole-layers")["layers"]
         assert len(layers) == 4 and sum(layers) == 12 and layers[1] == layers[2], layers
         assert layers[3] < layers[2], "the last stage has the vocabulary"
-        for expert, flags in (("megatron", {}), ("zero1", {"use_distributed_optimizer": True}),
+        for baseline, flags in (("megatron", {}), ("zero1", {"use_distributed_optimizer": True}),
                               ("megatron_sequence", {"sequence_parallel": True}),
                               ("megatron_zero1", {"use_distributed_optimizer": True}), ("data_parallel", {})):  # fmt: skip
-            mesh = ["--mesh", "data=2,model=2"] if "megatron" in expert else []
-            case = Case(directory, "gpt2_tiny", *EXPERT, expert, *mesh)
+            mesh = ["--mesh", "data=2,model=2"] if "megatron" in baseline else []
+            case = Case(directory, "gpt2_tiny", *BASELINE, baseline, *mesh)
             check_megatron(case, pipeline_model_parallel_size=1, **flags)
         check_refusals(directory)
     return 0

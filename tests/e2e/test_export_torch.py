@@ -50,23 +50,23 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / "datasets" / "models"
 TOLERANCE = 1e-5
-EXPERT = ["--searcher", "expert", "--expert"]
-PIPELINE = ["--space", "pipeline", "--micro-batches", "4", *EXPERT]
+BASELINE = ["--baseline"]
+PIPELINE = ["--space", "pipeline", "--micro-batches", "4", *BASELINE]
 TWO_AXES = ["--mesh", "data=2,model=2"]
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 STEPS = 20 if FULL else 2
 SEQUENCE = "megatron_sequence"
 PLANS = {  # numbers of ranks, and options of the search
-    "data_parallel": ((2, 4), [*EXPERT, "data_parallel"]),
-    "megatron": ((4,), [*EXPERT, "megatron", *TWO_AXES]),
-    SEQUENCE: ((4,), [*EXPERT, SEQUENCE, *TWO_AXES]),
-    "zero1": ((2,), [*EXPERT, "zero1"]),
-    "zero2": ((4,), [*EXPERT, "zero2"]),
-    "zero3": ((2, 4), [*EXPERT, "zero3"]),
+    "data_parallel": ((2, 4), [*BASELINE, "data_parallel"]),
+    "megatron": ((4,), [*BASELINE, "megatron", *TWO_AXES]),
+    SEQUENCE: ((4,), [*BASELINE, SEQUENCE, *TWO_AXES]),
+    "zero1": ((2,), [*BASELINE, "zero1"]),
+    "zero2": ((4,), [*BASELINE, "zero2"]),
+    "zero3": ((2, 4), [*BASELINE, "zero3"]),
     "searched": ((2, 4), ["--even"]),
     "searched 2x2": ((4,), ["--even", *TWO_AXES]),
     "random": ((4,) if FULL else (), ["--even", "--searcher", "random", "--seed", "1", *TWO_AXES]),  # DTensor is slow
-    "micro-batches": ((2,), ["--even", *EXPERT, "data_parallel", "--micro-batches", "4"]),
+    "micro-batches": ((2,), ["--even", *BASELINE, "data_parallel", "--micro-batches", "4"]),
 }
 PIPELINES = {
     "even pipeline": [*PIPELINE, "even_pipeline", "--mesh", "data=2"],

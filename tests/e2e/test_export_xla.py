@@ -1,6 +1,6 @@
 """Plans exported as HLO and for Shardy train under XLA: `automap export --format hlo` and `shardy`.
 
-For the tiny models and every expert plan the exported text is compiled by XLA's partitioner for eight
+For the tiny models and every baseline the exported text is compiled by XLA's partitioner for eight
 host devices and trained from the committed state and data. Losses must be those of one device, which
 are committed, and the collectives of the compiled module may send no more bytes per device and step than
 `automap simulate` says of the plan, but for the excess that EXPLAINED allows (docs/commands.md says why).
@@ -31,7 +31,7 @@ from jaxlib import _hlo, _jax, xla_client
 import automap_jax
 from automap_jax import reference
 
-EXPERTS = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "zero3"]
+BASELINES = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "zero3"]
 FORMS = {
     "tiles": (["--format", "hlo"], False),
     "shardy": (["--format", "shardy"], True),
@@ -42,7 +42,7 @@ LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
 BFLOAT16_LOOSE = {"llama_tiny": 3e-3}  # partitioned, XLA rounds to bf16 in other places
 SAMPLE = [("mlp_tiny", "zero3", "2x4"), ("gpt2_tiny", "data_parallel", "nominal:8"), ("gpt2_tiny", "megatron", "2x4")]
 STEPS = None if base.FULL else 5
-# Compiled bytes over planned ones, beyond which a plan fails; (model, expert) before expert alone.
+# Compiled bytes over planned ones, beyond which a plan fails; (model, baseline) before baseline alone.
 EXPLAINED = {
     "megatron": 1.6, "megatron_sequence": 3, "zero1": 2, "zero2": 2, "zero3": 2,
     ("vgg_tiny", "megatron"): 1.001, ("llama_tiny", "megatron"): 2.2, ("llama_tiny", "data_parallel"): 1.3,
@@ -161,7 +161,7 @@ def train(training, executable, inputs, outputs):
 
 
 def search(training, options, plan):
-    """Whether the expert has a plan for this mesh; it is written."""
+    """Whether the baseline has a plan for this mesh; it is written."""
     done = subprocess.run([base.AUTOMAP, "search", training.module, *options, "--even", "-o", plan, "--quiet"],
                           capture_output=True, text=True)
     assert done.returncode in (0, 2, 4), done.stderr
@@ -245,11 +245,11 @@ def cases(models):
     """(model, what, search arguments, limit)."""
     for model in models:
         for where, mesh in base.MESHES.items():
-            for expert in EXPERTS:
-                if base.FULL or (model, expert, where) in SAMPLE:
-                    limit = EXPLAINED.get((model, expert), EXPLAINED.get(expert, ROUNDING))
-                    yield model, f"{expert} on {where}", \
-                        ["--cluster", "nominal:8", *mesh, "--searcher", "expert", "--expert", expert], limit
+            for baseline in BASELINES:
+                if base.FULL or (model, baseline, where) in SAMPLE:
+                    limit = EXPLAINED.get((model, baseline), EXPLAINED.get(baseline, ROUNDING))
+                    yield model, f"{baseline} on {where}", \
+                        ["--cluster", "nominal:8", *mesh, "--baseline", baseline], limit
 
 
 def main():

@@ -112,7 +112,7 @@ DEGREES = [
 OPTIONS = [
     ("--stages 1", 3, "{file}: $.hints[0].stage and --stages 1"),
     ("--space single_stage", 2, "{file}: $.hints[0].stage and --space single_stage"),
-    ("--expert even_pipeline", 2, "{file}: $.hints[0].stage and --baseline"),
+    ("--baseline even_pipeline", 2, "{file}: $.hints[0].stage and --baseline"),
     ("--mesh data=4", 2, "{file}: $.hints[0].stage and --mesh"),
     ("--micro-batches 2", 2, "--micro-batches 2 and {file}: $.micro_batches 4 contradict each other"),
 ]

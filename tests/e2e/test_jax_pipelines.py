@@ -40,7 +40,7 @@ from automap_jax.zoo import MODELS as ZOO
 # (the arrays, with temporary buffers: least share of the prediction): XLA's are fewer where chunks alternate.
 MEMORY = {("gpt2_tiny", "gpipe"): 0.9, ("gpt2_tiny", "1f1b"): 0.9, ("gpt2_tiny", "zb_h1"): 0.85}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
-EVEN = ["--space", "pipeline", "--expert", "even_pipeline"]
+EVEN = ["--space", "pipeline", "--baseline", "even_pipeline"]
 SMALL = {
     "mlp_tiny": {
         "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
@@ -61,7 +61,7 @@ MORE = {
                     "--cluster", "nominal:4"],
     "recomputed": ["--stages", "2", "--micro-batches", "4", "--memory-fraction", "1.7e-4", "--cluster", "nominal:2",
                    "--evaluations", "20"],
-    "zero3": ["--expert", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
+    "zero3": ["--baseline", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
     "searched": ["--cluster", "nominal:8"],
 }
 # A chunk needs a value of the stage's other chunk, or has no work in one of the passes.

@@ -40,7 +40,7 @@ PLANS = {
     "searched for 4": ["--cluster", "nominal:4"],
     "random 1": ["--cluster", "nominal:4", "--searcher", "random", "--seed", "1"],
     "random 2": ["--cluster", "nominal:4", "--searcher", "random", "--seed", "2"],
-    **{name: ["--cluster", "nominal:4", "--searcher", "expert", "--expert", name]
+    **{name: ["--cluster", "nominal:4", "--baseline", name]
        for name in ("data_parallel", "zero3", "megatron", "megatron_zero3", "megatron_sequence", "even_pipeline")},
 }
 # What recipes have nothing to do in, and words of the reason.

@@ -45,12 +45,12 @@ def main():
 
         steps = {}
         for name in BASELINES:
-            found = [search("--expert", name, "--micro-batches", number) for number in NUMBERS]
+            found = [search("--baseline", name, "--micro-batches", number) for number in NUMBERS]
             assert found[0] is None, f"{name} fits with one micro-batch: the case decides nothing"
             steps[name] = min(one["step_seconds"] for one in found if one)
         best = search("--evaluations", 4)
         for name, seconds in steps.items():
-            assert best["baselines"][name] == seconds, f"{name}: {best['baselines'][name]} s, {seconds} s by --expert"
+            assert best["baselines"][name] == seconds, f"{name}: {best['baselines'][name]} s, {seconds} s by --baseline"
         assert best["step_seconds"] <= min(steps.values())
         one_stage = search("--evaluations", 4, "--space", "single_stage")
         assert one_stage, "no one-stage plan, though baselines fit"

@@ -134,7 +134,7 @@ def check_training(folder, name, form):
     model = forms.export(name, form, SIZES, folder / f"{name}_{form}", forms.sgd)
     plan, given = model.parent / "plan.json", make_state(model)
     losses, state = train(model, "none", 4, *given)
-    plans = {"split": ["--layers", "split"], "pipeline": ["--layers", "split", "--expert", "even_pipeline",
+    plans = {"split": ["--layers", "split"], "pipeline": ["--layers", "split", "--baseline", "even_pipeline",
                                                           "--micro-batches", "2"]}
     for kind, options in plans.items():
         document = search(model, plan, *options, "--evaluations", 30) if kind == "split" else search(model, plan, *options)
@@ -165,7 +165,7 @@ def check_schedules(model, losses, given):
     """Stages of single layers lose the same under every schedule of stages without chunks."""
     for schedule in ("gpipe", "1f1b", "zb_h1"):
         plan = model.parent / f"{schedule}.json"
-        document = search(model, plan, "--layers", "split", "--expert", "even_pipeline", "--micro-batches", "4",
+        document = search(model, plan, "--layers", "split", "--baseline", "even_pipeline", "--micro-batches", "4",
                           "--schedule", schedule, cluster="nominal:4")
         assert document["schedule"] == schedule and len(document["stages"]) > 1, document["schedule"]
         found = train(model, plan, 4, *given)[0]

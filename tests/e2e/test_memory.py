@@ -19,21 +19,21 @@ from program import FULL, MODELS, automap
 
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
 PLANS = [
-    ["--cluster", "nominal:4", "--expert", "data_parallel"],
-    ["--cluster", "nominal:3", "--expert", "data_parallel"],  # parts of different sizes
-    ["--cluster", "nominal:6", "--mesh", "data=3", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
-    ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--expert", "megatron"],
-    ["--cluster", "nominal:8", "--expert", "zero1"],
-    ["--cluster", "nominal:4", "--expert", "zero2"],
-    ["--cluster", "nominal:8", "--expert", "zero3"],
-    ["--cluster", "nominal:2", "--expert", "data_parallel", "--micro-batches", "4"],
-    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline"],
-    ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"],
-    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "8",
+    ["--cluster", "nominal:4", "--baseline", "data_parallel"],
+    ["--cluster", "nominal:3", "--baseline", "data_parallel"],  # parts of different sizes
+    ["--cluster", "nominal:6", "--mesh", "data=3", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"],
+    ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--baseline", "megatron"],
+    ["--cluster", "nominal:8", "--baseline", "zero1"],
+    ["--cluster", "nominal:4", "--baseline", "zero2"],
+    ["--cluster", "nominal:8", "--baseline", "zero3"],
+    ["--cluster", "nominal:2", "--baseline", "data_parallel", "--micro-batches", "4"],
+    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline"],
+    ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"],
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "8",
      "--schedule", "gpipe"],
-    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4",
      "--schedule", "zb_h1"],
-    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4",
      "--schedule", "interleaved_1f1b"],
 ]
 STEPS = 20 if FULL else 4
@@ -42,7 +42,7 @@ STEPS = 20 if FULL else 4
 def check_plan(model, options, plan):
     """Whether the model has such a plan."""
     folder = MODELS / model
-    search = automap("search", folder / "model.hlo.pb", "--searcher", "expert", *options, "--quiet", "-o", plan)
+    search = automap("search", folder / "model.hlo.pb", "--searcher", "baseline", *options, "--quiet", "-o", plan)
     if search.returncode == 4:
         return False
     assert search.returncode == 0, f"{model} {options}: {search.stderr}"

@@ -56,7 +56,7 @@ def module_of(model):
 
 def plan_of(model, path, ranks, turns, *more):
     return automap("search", module_of(model), "--cluster", f"nominal:{ranks}", "--mesh", f"data={ranks}",
-                   "--micro-batches", turns, "--searcher", "expert", "--expert", "data_parallel", "-o", path,
+                   "--micro-batches", turns, "--baseline", "data_parallel", "-o", path,
                    "--quiet", *more)
 
 

@@ -29,20 +29,20 @@ INFEASIBLE = 4
 
 # Ranks, mesh, how the plan is found.
 PLANS = [
-    (2, None, ["--expert", "data_parallel"]),
-    (4, "data=2,model=2", ["--expert", "megatron"]),
-    (4, None, ["--expert", "data_parallel", "--micro-batches", "2"]),
-    (3, None, ["--expert", "zero1"]),
-    (4, None, ["--expert", "zero3"]),
-    (4, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "2"]),
+    (2, None, ["--baseline", "data_parallel"]),
+    (4, "data=2,model=2", ["--baseline", "megatron"]),
+    (4, None, ["--baseline", "data_parallel", "--micro-batches", "2"]),
+    (3, None, ["--baseline", "zero1"]),
+    (4, None, ["--baseline", "zero3"]),
+    (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "2"]),
     (8, "data=2,model=4", ["--searcher", "random", "--seed", "1"]),
-    (8, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4"]),
+    (8, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"]),
     (5, None, ["--searcher", "random", "--seed", "2"]),
     (6, "data=3,model=2", ["--searcher", "random", "--seed", "3"]),
-    (7, None, ["--expert", "zero2"]),
-    (2, "data=1", ["--space", "pipeline", "--expert", "even_pipeline"]),
-    (4, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4", "--schedule", "zb_h1"]),
-    (4, "data=2", ["--space", "pipeline", "--expert", "even_pipeline", "--micro-batches", "4", "--schedule",
+    (7, None, ["--baseline", "zero2"]),
+    (2, "data=1", ["--space", "pipeline", "--baseline", "even_pipeline"]),
+    (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4", "--schedule", "zb_h1"]),
+    (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4", "--schedule",
                    "interleaved_1f1b"]),
 ]
 # Model: which of the plans in the short form.

@@ -25,8 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import module, need_program, succeed
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
-PLANS = {"one": ["--mesh", "data=2,model=2", "--searcher", "expert", "--expert", "megatron"],
-         "stages": ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2",
+PLANS = {"one": ["--mesh", "data=2,model=2", "--baseline", "megatron"],
+         "stages": ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2",
                     "--micro-batches", "4"]}  # fmt: skip
 WIDTHS = (400, 1280)
 SCHEMES = {"dark": 0, "light": 1}  # the numbers of Chromium's preferredColorScheme

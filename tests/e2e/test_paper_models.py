@@ -38,7 +38,7 @@ SAMPLE = ["wide_deep_tiny", "dlrm_tiny"]
 
 def plans(name):
     """Options of searches, and the pins among them."""
-    baseline = ["--searcher", "expert", "--expert"]
+    baseline = ["--baseline"]
     for pins in PINS[name]:
         yield ["--mesh", "data=4", *baseline, "data_parallel", *(word for pin in pins for word in ("--pin", pin))], pins
     yield ["--evaluations", "30"], []

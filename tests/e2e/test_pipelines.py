@@ -96,7 +96,7 @@ def check_model(name, model, source, pipelines, directory):
         plan = pathlib.Path(directory) / "plan.json"
         title = f"{name} nominal:{devices} {mesh} {micro_batches} {schedule}"
         search = automap("search", model, "--cluster", f"nominal:{devices}", "--mesh", mesh, "--space", "pipeline",
-                         "--expert", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o", plan,
+                         "--baseline", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o", plan,
                          "--quiet")
         if search.returncode == 4 and any(reason in search.stderr for reason in REASONS):
             continue
@@ -126,9 +126,9 @@ def check_refused(model, plan, change, reason, directory):
 def check_files(directory):
     """Plan files of several stages: read as written, and refused where they make no sense."""
     model, plan = MODELS / "mlp_tiny" / "model.hlo.pb", pathlib.Path(directory) / "plan.json"
-    succeed("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", plan, "--quiet")
+    succeed("search", model, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", plan, "--quiet")
     again = pathlib.Path(directory) / "again.json"
-    succeed("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", again, "--quiet")
+    succeed("search", model, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", again, "--quiet")
     assert plan.read_bytes() == again.read_bytes(), "the same search gave another plan"
 
     def change(path, value):
@@ -170,7 +170,7 @@ def check_files(directory):
     check_refused(model, plan, cut, "one for each chunk", directory)
     for words in (["--chunks", 2], ["--schedule", "1f1b", "--chunks", 2], ["--schedule", "other"],
                   ["--schedule", "interleaved_1f1b", "--chunks", 0]):
-        run = automap("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", again, "--quiet", *words)
+        run = automap("search", model, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", again, "--quiet", *words)
         assert run.returncode == 2, f"{words}: {run.returncode} {run.stderr}"
     check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "differs from the value derived from the plan's stages", directory)
 
@@ -181,7 +181,7 @@ def check_masked_mean(directory):
     at, plan = MODELS / "fused_tiny", pathlib.Path(directory) / "plan.json"
     want = json.loads((at / "losses.json").read_text())["losses"][:STEPS]
     for schedule in ("1f1b", "zb_h1"):
-        succeed("search", at / "model.hlo.pb", "--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--expert",
+        succeed("search", at / "model.hlo.pb", "--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline",
                 "even_pipeline", "--micro-batches", 4, "--schedule", schedule, "-o", plan, "--quiet")
         have = losses(at / "model.hlo.pb", plan, ["--state", at / "state.npz", "--data", at / "data.npz"], STEPS)
         check_losses(f"fused_tiny {schedule}", have, want, 5e-6)

@@ -274,12 +274,12 @@ class Commands(unittest.TestCase):
 
     def test_diff(self):
         module = automap.Module(MLP)
-        plans = [automap.search(module, "nominal:4", expert=name) for name in ("data_parallel", "zero1")]
+        plans = [automap.search(module, "nominal:4", baseline=name) for name in ("data_parallel", "zero1")]
         self.assertIn("axis priorities", automap.diff(*plans))
         figures = json.loads(automap.diff(*plans, as_json=True))["figures"]
         self.assertEqual(figures[0]["values"], [plan.step_seconds for plan in plans])
         with self.assertRaises(automap.UsageError):
-            automap.diff(plans[0], automap.search(MLP, "nominal:4", expert="zero1"))
+            automap.diff(plans[0], automap.search(MLP, "nominal:4", baseline="zero1"))
 
     def test_compare(self):
         with tempfile.TemporaryDirectory() as folder:

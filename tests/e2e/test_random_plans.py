@@ -67,7 +67,7 @@ def devices_of(mesh):
 def write_plan(model, path, mesh, micro_batches, seed, relax=None):
     """A random plan for the model; raises Refused."""
     pipeline = seed % 5 == 4
-    how = ["--searcher", "expert", "--expert", "even_pipeline"] if pipeline else ["--searcher", "random", "--seed", seed,
+    how = ["--baseline", "even_pipeline"] if pipeline else ["--searcher", "random", "--seed", seed,
                                                                                   "--mesh", mesh]
     ranks = 2 + seed % 3 if pipeline else devices_of(mesh)
     automap("search", MODELS / model / "model.hlo.pb", "--cluster", f"nominal:{ranks}", *how, "--micro-batches",

@@ -36,7 +36,7 @@ def automap(*words):
 
 def make_files():
     assert automap("search", MLP, "--cluster", "nominal:2", "-o", "plan.json").returncode == 0
-    assert automap("search", GPT, "--cluster", "nominal:4", "--expert", "data_parallel", "-o", "gpt.json").returncode == 0
+    assert automap("search", GPT, "--cluster", "nominal:4", "--baseline", "data_parallel", "-o", "gpt.json").returncode == 0
     assert automap("cluster", "nominal:2", "--json", "-o", "cluster.json").returncode == 0
     assert automap("convert", MLP, "module.hlo.txt").returncode == 0
     words = ("--plan", "none", "--state", STATE, "--data", DATA, "--checkpoint", "ck")
@@ -157,8 +157,8 @@ def mistakes():
         # The policy is read before the search, which may be too short to need it.
         (3, "nosuch: cannot be opened", *search, "--policy", "nosuch", "--evaluations", "5"),
         (3, "half.npz", *search, "--policy", "half.npz", "--evaluations", "5", "--even"),
-        (2, "--baseline zero1 and --searcher exact: a baseline is priced without a search", *search, "--expert", "zero1", "--searcher", "exact"),
-        (2, "--baseline fsdp: the latter starts from no plan", *search, "--expert", "fsdp", "--init-plan", "plan.json"),
+        (2, "--baseline zero1 and --searcher exact: a baseline is priced without a search", *search, "--baseline", "zero1", "--searcher", "exact"),
+        (2, "--baseline fsdp: the latter starts from no plan", *search, "--baseline", "fsdp", "--init-plan", "plan.json"),
         # Files that are read are not replaced.
         (2, "would replace the policy", "search", MLP, "--cluster", "nominal:2", "--policy", "half.npz", "-o", "half.npz"),
         (2, "would replace the data", *run, "--eval", MLP, "--eval-data", "half.npz", "--log", "half.npz"),

@@ -269,7 +269,7 @@ def test_closed_pipes():
 def test_interrupts():
     """Commands without a state of their own end with 130, one line, and no temporary file."""
     bert = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
-    check(automap("search", bert, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "bert.plan.json",
+    check(automap("search", bert, "--cluster", "nominal:4", "--baseline", "even_pipeline", "-o", "bert.plan.json",
                   "--quiet"), 0)
     os.makedirs("work")
     struck = set()
@@ -373,7 +373,7 @@ def damaged(document, chance):
 
 def test_names_in_errors():
     """Every error about an input names its file, on the terminal and in JSON."""
-    check(automap("search", MODEL, "--cluster", "nominal:4", "--expert", "zero3", "-o", "p.json", "--quiet"), 0)
+    check(automap("search", MODEL, "--cluster", "nominal:4", "--baseline", "zero3", "-o", "p.json", "--quiet"), 0)
     check(automap("cluster", "nominal:4", "--json", "-o", "cl.json"), 0)
     check(automap("convert", MODEL, "m.hlo.json"), 0)
     check(train("--steps", "2", "--profile", "times.json"), 0)

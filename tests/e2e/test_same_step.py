@@ -33,9 +33,9 @@ import automap_jax
 SEARCHES = {
     "searched": ["--space", "single_stage", "--evaluations", 20],
     "micro-batches": ["--space", "single_stage", "--micro-batches", 2, "--evaluations", 20],
-    "stages": ["--expert", "even_pipeline", "--micro-batches", 2],
+    "stages": ["--baseline", "even_pipeline", "--micro-batches", 2],
     "random": ["--searcher", "random", "--seed", 3],
-    "zero": ["--expert", "zero3"],
+    "zero": ["--baseline", "zero3"],
 }
 
 

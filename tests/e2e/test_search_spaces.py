@@ -42,8 +42,8 @@ def check_spaces(name, cluster, work):
         assert other["space"] == space
         assert found["step_seconds"] <= other["step_seconds"], f"{name}: {space} has a quicker plan"
         assert not found["bound_seconds"] or found["bound_seconds"] <= other["step_seconds"], f"{name}: no bound"
-    for expert, seconds in found["baselines"].items():
-        assert seconds is None or found["step_seconds"] <= seconds, f"{name}: {expert} is quicker"
+    for baseline, seconds in found["baselines"].items():
+        assert seconds is None or found["step_seconds"] <= seconds, f"{name}: {baseline} is quicker"
     stages = json.loads(plan.read_text())["stages"]
     shown = automap("search", model, "--cluster", cluster, "-o", again).stdout
     assert (f", {len(stages)} stages" in shown) == (len(stages) > 1), shown
@@ -115,10 +115,10 @@ def check_recipes():
     words = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", os.devnull]
     for name, has_sequence in (("mlp_tiny", False), ("dropout_tiny", False), ("llama_tiny", True), ("gpt2_tiny", True)):
         for recipe in ("context_zero3", "megatron_sequence"):
-            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--expert", recipe)
+            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--baseline", recipe)
             assert (done.returncode == 0) == has_sequence, f"{name} {recipe}: {done.stderr}"
             assert has_sequence or "has a sequence" in done.stderr, f"{name} {recipe}: {done.stderr}"
-    done = automap("search", MODEL, "--cluster", "nominal:4", "--expert", "megatron_3d", "-o", os.devnull)
+    done = automap("search", MODEL, "--cluster", "nominal:4", "--baseline", "megatron_3d", "-o", os.devnull)
     assert done.returncode == 4 and "expected servers for 2 to 8 equal stages" in done.stderr, done.stderr
 
 

@@ -141,7 +141,7 @@ def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
     cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000, **FAST), work / "plan.json"
     ways = [["--searcher", name] for name in ("auto", "dqn", "anneal", "greedy", "exact", "random")]
-    ways += [["--searcher", "expert", "--expert", "data_parallel"], ["--mesh", "data=2"], ["--mesh", "data=1,model=2"],
+    ways += [["--baseline", "data_parallel"], ["--mesh", "data=2"], ["--mesh", "data=1,model=2"],
              ["--pin", "*[1]*bias*=-", "--mesh", "data=2,model=1"]]
     for options in ways:
         found, mesh = search("mlp_tiny", cluster, plan, *options)
@@ -166,12 +166,12 @@ def check_memory(work):
     plan, cluster = work / "plan.json", work / "memory.json"
     options = ("--mesh", "data=2", "--space", "single_stage", "--no-exceptions")
     write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **FAST)
-    search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
+    search("gpt2_tiny", cluster, plan, *options, "--baseline", "data_parallel")
     equal = with_equal_shares("gpt2_tiny", plan)
     needed = max(d["peak_bytes"] for d in json.loads(succeed("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
                                                          "--quiet"))["devices"])
     write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **{**FAST, "memory": {**MEMORY, "P100": int(0.7 * needed / 0.9)}})
-    found, mesh = search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
+    found, mesh = search("gpt2_tiny", cluster, plan, *options, "--baseline", "data_parallel")
     assert unequal(mesh) and found["step_seconds"] > 0 and equal > 0, mesh
     fits = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
     assert fits["fits"], "the plan does not fit"

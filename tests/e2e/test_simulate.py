@@ -22,12 +22,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import FULL, MODELS, automap
 
 SAMPLE = ["gpt2_tiny", "vgg_tiny", "moe_tiny"]
-PIPELINE = ["--space", "pipeline", "--expert", "even_pipeline"]
+PIPELINE = ["--space", "pipeline", "--baseline", "even_pipeline"]
 PLANS = [
-    ["--cluster", "C", "--expert", "data_parallel"],
-    ["--cluster", "whale-dp", "--mesh", "data=4,model=4", "--expert", "megatron"],
-    ["--cluster", "nominal:8", "--expert", "zero3"],
-    ["--cluster", "C", "--expert", "zero2", "--micro-batches", "2"],
+    ["--cluster", "C", "--baseline", "data_parallel"],
+    ["--cluster", "whale-dp", "--mesh", "data=4,model=4", "--baseline", "megatron"],
+    ["--cluster", "nominal:8", "--baseline", "zero3"],
+    ["--cluster", "C", "--baseline", "zero2", "--micro-batches", "2"],
     ["--cluster", "whale-pp", "--mesh", "data=2", *PIPELINE, "--micro-batches", "4"],
     ["--cluster", "nominal:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "gpipe"],
     ["--cluster", "nominal:4", "--mesh", "data=1", *PIPELINE, "--micro-batches", "8", "--schedule", "1f1b"],
@@ -118,7 +118,7 @@ def check_arrows(root, events, slices):
 
 def check_plan(folder, model, options):
     plan = folder / "plan.json"
-    done = automap("search", model, "--searcher", "expert", *options, "-o", plan, "--json")
+    done = automap("search", model, "--searcher", "baseline", *options, "-o", plan, "--json")
     if done.returncode in (2, 4):
         return False  # the module does not allow it
     assert done.returncode == 0, done.stderr
@@ -156,7 +156,7 @@ def check_sweep(folder, model):
         return done.returncode, json.loads(done.stdout or done.stderr)
 
     plan, profile = folder / "plan.json", folder / "profile.json"
-    options = ["--cluster", "nominal:2", "--searcher", "expert", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
+    options = ["--cluster", "nominal:2", "--searcher", "baseline", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
     assert automap("search", model, *options, "-o", plan).returncode == 0
     found = simulate(plan, model)
     code, swept = sweep()
@@ -185,7 +185,7 @@ def check_sweep(folder, model):
 def check_fullest(folder, model):
     """On a mixed cluster a search and a simulation name the same device: the one whose memory is filled most."""
     plan = folder / "plan.json"
-    searched = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=1", "--searcher", "expert", *PIPELINE, "--micro-batches",
+    searched = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=1", "--searcher", "baseline", *PIPELINE, "--micro-batches",
                        "4", "-o", plan).stdout
     told = automap("simulate", plan, model).stdout
     devices = simulate(plan, model)["devices"]
@@ -225,7 +225,7 @@ def check_useless_bound(folder, model):
     for link in cluster["links"].values():
         link["latency_seconds"] = 10
     (folder / "far.json").write_text(json.dumps(cluster))
-    words = ["search", model, "--cluster", folder / "far.json", "--searcher", "expert", *PIPELINE, "-o", folder / "plan.json"]
+    words = ["search", model, "--cluster", folder / "far.json", "--searcher", "baseline", *PIPELINE, "-o", folder / "plan.json"]
     told = automap(*words).stdout
     assert "bound   no useful bound is known" in told and "gap" not in told, told
     found = json.loads(automap(*words, "--json").stdout)
@@ -239,7 +239,7 @@ def check_derivation(folder, model):
         return float(value) * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
 
     plan, total, values = folder / "plan.json", 0, 0
-    done = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=2", "--searcher", "expert", *PIPELINE,
+    done = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=2", "--searcher", "baseline", *PIPELINE,
                    "--micro-batches", "4", "-o", plan)
     assert done.returncode == 0, done.stderr
     lines = automap("simulate", plan, model, "--verbose").stdout.splitlines()

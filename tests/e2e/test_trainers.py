@@ -25,11 +25,11 @@ from program import automap, module, need_program, succeed
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2] / ".trainers"
 SKIPPED = 77
-EXPERT = ["--searcher", "expert", "--expert"]
-PIPELINE = ["--space", "pipeline", *EXPERT, "even_pipeline", "--micro-batches", "4", "--mesh"]
+BASELINE = ["--baseline"]
+PIPELINE = ["--space", "pipeline", *BASELINE, "even_pipeline", "--micro-batches", "4", "--mesh"]
 EVEN = [*PIPELINE, "data=2"]
-ONE_STAGE = {expert: [*EXPERT, expert, *(["--mesh", "data=2,model=2"] if "megatron" in expert else [])]
-             for expert in ("data_parallel", "zero1", "zero2", "zero3", "megatron", "megatron_sequence",
+ONE_STAGE = {baseline: [*BASELINE, baseline, *(["--mesh", "data=2,model=2"] if "megatron" in baseline else [])]
+             for baseline in ("data_parallel", "zero1", "zero2", "zero3", "megatron", "megatron_sequence",
                             "megatron_zero1", "megatron_zero3")}  # fmt: skip
 PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule", "interleaved_1f1b"],
          "gpipe": [*EVEN, "--schedule", "gpipe"],

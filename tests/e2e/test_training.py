@@ -3,7 +3,7 @@
 # cost: 30
 """Whatever the plan, training gives the one-device result.
 
-Every small model is run for at least 20 steps under the reference (`--plan none`), the expert plans, a
+Every small model is run for at least 20 steps under the reference (`--plan none`), the baselines, a
 searched plan and random ones, on several meshes, and their losses and final state are compared
 with JAX's, which are committed beside the models. The modules made for exactness must agree bit
 for bit. A fixed sample of the matrix is run, a larger one with AUTOMAP_FULL.
@@ -45,12 +45,12 @@ MORE_STEPS = {"mlp": 440}  # as many as its final state is after
 
 CLUSTERS = [(2, None), (4, None), (8, None), (4, "data=2,model=2"), (8, "data=2,model=4")]
 PLANS = [
-    ("data_parallel", ["--searcher", "expert", "--expert", "data_parallel"]),
-    ("megatron", ["--searcher", "expert", "--expert", "megatron"]),
-    ("zero1", ["--searcher", "expert", "--expert", "zero1"]),
-    ("zero2", ["--searcher", "expert", "--expert", "zero2"]),
-    ("zero3", ["--searcher", "expert", "--expert", "zero3"]),
-    ("context_zero3", ["--searcher", "expert", "--expert", "context_zero3"]),
+    ("data_parallel", ["--baseline", "data_parallel"]),
+    ("megatron", ["--baseline", "megatron"]),
+    ("zero1", ["--baseline", "zero1"]),
+    ("zero2", ["--baseline", "zero2"]),
+    ("zero3", ["--baseline", "zero3"]),
+    ("context_zero3", ["--baseline", "context_zero3"]),
     ("searched", []),
     ("random_1", ["--searcher", "random", "--seed", "1"]),
     ("random_2", ["--searcher", "random", "--seed", "2"]),
@@ -65,7 +65,7 @@ class NoPlan(Exception):
 def automap(*arguments):
     """Runs the program; its stdout, or an AssertionError with what it said."""
     run = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
-    if run.returncode == 4 and "--expert" in arguments:
+    if run.returncode == 4 and "--baseline" in arguments:
         raise NoPlan
     assert run.returncode == 0, f"automap {' '.join(map(str, arguments))}: {run.returncode}\n{run.stderr}"
     return run.stdout

@@ -48,7 +48,7 @@ def automap(*words, expect=0):
 
 
 def make_plan(model, path, *options):
-    automap("search", MODELS / model / "model.hlo.pb", "--quiet", "-o", path, "--searcher", "expert", *options)
+    automap("search", MODELS / model / "model.hlo.pb", "--quiet", "-o", path, "--searcher", "baseline", *options)
     return path
 
 
@@ -200,7 +200,7 @@ def check_memory(path, report):
 def check_trace(directory):
     """Data parallel on four ranks, a loop, and a pipeline with micro-batches."""
     trace = directory / "trace.json"
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "data_parallel")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--baseline", "data_parallel")
     automap(*arguments("mlp_tiny", plan, 8), "--trace", trace, "--trace-steps", 2)
     events, names = read_trace(trace)
     streams = check_nesting(events)
@@ -223,7 +223,7 @@ def check_trace(directory):
     assert len(loops) == 2 and len(turns) == 24 and {turn["args"]["number"] for turn in turns} == set(range(12))
 
     plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
-                     "--expert", "even_pipeline", "--micro-batches", 4)
+                     "--baseline", "even_pipeline", "--micro-batches", 4)
     report = json.loads(automap(*arguments("mlp_tiny", plan, 5), "--trace", trace, "--json").stdout.splitlines()[-1])
     events, names = read_trace(trace)
     check_nesting(events)
@@ -231,7 +231,7 @@ def check_trace(directory):
     assert {"send", "receive"} <= set(names.values())
     check_notes(directory, plan, "mlp_tiny")
     check_notes(directory, make_plan("lstm_tiny", directory / "loop.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh",
-                                     "data=1", "--expert", "even_pipeline", "--micro-batches", 4), "lstm_tiny")
+                                     "data=1", "--baseline", "even_pipeline", "--micro-batches", 4), "lstm_tiny")
     assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
 
 
@@ -239,8 +239,8 @@ def check_predicted_trace(directory):
     """simulate --trace has the same form: devices, streams and words, and ends with the step."""
     trace, path = directory / "trace.json", directory / "plan.json"
     for model, *options in [
-            ("mlp_tiny", "--cluster", "nominal:4", "--expert", "data_parallel"), ("gpt2_tiny", "--cluster", "nominal:8", "--expert", "zero3"),
-            ("gpt2_tiny", "--cluster", "nominal:8", "--mesh", "data=2", "--space", "pipeline", "--expert", "even_pipeline",
+            ("mlp_tiny", "--cluster", "nominal:4", "--baseline", "data_parallel"), ("gpt2_tiny", "--cluster", "nominal:8", "--baseline", "zero3"),
+            ("gpt2_tiny", "--cluster", "nominal:8", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline",
              "--micro-batches", 8)]:
         plan = make_plan(model, path, *options)
         simulation = json.loads(automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", trace, "--json").stdout)
@@ -296,7 +296,7 @@ def check_progress():
 
 
 def check_report(directory):
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "zero3")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--baseline", "zero3")
     lines = automap(*arguments("mlp_tiny", plan, 30), "--json").stdout.splitlines()
     report = json.loads(lines[-1])
     predicted = json.loads(plan.read_text())["predicted"]
@@ -318,7 +318,7 @@ def check_report(directory):
 
 def check_edited(directory):
     """Of a plan that was changed by hand the report predicts what the plan is now, not what the file says."""
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "zero3")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--baseline", "zero3")
     root = json.loads(plan.read_text())
     lists = root["stages"][0]["axis_priorities"]
     lists["data"] = [entry for entry in lists["data"] if entry["kind"] == "compute"]
@@ -339,9 +339,9 @@ def check_not_a_number(directory):
     data["x"][3, 5, 5] = np.nan
     np.savez(directory / "data.npz", **data)
     saved, log = directory / "saved.npz", directory / "nan.jsonl"
-    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "nominal:4", "--expert", "data_parallel"),
+    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "nominal:4", "--baseline", "data_parallel"),
              make_plan("mlp_tiny", directory / "two.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
-                       "--expert", "even_pipeline")]
+                       "--baseline", "even_pipeline")]
     for number, plan in enumerate(plans):
         words = [*arguments("mlp_tiny", plan, 6), "--save", saved, "--log", log]
         words[words.index("--data") + 1] = directory / "data.npz"
@@ -370,7 +370,7 @@ def check_processes(directory):
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm_rsh_agent="false", TMPDIR=str(directory),
                        OMPI_MCA_btl_vader_single_copy_mechanism="none")
     trace, log, saved = directory / "trace.json", directory / "log.jsonl", directory / "saved.npz"
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "data_parallel")
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--baseline", "data_parallel")
 
     def run(words):
         return subprocess.run(["mpirun", "-n", "2", AUTOMAP, *map(str, words)], capture_output=True, text=True,

@@ -8,7 +8,7 @@
 #include "tests/support/search_case.h"
 
 /* The default search finds the optimum of the space, with and without the
- * expert plans to start from. */
+ * baselines to start from. */
 static void test_dqn_equals_exhaustive(void **state) {
     (void)state;
     int32_t random_was_worse = 0, cases = sample_of(24, 4);
@@ -29,7 +29,7 @@ static void test_dqn_equals_exhaustive(void **state) {
         options.method.no_seeds = true;
         double unseeded = searched(context, cluster, options);
         if (fabs(seeded / best - 1) > 1e-12 || fabs(unseeded / best - 1) > 1e-12)
-            fail_msg("case %d: exhaustive %g, dqn %g, without expert plans %g", number, best, seeded,
+            fail_msg("case %d: exhaustive %g, dqn %g, without baselines %g", number, best, seeded,
                      unseeded);
         options.method.searcher = SEARCHER_RANDOM;
         random_was_worse += searched(context, cluster, options) > best * 1.01;
@@ -134,7 +134,7 @@ static void test_storage_makes_plans_fit(void **state) {
     plan_context_free(context);
 }
 
-/* All ordered meshes, a data input pinned as well, and the expert plans. */
+/* All ordered meshes, a data input pinned as well, and the baselines. */
 static void test_pins_leave_meshes_out(void **state) {
     (void)state;
     static const PropagationPin pins[] = {{.pattern = "w0", .sharding = "-,model"},
