@@ -12,7 +12,7 @@ import pathlib
 import sys
 import tempfile
 
-from test_hybrid_plans import CLUSTER, MICRO_BATCHES, MODELS, SOURCE, STEPS, TOLERANCE, automap, losses, succeed
+from test_searched_pipelines import CLUSTER, MICRO_BATCHES, MODELS, SOURCE, STEPS, TOLERANCE, automap, losses, succeed
 
 SAMPLE = ["gpt2_tiny", "t5_tiny"]
 AGENT = SOURCE / "datasets" / "agents" / "pipeline.safetensors"

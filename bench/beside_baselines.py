@@ -1,9 +1,9 @@
 """Hybrid plans beside the best baseline, model by model and cluster by cluster.
 
-Run as `AUTOMAP=build/automap python3 bench/bench_hybrid.py [--model NAME] [--cluster NAME]`. A line for each, separated by tabs: name,
-ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all baselines, those
-of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
-included.
+Run as `AUTOMAP=build/automap python3 bench/beside_baselines.py [--model NAME] [--cluster NAME]`. A line for each,
+separated by tabs: name, ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all
+baselines, those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in
+5 s, import included.
 """
 
 import argparse

@@ -31,7 +31,7 @@ typedef struct Case {
 
 static void open_case(Case *self, const char *text) {
     AmError error = {0};
-    char path[] = "/tmp/automap-redone-XXXXXX.txt";
+    char path[] = "/tmp/automap-fusion-XXXXXX.txt";
     int file = mkstemps(path, 4);
     *self = (Case){0};
     assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
@@ -68,7 +68,7 @@ static bool has_operator(const ProgramFusion *fusion, IrOpcode opcode) {
 }
 
 /* The reader converts the product again: half the bytes, and the conversion is in no memory. */
-static void test_a_conversion_is_redone(void **state) {
+static void test_a_conversion_is_recomputed(void **state) {
     (void)state;
     Case self;
     open_case(&self, AROUND("c = f32[32,64] negate(h)\n", "t = f32[32,64] negate(c)\n"));
@@ -178,7 +178,7 @@ static void test_what_leaves_is_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_conversion_is_redone),
+        cmocka_unit_test(test_a_conversion_is_recomputed),
         cmocka_unit_test(test_what_leaves_is_read),
         cmocka_unit_test(test_an_exponential_is_kept),
         cmocka_unit_test(test_what_one_reader_takes_moves_to_it),

@@ -4,7 +4,7 @@
 search gives the same bytes, whatever the number of threads; where memory is short a stage makes its forward pass
 again, with the same bits; decisions that it does not take are refused, and what fits nowhere is told with what would.
 
-Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]`.
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_searched_pipelines.py [MODEL ...]`.
 """
 
 import json
