@@ -1,14 +1,9 @@
-/* The results of a collective, from operands in one address space. */
+/* The results of a collective but all_reduce, from operands in one address space. */
 #include "executor/comm/collective_compute.h"
 
 #include <string.h>
 
 #include "executor/array/strided.h"
-
-/* The call of the member at a position of the group. */
-static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
-    return group->brought[position];
-}
 
 Combine collective_combine(const CommCall *call, int32_t k, const CollectiveScratch *scratch) {
     Dtype type = call->operand_shapes[k]->type;
@@ -21,16 +16,6 @@ Combine collective_combine(const CommCall *call, int32_t k, const CollectiveScra
 
 int64_t collective_real_elements(const IrShape *shape) {
     return ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
-}
-
-static void all_reduce(const RendezvousGroup *group, const CommCall *call, const CollectiveScratch *scratch) {
-    for (int32_t k = 0; k < call->operand_count; k++) {
-        Combine work = collective_combine(call, k, scratch);
-        work.result_count = 1;
-        work.results[0] = call->results[k];
-        for (int32_t m = 0; m < group->count; m++) work.members[m] = call_of(group, m)->operands[k];
-        combine_run(&work, 0, collective_real_elements(call->operand_shapes[k]));
-    }
 }
 
 static void all_gather(const RendezvousGroup *group, const CommCall *call) {
@@ -46,7 +31,7 @@ static void all_gather(const RendezvousGroup *group, const CommCall *call) {
             strided_row_major(in_strides, box, shape->rank);
             int64_t at = comm_part_start(movement->parts, member) * out_strides[movement->dimension];
             strided_copy((char *)call->results[k] + at * bytes, out_strides,
-                         call_of(group, member)->operands[k], in_strides, box, shape->rank, bytes);
+                         collective_call(group, member)->operands[k], in_strides, box, shape->rank, bytes);
         }
     }
 }
@@ -68,7 +53,7 @@ static void reduce_scatter(const RendezvousGroup *group, const CommCall *call,
             int64_t at = (o * whole->dimensions[d] * inner + start) * bytes;
             work.results[0] = (char *)call->results[k] + o * part * inner * bytes;
             for (int32_t m = 0; m < group->count; m++)
-                work.members[m] = (const char *)call_of(group, m)->operands[k] + at;
+                work.members[m] = (const char *)collective_call(group, m)->operands[k] + at;
             combine_run(&work, 0, part * inner * width);
         }
     }
@@ -91,8 +76,8 @@ static void all_to_all(const RendezvousGroup *group, const CommCall *call) {
             int64_t out_at = comm_part_start(movement->parts, member) * out_strides[d];
             int64_t in_at = comm_part_start(movement->other_parts, call->position) * in_strides[other];
             strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
-                         (const char *)call_of(group, member)->operands[k] + in_at * bytes, in_strides, box,
-                         shape->rank, bytes);
+                         (const char *)collective_call(group, member)->operands[k] + in_at * bytes,
+                         in_strides, box, shape->rank, bytes);
         }
     }
 }
@@ -113,7 +98,7 @@ static void halo_exchange(const RendezvousGroup *group, const CommCall *call) {
             int64_t out_at = (start - movement->range_start[call->position]) * out_strides[d];
             if (box[d] > 0)
                 strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
-                             (const char *)call_of(group, member)->operands[k] +
+                             (const char *)collective_call(group, member)->operands[k] +
                                  (start - part) * in_strides[d] * bytes,
                              in_strides, box, shape->rank, bytes);
         }
@@ -123,7 +108,6 @@ static void halo_exchange(const RendezvousGroup *group, const CommCall *call) {
 void collective_compute(const RendezvousGroup *group, const CommCall *call,
                         const CollectiveScratch *scratch) {
     switch (call->collective->kind) {
-    case PROGRAM_ALL_REDUCE: all_reduce(group, call, scratch); break;
     case PROGRAM_ALL_GATHER: all_gather(group, call); break;
     case PROGRAM_REDUCE_SCATTER: reduce_scatter(group, call, scratch); break;
     case PROGRAM_ALL_TO_ALL: all_to_all(group, call); break;

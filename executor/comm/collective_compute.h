@@ -1,8 +1,8 @@
 /* The results of a collective, from the operands of all members in one address space.
  *
  * Each member computes its own results from the calls that all members of its group have published in
- * `brought` (rendezvous.h). No result overlaps an operand. An all_reduce in place, which threads divide among
- * themselves, is in comm_local.c.
+ * `brought` (rendezvous.h). No result overlaps an operand. An all_reduce may be in place, and threads divide
+ * it among themselves: comm_local.c computes it.
  */
 #ifndef EXECUTOR_COMM_COLLECTIVE_COMPUTE_H
 #define EXECUTOR_COMM_COLLECTIVE_COMPUTE_H
@@ -17,7 +17,12 @@ typedef struct CollectiveScratch {
     char **results;
 } CollectiveScratch;
 
-/* Computes the results of one call from the calls of all members. */
+/* Returns the call that the member at `position` of the group runs. */
+static inline const CommCall *collective_call(const RendezvousGroup *group, int32_t position) {
+    return group->brought[position];
+}
+
+/* Computes the results of one call from the calls of all members. It is no all_reduce. */
 void collective_compute(const RendezvousGroup *group, const CommCall *call, const CollectiveScratch *scratch);
 
 /* Returns the reduction of operand k, without the places of its arrays. */

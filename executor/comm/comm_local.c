@@ -23,11 +23,6 @@ typedef struct CommWorld {
     Arena arenas[]; /* [size]: of each rank's calls */
 } CommWorld;
 
-/* The call that member `position` of the group is running. */
-static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
-    return group->brought[position];
-}
-
 /* The prepared data of a call for one member. */
 typedef struct LocalCall {
     RendezvousGroup *group;
@@ -60,8 +55,8 @@ static void all_reduce(const RendezvousGroup *group, const CommCall *call) {
         Combine work = collective_combine(call, k, &local->scratch);
         work.result_count = group->count;
         for (int32_t m = 0; m < group->count; m++) {
-            work.members[m] = call_of(group, m)->operands[k];
-            work.results[m] = call_of(group, m)->results[k];
+            work.members[m] = collective_call(group, m)->operands[k];
+            work.results[m] = collective_call(group, m)->results[k];
         }
         combine_run(&work, first, end - first);
     }
@@ -122,7 +117,7 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
     for (int32_t k = 0; k < call->transfer->receive_count; k++) {
         int32_t peer = call->transfer->receives[k].peer, position = 0;
         while (peer != comm->rank && call->ranks[position] != peer) position++;
-        const CommCall *sender = peer == comm->rank ? call : call_of(group, position);
+        const CommCall *sender = peer == comm->rank ? call : collective_call(group, position);
         TRY(fetch_piece(sender, call, comm->rank, k, error));
     }
     return AM_OK;

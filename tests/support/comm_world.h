@@ -79,6 +79,17 @@ static AmStatus comm_world_exchange(CommWorld *world, AmError *error) {
     return status;
 }
 
+static void comm_world_all_reduce(const RendezvousGroup *group, const CommCall *call,
+                                  const CollectiveScratch *scratch) {
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        Combine work = collective_combine(call, k, scratch);
+        work.result_count = 1;
+        work.results[0] = call->results[k];
+        for (int32_t m = 0; m < group->count; m++) work.members[m] = collective_call(group, m)->operands[k];
+        combine_run(&work, 0, collective_real_elements(call->operand_shapes[k]));
+    }
+}
+
 static void comm_world_compute(const CommWorld *world, const CommCall *call) {
     enum { MOST_MEMBERS = 16, MOST_OPERANDS = 64 };
     const ProgramCollective *collective = call->collective;
@@ -101,7 +112,9 @@ static void comm_world_compute(const CommWorld *world, const CommCall *call) {
         brought[m] = &members[m];
     }
     RendezvousGroup group = {.count = collective->group_count, .brought = brought};
-    collective_compute(&group, call, &(CollectiveScratch){arrays, results});
+    const CollectiveScratch scratch = {arrays, results};
+    if (collective->kind == PROGRAM_ALL_REDUCE) comm_world_all_reduce(&group, call, &scratch);
+    else collective_compute(&group, call, &scratch);
 }
 
 /* All ranks run the same collectives in the same order, so that each waits for all others. */
