@@ -29,8 +29,7 @@ static void test_dqn_equals_exhaustive(void **state) {
         options.method.no_seeds = true;
         double unseeded = searched(context, cluster, options);
         if (fabs(seeded / best - 1) > 1e-12 || fabs(unseeded / best - 1) > 1e-12)
-            fail_msg("case %d: exhaustive %g, dqn %g, without baselines %g", number, best, seeded,
-                     unseeded);
+            fail_msg("case %d: exhaustive %g, dqn %g, without baselines %g", number, best, seeded, unseeded);
         options.method.searcher = SEARCHER_RANDOM;
         random_was_worse += searched(context, cluster, options) > best * 1.01;
         cluster_free(cluster);
