@@ -9,7 +9,8 @@
 #ifndef EXECUTOR_CPU_ATTENTION_REGION_KERNEL_H
 #define EXECUTOR_CPU_ATTENTION_REGION_KERNEL_H
 
-#include "executor/cpu/attention/region_blocks.h"
+#include "executor/attention/causal_keys.h"
+#include "executor/cpu/attention/region_part.h"
 #include "executor/cpu/cpu.h"
 
 enum { REGION_MOST_PREFIXES = 16 };

@@ -1,7 +1,8 @@
 /* Builds the programs of a region's stages: the region's instructions on the extents of one block. */
+#include "executor/cpu/attention/region_part.h"
+
 #include <string.h>
 
-#include "executor/cpu/attention/region_blocks.h"
 #include "lowering/passes/passes.h"
 #include "lowering/program/program_edit.h"
 

@@ -18,7 +18,7 @@
 #ifndef EXECUTOR_CUDA_CODEGEN_ATTENTION_REGION_PLAN_H
 #define EXECUTOR_CUDA_CODEGEN_ATTENTION_REGION_PLAN_H
 
-#include "executor/cpu/attention/region_blocks.h"
+#include "executor/attention/causal_keys.h"
 #include "executor/cuda/codegen/source_text.h"
 
 typedef enum RegionSumKind { SUM_PRODUCT, SUM_ELEMENTS, SUM_FLAT } RegionSumKind;

@@ -2,7 +2,7 @@
  * step through the same elements are matched from the front: equal sizes become one atom, and an atom that is
  * a multiple of the other is divided. Atoms that cannot be matched are fixed.
  */
-#include "executor/cpu/attention/region_labels.h"
+#include "executor/attention/region_labels.h"
 
 #include "base/int_list.h"
 

@@ -13,10 +13,10 @@
  *   block    for every block: scores, sums over keys, outputs of rows, terms of accumulators
  *   after    once: what depends on accumulators (their conversions, scaled gradients)
  */
-#ifndef EXECUTOR_CPU_ATTENTION_REGION_BLOCKS_H
-#define EXECUTOR_CPU_ATTENTION_REGION_BLOCKS_H
+#ifndef EXECUTOR_ATTENTION_REGION_BLOCKS_H
+#define EXECUTOR_ATTENTION_REGION_BLOCKS_H
 
-#include "executor/cpu/attention/region_labels.h"
+#include "executor/attention/region_labels.h"
 
 typedef enum RegionStage { REGION_UNUSED, REGION_BEFORE, REGION_BLOCK, REGION_AFTER } RegionStage;
 
@@ -41,53 +41,5 @@ enum { REGION_JOINED_BYTES = 64 << 10 }; /* of f32 scores in a block of several 
  * AM_ERROR_INPUT: the region is not computed by blocks. */
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, bool joins,
                             AmError *error);
-
-enum { MOST_POSITIONS = 8 };
-
-/* A causal mask: a block needs only the keys up to its last row. `rows` and `keys` are the parameters that
- * the mask compares; it is causal if their elements are consecutive numbers. */
-typedef struct CausalMask {
-    int32_t key; /* label, or -1: there is no such mask */
-    int32_t row_count, key_count, rows[MOST_POSITIONS], keys[MOST_POSITIONS];
-} CausalMask;
-
-/* Finds the mask by the region alone (causal_keys.c). */
-AmStatus region_blocks_find_causal(CausalMask *mask, Arena *arena, const RegionBlocks *blocks,
-                                   AmError *error);
-
-/* The type of an accumulator: f32 for narrower floating types. */
-static inline Dtype region_sum_type(Dtype type) {
-    return dtype_is_floating(type) && type != DTYPE_F64 ? DTYPE_F32 : type;
-}
-
-/* The place of the elements of a region's value, of an accumulator or of a vector of indices. */
-typedef enum RegionPlace {
-    REGION_PARAMETER,   /* of the region, number `index` */
-    REGION_OUTPUT,      /* of the region, number `index` */
-    REGION_MADE_BEFORE, /* a value of the first program */
-    REGION_ACCUMULATOR,
-    REGION_INDICES /* 0, 1, 2, ... along a dimension of an iota */
-} RegionPlace;
-
-typedef struct RegionLink {
-    RegionPlace place;
-    int32_t index;     /* parameter or output number; instruction of the iota; else unused */
-    int32_t value;     /* of the region: its labels */
-    int32_t dimension; /* of indices: of the iota; else -1 */
-    int32_t own;       /* value of the program */
-} RegionLink;
-
-/* One of the three programs, for blocks of one size. */
-typedef struct RegionPart {
-    Program *program;
-    const int64_t *extents; /* [label] */
-    int32_t input_count, output_count;
-    RegionLink *inputs;  /* [parameter of the program]; the program's updates are of accumulators */
-    RegionLink *outputs; /* [output of the program] */
-} RegionPart;
-
-/* Builds, fuses and plans the program of a stage, every label of the extent in `extents` [label]. */
-AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *blocks, RegionStage stage,
-                           const int64_t *extents, AmError *error);
 
 #endif

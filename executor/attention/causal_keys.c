@@ -8,8 +8,9 @@
  * Indices are an iota inside, or vectors of integers that the region is given: an iota outside, of which a
  * device may have a part. The kernel examines the numbers of such vectors in each run.
  */
+#include "executor/attention/causal_keys.h"
+
 #include "executor/array/wide.h"
-#include "executor/cpu/attention/region_blocks.h"
 
 typedef enum Class { ANY, ZERO, LOW, ALWAYS, NEVER, ROW_INDEX, KEY_INDEX } Class;
 

@@ -1,5 +1,5 @@
 /* Finds the labels that a region is divided along and the stage of every instruction. */
-#include "executor/cpu/attention/region_blocks.h"
+#include "executor/attention/region_blocks.h"
 
 static AmStatus refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);

@@ -9,8 +9,8 @@
  * the dimensions of y and z have the labels a, b, c, d, and those of x have a, (b, c), d. Dimensions of size
  * 1 have no label.
  */
-#ifndef EXECUTOR_CPU_ATTENTION_REGION_LABELS_H
-#define EXECUTOR_CPU_ATTENTION_REGION_LABELS_H
+#ifndef EXECUTOR_ATTENTION_REGION_LABELS_H
+#define EXECUTOR_ATTENTION_REGION_LABELS_H
 
 #include "lowering/program/program.h"
 
