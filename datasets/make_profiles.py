@@ -2,8 +2,8 @@
 
     python datasets/make_profiles.py        writes datasets/profiles/*.txt
 
-Layers are those of VGG-16, ResNet-50, GNMT (8 + 8) and BERT-48; a time is FLOPs at a nominal rate plus a part for bytes,
-both with 5 % noise of a fixed seed. Nothing is measured.
+Layers are those of VGG-16, ResNet-50, GNMT (8 + 8) and BERT-48; a time is FLOPs at a nominal rate plus a part for
+bytes, both with 5 % noise of a fixed seed. Nothing is measured.
 """
 
 import pathlib
@@ -89,7 +89,8 @@ def resnet50(graph):
 def gnmt(graph, length=50, width=1024, vocabulary=32320):
     def lstm(source, inputs, more):
         parameters = 4 * width * (inputs + width)
-        return graph.add(f"LSTM({inputs}, {width})", 2 * parameters * length, length * width, parameters, [source, *more])
+        return graph.add(f"LSTM({inputs}, {width})", 2 * parameters * length, length * width, parameters,
+                         [source, *more])
 
     source = graph.add("Input0", 0, length, 0, [])
     node = graph.add(f"Embedding({vocabulary}, {width})", 0, length * width, vocabulary * width, [source])
@@ -113,7 +114,8 @@ def bert48(graph, length=512, width=1024, vocabulary=30522):
     node = graph.add(f"Embedding({vocabulary}, {width})", 0, length * width, vocabulary * width, [source])
     tokens = length * width
     for _ in range(48):
-        attention = graph.add("SelfAttention", 8 * tokens * width + 4 * length * tokens, tokens, 4 * width * width, [node])
+        attention = graph.add("SelfAttention", 8 * tokens * width + 4 * length * tokens, tokens, 4 * width * width,
+                              [node])
         node = graph.add("AddNorm", 8 * tokens, tokens, 2 * width, [attention, node])
         inner = graph.add("Gelu(Linear)", 8 * tokens * width, 4 * tokens, 4 * width * width, [node])
         inner = graph.add("Linear", 8 * tokens * width, tokens, 4 * width * width, [inner])
@@ -124,7 +126,8 @@ def bert48(graph, length=512, width=1024, vocabulary=30522):
 if __name__ == "__main__":
     folder = pathlib.Path(__file__).parent / "profiles"
     folder.mkdir(exist_ok=True)
-    for name, make in (("vgg16_like", vgg16), ("resnet50_like", resnet50), ("gnmt_like", gnmt), ("bert48_like", bert48)):
+    for name, make in (("vgg16_like", vgg16), ("resnet50_like", resnet50), ("gnmt_like", gnmt),
+                       ("bert48_like", bert48)):
         graph = Graph(name)
         make(graph)
         (folder / f"{name}.txt").write_text(graph.text())

@@ -62,8 +62,8 @@ def write_sharding(name, dimensions):
 
 
 def sharding(*dimensions):
-    """The weights of the block with so many dimensions have this sharding: None, the name of an axis or a tuple of names
-    per dimension, such as sharding(None, "model") or sharding(("data", "model"), None)."""
+    """The weights of the block with so many dimensions have this sharding: None, the name of an axis or a tuple of
+    names per dimension, such as sharding(None, "model") or sharding(("data", "model"), None)."""
     return mark(write_sharding("sharding", dimensions))
 
 

@@ -17,10 +17,11 @@ optimizers, belongs to a later sweep: sweep s + 1 of the micro-batches comes aft
 "after" of it. Sweep 0 has the plan's schedule. Later ones take the micro-batches in order.
 
 A forward operator belongs to the last part that has one of its operands. A backward operator belongs to the first part
-of its backward operands, or to one before it that has its forward operands, too. Parts have the forward values that they
-compute and those that they use; so the gradient of a weight is on the part of the weight. Values are sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the
-whole batch, so that sums of the parts are the values of the whole. A step for which that is no sum is refused.
-Inside a part XLA's partitioner decides from the shardings of the plan.
+of its backward operands, or to one before it that has its forward operands, too. Parts have the forward values that
+they compute and those that they use; so the gradient of a weight is on the part of the weight. Values are sums over the
+micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the whole batch, so
+that sums of the parts are the values of the whole. A step for which that is no sum is refused. Inside a part XLA's
+partitioner decides from the shardings of the plan.
 """
 
 import itertools
@@ -45,8 +46,9 @@ FOLDS = {"reduce_max": jax.numpy.maximum, "reduce_min": jax.numpy.minimum, "redu
 
 # Operators that XLA fuses with their users: a backward pass computes them again from values that it has anyway.
 CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "cos", "div", "eq", "erf",
-         "exp", "exp2", "expand_dims", "expm1", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
-         "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign", "sin", "sqrt",
+         "exp", "exp2", "expand_dims", "expm1", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p",
+         "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign",
+         "sin", "sqrt",
          "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "xor"}  # fmt: skip
 
 
@@ -177,7 +179,7 @@ class Partition:
                 self.sweep[k] = min(later, default=0)
 
     def check_scans(self, users):
-        """Refuses a scan whose sum over the batch another operator on the batch takes: a later trip may take it, too."""
+        """Refuses a scan whose sum over the batch another operator on the batch takes: a later trip may do so."""
         for k, node in enumerate(self.whole.nodes):
             if node.primitive.name == "scan" and any(
                     self.sweep[user] > self.sweep[k] and self.group[user] in ("forward", "backward")
@@ -349,7 +351,8 @@ class Run:
                     if any(plan.group[user] == "backward" and user not in backward for user in users.get(value, ()))}
             early = plan.ancestors(sent) & backward if self.splits_weights else backward
             passes["backward"][part], passes["weights"][part] = early, backward - early
-        self.again = {part: self.find_again(passes, part, self.planned_again(part, passes["forward"][part])) for part in parts}
+        self.again = {part: self.find_again(passes, part, self.planned_again(part, passes["forward"][part]))
+                      for part in parts}
         chosen = {(kind, part): self.with_forward(set(self.again[part].values()) if kind != "forward" else (),
                                                   [plan.micro.nodes[k] for k in sorted(own)])
                   for kind, table in passes.items() for part, own in table.items()}
@@ -427,8 +430,8 @@ class Run:
         return found & own
 
     def find_again(self, passes, part, planned):
-        """{value: node} of forward values that the backward pass of the part computes again: those of the plan, and cheap
-        ones whose operands it has anyway."""
+        """{value: node} of forward values that the backward pass of the part computes again: those of the plan, and
+        cheap ones whose operands it has anyway."""
         plan, nodes = self.plan, self.plan.whole.nodes
         later = passes["backward"][part] | passes["weights"][part]
         found, has = {}, {value for value, owner in plan.owner.items() if owner == part} | set(plan.data_values())
@@ -458,7 +461,8 @@ class Run:
         specs = {plan.whole.outputs[output]: self.specs[value] for output, value in self.updates.items()
                  if not isinstance(plan.whole.outputs[output], Constant)}
         for value in sums:
-            spec = max((self.moved(specs[other], axes) for other, axes in self.elementwise(value, users) if other in specs),
+            spec = max((self.moved(specs[other], axes) for other, axes in self.elementwise(value, users)
+                        if other in specs),
                        key=lambda spec: sum(map(bool, spec)), default=())
             if any(spec):
                 found[value] = self.sharding(part, spec, plan.whole.shapes[value])
@@ -469,8 +473,8 @@ class Run:
         return [axis for _, axis in sorted(zip(axes, [*spec, *[None] * len(axes)]), key=lambda row: row[0])]
 
     def elementwise(self, value, users):
-        """[(value, axes)]: what updates compute of a sum, element by element or transposed; dimension d of it is dimension
-        axes[d] of the sum."""
+        """[(value, axes)]: what updates compute of a sum, element by element or transposed; dimension d of it is
+        dimension axes[d] of the sum."""
         plan, nodes = self.plan, self.plan.whole.nodes
         found = {value: tuple(range(len(plan.whole.shapes[value])))}
         open_values = [value]

@@ -109,13 +109,15 @@ def shardings(document, arguments, output=None, devices=None):
     devices    JAX devices to use, row-major over the mesh; default the first of jax.devices()
     """
     if document.get("format") != FORMAT:
-        raise ValueError(f"expected format {FORMAT}, found {document.get('format')} (automap_jax.run runs plans of stages)")
+        raise ValueError(f"expected format {FORMAT}, found {document.get('format')} "
+                         "(automap_jax.run runs plans of stages)")
     shape = document["mesh"]["shape"]
     count = int(np.prod(shape))
     devices = list(jax.devices() if devices is None else devices)
     if len(devices) < count:
-        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most {len(devices)}; "
-                         f'jax.config.update("jax_num_cpu_devices", {count}) before the first use of JAX gives it as many CPU devices)')
+        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most "
+                         f'{len(devices)}; jax.config.update("jax_num_cpu_devices", {count}) before the first use of '
+                         "JAX gives it as many CPU devices)")
     mesh = Mesh(np.array(devices[:count]).reshape(shape), document["mesh"]["axis_names"])
 
     def tree(like, rows, key):

@@ -27,7 +27,7 @@ class Constant:
 
 
 class Graph:
-    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step number their values alike."""
+    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step have equal numbers."""
 
     def __init__(self, closed):
         self.nodes, self.shapes = [], []
@@ -58,7 +58,6 @@ class Graph:
                 self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
             environment.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
-
 
     def drop_unused(self):
         needed = {value for value in self.outputs if not isinstance(value, Constant)}

@@ -4,11 +4,11 @@ Ranks and micro-batches have n parts of equal numbers of examples. A loss L(outp
 
     mean    the mean of the n losses
     sum     their sum, which is n times their mean
-    masked  S(part) / c(part), where c counts targets, such as cross_entropy with ignore_index: the mean of the losses in
-            which c is the mean of all parts' counts
+    masked  S(part) / c(part), where c counts targets, such as cross_entropy with ignore_index: the mean of the losses
+            in which c is the mean of all parts' counts
 
-L of a batch with every example twice is L for a mean and 2 L for a sum. Another loss, such as one that compares examples
-with one another, is refused. Counts are found in the traced loss (stages.py); such a loss runs as its
+L of a batch with every example twice is L for a mean and 2 L for a sum. Another loss, such as one that compares
+examples with one another, is refused. Counts are found in the traced loss (stages.py); such a loss runs as its
 graph.
 
 The loss is separated from the model by calling it with a stand-in that gives the model's outputs. A loss that reads
@@ -122,8 +122,8 @@ class PartOfLoss:
         self.calls, self.factor = 0, 1  # calls of the model in the loss
 
     def value(self, model, batch, parts, plain):
-        """Of the part `batch`: its tensors may be DTensors. `parts` are all parts as plain tensors, and `plain()` is the
-        loss of this part as the user has written it."""
+        """Of the part `batch`: its tensors may be DTensors. `parts` are all parts as plain tensors, and `plain()` is
+        the loss of this part as the user has written it."""
         if len(parts) == 1:
             return plain()
         if not self.is_open:

@@ -147,7 +147,8 @@ class TensorTraining(Training):
             return functional_call(self.model, values, arguments, options)
 
         def plain():
-            return functional_call(self.module, {f"model.{name}": value for name, value in values.items()}, tuple(batch))
+            return functional_call(self.module, {f"model.{name}": value for name, value in values.items()},
+                                   tuple(batch))
 
         # Masks and positions are plain tensors.
         with implicit_replication(), sdpa_kernel(SDPBackend.MATH), GroupNormOfSums():
@@ -234,7 +235,8 @@ class UsesOfWeights(TorchDispatchMode):
 def reads_parts(model, loss, plan):
     """Whether operators of the loss read weights outside of the model's call, as a tied head reads a table. The loss
     is computed on shapes alone, those of the plan's batch; a plan without them counts as one that does."""
-    rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"), key=lambda row: row["number"])
+    rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"),
+                  key=lambda row: row["number"])
     if not all("shape" in row for row in rows):
         return True
     shapes, module = FakeTensorMode(allow_non_fake_inputs=True), LossOf(model, loss)

@@ -36,7 +36,9 @@ class Segment:
         """body(*arguments), which calls enter() before each operator."""
         if self.saved is None:
             return body(*arguments)
-        contexts = functools.partial(create_selective_checkpoint_contexts, self.policy) if self.saved else noop_context_fn
+        contexts = noop_context_fn
+        if self.saved:
+            contexts = functools.partial(create_selective_checkpoint_contexts, self.policy)
         return checkpoint(body, *arguments, use_reentrant=False, context_fn=contexts)
 
     def enter(self, node):

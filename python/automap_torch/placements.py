@@ -92,7 +92,8 @@ def kept_whole(stage):
     """The weights that are whole in a step, though they are kept like their split state (ZeRO 1 and 2)."""
     kept = weights_of(stage)
     return {row["path"] for row in stage["parameters"]
-            if row["path"] in kept and row["role"] not in ("data", "optimizer") and placements_of(row) != kept[row["path"]]}
+            if row["path"] in kept and row["role"] not in ("data", "optimizer")
+            and placements_of(row) != kept[row["path"]]}
 
 
 def for_pass(value, wanted):
