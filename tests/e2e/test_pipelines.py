@@ -123,6 +123,15 @@ def check_refused(model, plan, change, reason, directory):
     assert run.returncode == 3 and reason in run.stderr, f"expected '{reason}': {run.returncode} {run.stderr}"
 
 
+def check_kept(directory):
+    """The shardings of a module hold in the stages of a baseline, too."""
+    model, plan = SOURCE / "tests" / "propagate" / "loop.hlo", pathlib.Path(directory) / "kept.json"
+    succeed("search", model, "--cluster", "nominal:4", "--keep-shardings", "--baseline", "even_pipeline", "--mesh",
+            "data=2", "-o", plan, "--quiet")
+    row = json.loads(plan.read_text())["parameters"][0]
+    assert row["sharding"] == [["data"], []], f"parameter {row['path']} has the sharding {row['sharding']}"
+
+
 def check_files(directory):
     """Plan files of several stages: read as written, and refused where they make no sense."""
     model, plan = MODELS / "mlp_tiny" / "model.hlo.pb", pathlib.Path(directory) / "plan.json"
@@ -206,6 +215,7 @@ def main():
                 passed += check_model(name, text, ["--state", "random"], PIPELINES[:3:2], directory)
             passed += check_masked_mean(directory)
             check_files(directory)
+            check_kept(directory)
         except AssertionError as failure:
             failures += 1
             print(f"FAILED {failure}")
