@@ -266,6 +266,16 @@ def test_closed_pipes():
     assert any(name.startswith("step-") for name in os.listdir("ck3")), os.listdir("ck3")
 
 
+def wait_for_handler(process, number):
+    """Returns when the process catches the signal, or has ended."""
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/status") as status:
+            caught = next(line for line in status if line.startswith("SigCgt:"))
+        if int(caught.split()[1], 16) >> (number - 1) & 1:
+            return
+        time.sleep(0.01)
+
+
 def test_interrupts():
     """Commands without a state of their own end with 130, one line, and no temporary file."""
     bert = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
@@ -282,6 +292,7 @@ def test_interrupts():
                         ["cluster", "--probe", "--device", "cpu", "-o", "work/c"]):
             process = subprocess.Popen([AUTOMAP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                        env=dict(os.environ, XDG_CACHE_HOME=os.path.abspath("cache")))
+            wait_for_handler(process, number)
             time.sleep(0.15)
             process.send_signal(number)
             errors = process.communicate(timeout=60)[1].decode()
