@@ -35,7 +35,7 @@ typedef struct Info {
     IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
     InfoLayers layers;
-    const PlanContext *split; /* the module with its layers apart, where attention is a near miss in their
+    const PlanContext *split; /* the module with separate layers, where attention is a near miss in their
                                  loop; or NULL */
 } Info;
 
@@ -164,7 +164,7 @@ static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext 
     return AM_OK;
 }
 
-/* Finds attention in the module with its layers apart, if it is a near miss in their loop. */
+/* Finds attention in the module with separate layers, if it is a near miss in their loop. */
 static AmStatus find_split_attention(Info *info, PlanContext *context, AmError *error) {
     PlanContext *split;
     AmError refusal = {0};

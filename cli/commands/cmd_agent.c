@@ -130,7 +130,7 @@ static const CliOption no_options[] = {{0}};
 const CliCommand CLI_AGENT = {.name = "agent",
                               .arguments =
                                   "train | train-search MODEL... | evaluate AGENT [FILE...] | generate",
-                              .summary = "trained agents: pipelines by inference, and --searcher dqn",
+                              .summary = "trained agents: one that cuts pipelines, and --searcher dqn",
                               .options = no_options,
                               .notes = "automap help agent train lists the options of an action.",
                               .examples = "agent train -o agent.safetensors\n"

@@ -328,8 +328,8 @@ static AmStatus read_row(const ProfileReader *self, const char *type, json_t *ro
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: more than %d sizes of one event",
                        where, MOST_SAMPLES);
     if (sample->count > 0)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "%s: the event and sizes of a row before it", where);
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: duplicate row (same event and sizes)",
+                       where);
     sample->seconds = seconds;
     sample->count = 1;
     return AM_OK;

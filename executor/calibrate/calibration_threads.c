@@ -400,7 +400,7 @@ static void *run_member(void *argument) {
     return NULL;
 }
 
-/* All begin barrier; where one cannot be started none does. */
+/* Runs the threads of all ranks, or none if one of them cannot be started. */
 static AmStatus run_threads(CaseTimer *timer, AmError *error) {
     int32_t count = timer->ranks->count, started = 1;
     AmStatus status = AM_OK;

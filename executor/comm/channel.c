@@ -41,8 +41,8 @@ AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t
                        "a channel from rank %d to rank %d with %d slots of %lld bytes", sender, receiver,
                        quota, (long long)bytes);
     if (!is_here(set, sender) && !is_here(set, receiver))
-        return am_fail(error, AM_ERROR_USAGE, "", "a channel from rank %d to rank %d has no end here", sender,
-                       receiver);
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "channel from rank %d to rank %d: neither is in this process", sender, receiver);
     if (!set->remote && !(is_here(set, sender) && is_here(set, receiver)))
         return am_fail(error, AM_ERROR_USAGE, "", "a channel from rank %d to rank %d leaves this process",
                        sender, receiver);

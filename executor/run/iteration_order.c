@@ -77,7 +77,7 @@ AmStatus iteration_order_find(IterationOrder *order, Arena *arena, const Iterati
     while (order->count < count) {
         int32_t a = choose(&paper, true);
         if (a < 0) a = choose(&paper, false);
-        if (a < 0) return am_fail(error, AM_ERROR_USAGE, "", "a step's turns wait for one another");
+        if (a < 0) return am_fail(error, AM_ERROR_USAGE, "", "the iterations of a step wait for one another");
         fire(&paper, a);
         order->actors[order->count++] = a;
     }

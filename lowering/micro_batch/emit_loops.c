@@ -473,7 +473,7 @@ static bool leaves_loop(const MicroBatchRewrite *axis, int32_t i, int32_t level,
 
 /* The iterations: "counter < M". */
 static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, int32_t origin) {
-    MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, "turns"),
+    MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, "condition"),
                              .origin = origin};
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
     if (!attributes) return 0;

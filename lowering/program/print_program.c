@@ -246,7 +246,7 @@ static void print_views(Text *text, const Program *program) {
         text_append(text, " view of %%%d", instruction->operands[0]);
         if (instruction->compute.place && instruction->opcode == IR_DYNAMIC_UPDATE_SLICE)
             text_append(text, " with %%%d", instruction->operands[1]);
-        text_append_string(text, instruction->compute.place ? " in the place of the turn\n" : "\n");
+        text_append_string(text, instruction->compute.place ? " in the slice of the iteration\n" : "\n");
     }
 }
 

@@ -218,7 +218,7 @@ static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *er
     chain->whole = at;
     if (products > 1) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
-                   "no pipeline: it has too few forward operators to cut");
+                   "too few forward operators for a pipeline");
 }
 
 AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *context,

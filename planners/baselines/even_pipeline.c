@@ -305,7 +305,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
     if (self->reason) return AM_OK;
     TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
     if (!found) {
-        self->reason = "it has too few forward operators to cut";
+        self->reason = "too few forward operators for a pipeline";
         return AM_OK;
     }
     problem_stage(problem, &axis_plan, self->arena, &inside);

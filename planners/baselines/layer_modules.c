@@ -10,8 +10,8 @@ typedef struct Layer {
     int32_t first, end;
     int32_t first_product;           /* with a weight */
     int32_t scores, weighted_values; /* the first and the last product of attention */
-    int32_t output_product;          /* the first product with a weight behind attention */
-    int32_t first_mlp, last_mlp;     /* products with weights behind that */
+    int32_t output_product;          /* the first product with a weight after attention */
+    int32_t first_mlp, last_mlp;     /* products with weights after that */
 } Layer;
 
 typedef struct Finder {
@@ -125,8 +125,8 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
     if (layer->scores < 0) lacks = "attention";
     else if (modules & LAYER_CORE_ATTENTION && layer->scores == layer->weighted_values)
         lacks = "scores outside of fused attention";
-    else if (modules & (LAYER_MLP | LAYER_NORMS) && !has_mlp) lacks = "MLP behind its attention";
-    else if (modules & LAYER_NORMS && !add_norms(self, layer)) lacks = "norm in front of attention and MLP";
+    else if (modules & (LAYER_MLP | LAYER_NORMS) && !has_mlp) lacks = "MLP after its attention";
+    else if (modules & LAYER_NORMS && !add_norms(self, layer)) lacks = "norm before attention and MLP";
     if (lacks)
         return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,
                        "selective recomputation: the layer from %s on has no %s",

@@ -264,7 +264,7 @@ static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmE
     if (row->stages > STAGES_MOST / chunks)
         row->reason = arena_format(&task->arena, "at most %d stages can be made", STAGES_MOST / chunks);
     else if (row->stages > 1 && !self->cuts[chunks][row->stages].found)
-        row->reason = "too few forward operators to cut";
+        row->reason = "too few forward operators for a pipeline";
     if (!row->reason) TRY(find_stage(self, task, inside, error));
     if (row->reason) return AM_OK;
     search_describe_plan(plan, in->context, self->cluster, &described);

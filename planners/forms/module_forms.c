@@ -18,7 +18,7 @@ typedef struct FormFinder {
 } FormFinder;
 
 /* Sets *found if attention in the module is a near miss and might be fused. In a loop that stores its scores
- * for the backward pass it is one only while layers are not apart. */
+ * for the backward pass it is one only while its layers are not separate. */
 static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
     *found = false;
     if (self->request->attention == ATTENTION_UNFUSED || target_is_xla(self->options->constraints.target))
@@ -98,13 +98,13 @@ static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--attention fused: the module has no attention operator (automap info has near misses%s)",
-            self->request->layers == LAYERS_LOOP ? "; --layers split puts layers apart" : "");
+            self->request->layers == LAYERS_LOOP ? "; --layers split separates the layers" : "");
     return AM_OK;
 }
 
-/* Sets *has if the form has attention as the request wants it: --attention fused excludes forms without an
+/* Returns in *has whether the form may be chosen: --attention fused excludes forms without an attention
  * operator. */
-static AmStatus has_wanted_attention(bool *has, PlanContext *form, const FormFinder *self, AmError *error) {
+static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder *self, AmError *error) {
     *has = self->request->attention != ATTENTION_FUSED;
     if (*has || !form) return AM_OK;
     TRY(plan_context_find_attention(form, error));
@@ -141,8 +141,8 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));
     bool has_loops, recomputes;
-    TRY(has_wanted_attention(&has_loops, module, &self, error));
-    TRY(has_wanted_attention(&recomputes, recomputing, &self, error));
+    TRY(allows_attention(&has_loops, module, &self, error));
+    TRY(allows_attention(&recomputes, recomputing, &self, error));
     if (!recomputes) recomputing = NULL;
     has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};

@@ -80,7 +80,7 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
     self->cuts[self->unit_count] = work.count;
     if (found > 0) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
-                   "it has too few forward operators to cut");
+                   "too few forward operators for a pipeline");
 }
 
 /* Assigns the units as stages of one device each, which determines the place of all other

@@ -103,8 +103,8 @@ typedef struct LayerCosts {
     int32_t tensor_count;
 } LayerCosts;
 
-/* AM_ERROR_INFEASIBLE: the module has too few forward operators to cut. Units begin where the placement
- * requires a cut. `settings` has no pins. */
+/* AM_ERROR_INFEASIBLE: the module has too few forward operators for a pipeline. Units begin where the
+ * placement requires a cut. `settings` has no pins. */
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
                           const ProblemSettings *settings, const LayerPins *pins, AmError *error);
 void layer_costs_close(LayerCosts *costs);

@@ -195,12 +195,12 @@ static SplitOption choice_of(const SplitOption *split_options, int32_t from, int
 }
 
 /* The state that an override gives instruction i on an axis. */
-static AmStatus except_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp, AmError *error) {
+static AmStatus override_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const IrShape *shape = split_options_array_shape(instruction);
     if (sbp_is_partial(sbp) || (sbp_is_split(sbp) && sbp_dimension(sbp) >= shape->rank))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                       "exception for %s: its result cannot be stored in that state", instruction->name);
+                       "override for %s: its result cannot be stored in that state", instruction->name);
     sbp_set(&self->result->stored[i], axis, SBP_B);
     if (sbp == SBP_B) return AM_OK;
     int32_t d = sbp_dimension(sbp);
@@ -209,13 +209,13 @@ static AmStatus except_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp, A
                                    split_options->first_dimension[i + 1], d, shape->dimensions[d]);
     if (!store_split(self, i, axis, &choice))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                       "exception for %s: dimension %d of size %lld has fewer elements than parts",
+                       "override for %s: dimension %d of size %lld has fewer elements than parts",
                        instruction->name, d, (long long)shape->dimensions[d]);
     return AM_OK;
 }
 
 /* The factor that an override lets instruction i split over an axis; -1: none. */
-static AmStatus except_factor(Assigner *self, int32_t i, int32_t axis, int32_t f, AmError *error) {
+static AmStatus override_factor(Assigner *self, int32_t i, int32_t axis, int32_t f, AmError *error) {
     const FactorRule *rule = &self->rules->rules[i];
     self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
     if (f == -1) return AM_OK;
@@ -225,7 +225,7 @@ static AmStatus except_factor(Assigner *self, int32_t i, int32_t axis, int32_t f
         choice_of(split_options->factors, split_options->first_factor[i], split_options->first_factor[i + 1],
                   f, may_split ? rule->factors[f].size : 0);
     if (may_split && take_factor(self, i, axis, &choice)) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, self->module->source, "exception for %s: factor %d cannot be split",
+    return am_fail(error, AM_ERROR_INPUT, self->module->source, "override for %s: factor %d cannot be split",
                    self->module->instructions[i].name, f);
 }
 
@@ -273,11 +273,11 @@ static AmStatus apply_overrides(Assigner *self, Arena *arena, AmError *error) {
         int32_t i = override->instruction;
         if (i < 0 || i >= self->count)
             return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                           "exception for instruction %d: the module has %d", i, self->count);
+                           "override for instruction %d: the module has %d", i, self->count);
         for (int32_t axis = 0; axis < self->stage->mesh.axis_count; axis++) {
-            if (override->has_states) TRY(except_state(self, i, axis, override->states.axis[axis], error));
+            if (override->has_states) TRY(override_state(self, i, axis, override->states.axis[axis], error));
             if (!override->has_factors || override->factors[axis] == PLAN_NO_OVERRIDE) continue;
-            TRY(except_factor(self, i, axis, override->factors[axis], error));
+            TRY(override_factor(self, i, axis, override->factors[axis], error));
             self->given_factors[i] |= (uint8_t)(1u << axis);
         }
         if (override->is_pinned) TRY(pin_result(self, arena, override, error));

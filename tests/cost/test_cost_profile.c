@@ -151,7 +151,7 @@ static void faults_are_told_by_their_path(void **state) {
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 1}, {\"event\": \"a\", "
               "\"sizes\": [2], \"work\": 1, \"seconds\": 1}, {\"event\": \"a\", \"sizes\": [1], \"work\": 1, "
               "\"seconds\": 2}"),
-         "$.device_types.host[2]: the event and sizes of a row before it"},
+         "$.device_types.host[2]: duplicate row (same event and sizes)"},
         {ROWS("{\"event\": \"a\", \"sizes\": [1], \"work\": 1, \"seconds\": 0}"),
          "$.device_types.host[0].seconds"},
         {EVENT("", "1"), "$.device_types.host[0].event: expected an event's name"},

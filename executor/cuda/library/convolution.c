@@ -346,7 +346,7 @@ static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const Ke
                                  .tf32 = device->tf32,
                                  .spatial_count = hlo->spatial_count}};
         if (!choose_form(form, call, hlo))
-            return am_fail(error, AM_ERROR_INPUT, "", "a convolution of none of cuDNN's forms");
+            return am_fail(error, AM_ERROR_INPUT, "", "cuDNN does not support this convolution");
         settle_padding(form);
         lay_out(form, attempt > 0);
         status = cuda_convolution_make(&kernel->convolution, device->dnn, &form->shape, &reason);

@@ -205,7 +205,7 @@ static void test_misuse_is_refused(void **state) {
     assert_non_null(strstr(error.text, "leaves this process"));
     error = (AmError){0};
     assert_int_equal(channels_add(set, 0, 1, 8, 1, &channel, &error), AM_ERROR_USAGE);
-    assert_non_null(strstr(error.text, "no end here"));
+    assert_non_null(strstr(error.text, "neither is in this process"));
     error = (AmError){0};
     assert_int_equal(channels_add(set, 2, 3, -1, 1, &channel, &error), AM_ERROR_USAGE);
     error = (AmError){0};
