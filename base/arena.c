@@ -4,8 +4,8 @@
  * Blocks come zeroed from calloc, so that fresh memory costs nothing until it is touched. Released
  * memory is kept and zeroed again on allocation, just before it is written, so that every
  * allocation is zero. The largest blocks are mapped with huge pages: the first touch of a module's
- * memory page by page takes a third of the time of reading the module. Some blocks of freed arenas wait for
- * other arenas: the system takes about as long to clear a block as a search to fill it.
+ * memory page by page takes a third of the time of reading the module. A cache keeps blocks of freed
+ * arenas for other arenas: the system takes about as long to clear a block as a search to fill it.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "base/arena.h"
@@ -50,55 +50,56 @@ static bool is_mapped(size_t capacity) {
     return MAPS_BLOCKS && capacity >= LARGEST_BLOCK;
 }
 
-/* ---- blocks that wait for other arenas ---- */
+/* ---- the block cache: blocks of freed arenas ---- */
 
-/* Class k has blocks of LEAST_WAITING << k bytes, the last one those of LARGEST_BLOCK. Smaller blocks are
+/* Class k has blocks of LEAST_CACHED << k bytes, the last one those of LARGEST_BLOCK. Smaller blocks are
  * left to the heap. */
-enum { WAITING_CLASSES = 7 };
-static const size_t LEAST_WAITING = 64 << 10;
-static const size_t MOST_WAITING = 64 << 20; /* bytes in all */
+enum { CACHE_CLASSES = 7 };
+static const size_t LEAST_CACHED = 64 << 10;
+static const size_t MOST_CACHED = 64 << 20; /* bytes in all */
 
-static pthread_mutex_t waiting_lock = PTHREAD_MUTEX_INITIALIZER;
-static ArenaBlock *waiting[WAITING_CLASSES]; /* newest first */
-static size_t waiting_bytes;
+static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */
+static size_t cached_bytes;
 
 static size_t class_capacity(int32_t class) {
-    return class == WAITING_CLASSES - 1 ? LARGEST_BLOCK : LEAST_WAITING << class;
+    return class == CACHE_CLASSES - 1 ? LARGEST_BLOCK : LEAST_CACHED << class;
 }
 
 /* Returns the class of the smallest blocks with so much room, or -1 for small and very large ones. */
 static int32_t class_of(size_t capacity) {
     int32_t class = 0;
-    if (!MAPS_BLOCKS || capacity < LEAST_WAITING || capacity > LARGEST_BLOCK) return -1;
+    if (!MAPS_BLOCKS || capacity < LEAST_CACHED || capacity > LARGEST_BLOCK) return -1;
     while (class_capacity(class) < capacity) class ++;
     return class;
 }
 
-/* NULL: none waits, or another thread is at the list, perhaps in the process that this one is a fork of. */
-static ArenaBlock *take_waiting(int32_t class) {
-    if (class < 0 || pthread_mutex_trylock(&waiting_lock) != 0) return NULL;
-    ArenaBlock *block = waiting[class];
+/* Takes a block of a class from the cache. NULL: it has none, or another thread uses it, perhaps of the
+ * process that this one was forked from. */
+static ArenaBlock *take_cached(int32_t class) {
+    if (class < 0 || pthread_mutex_trylock(&cache_lock) != 0) return NULL;
+    ArenaBlock *block = free_lists[class];
     if (block) {
-        waiting[class] = block->older;
-        waiting_bytes -= block->capacity;
+        free_lists[class] = block->older;
+        cached_bytes -= block->capacity;
     }
-    pthread_mutex_unlock(&waiting_lock);
+    pthread_mutex_unlock(&cache_lock);
     return block;
 }
 
-/* Returns whether the block waits now. */
-static bool leave_waiting(ArenaBlock *block) {
+/* Puts a block into the cache. Returns false if the cache has no room for it or is in use. */
+static bool put_in_cache(ArenaBlock *block) {
     int32_t class = class_of(block->capacity);
     if (class < 0 || class_capacity(class) != block->capacity) return false;
-    if (pthread_mutex_trylock(&waiting_lock) != 0) return false;
-    bool has_room = waiting_bytes + block->capacity <= MOST_WAITING;
+    if (pthread_mutex_trylock(&cache_lock) != 0) return false;
+    bool has_room = cached_bytes + block->capacity <= MOST_CACHED;
     if (has_room) {
         block->used = 0;
-        block->older = waiting[class];
-        waiting[class] = block;
-        waiting_bytes += block->capacity;
+        block->older = free_lists[class];
+        free_lists[class] = block;
+        cached_bytes += block->capacity;
     }
-    pthread_mutex_unlock(&waiting_lock);
+    pthread_mutex_unlock(&cache_lock);
     return has_room;
 }
 
@@ -107,7 +108,7 @@ static bool leave_waiting(ArenaBlock *block) {
 /* Returns a block of at least so much room. NULL: no memory. */
 static ArenaBlock *block_new(size_t capacity) {
     int32_t class = class_of(capacity);
-    ArenaBlock *block = take_waiting(class);
+    ArenaBlock *block = take_cached(class);
     if (block) return block;
     if (class >= 0) capacity = class_capacity(class);
     size_t bytes = sizeof(ArenaBlock) + capacity;
@@ -125,7 +126,7 @@ static ArenaBlock *block_new(size_t capacity) {
 }
 
 static void block_free(ArenaBlock *block) {
-    if (leave_waiting(block)) return;
+    if (put_in_cache(block)) return;
     if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
     else free(block);
 }

@@ -1,11 +1,11 @@
 /* Arena: all memory of a module, a plan or a search, released at once.
  *
  * Blocks double in size up to 4 MiB. Memory is zeroed (but for arena_alloc_raw), aligned to 16 bytes and
- * stays where it is until the arena is reset or freed. Allocation failure ends
- * in a longjmp-free way: the arena is marked failed and NULL is returned;
- * callers that allocate in proportion to their input check arena_failed() once
- * at the end of a pass by ARENA_CHECK, or each pointer where it is used next.
- * An arena is used by one thread at a time.
+ * stays where it is until the arena is released or freed. A failed allocation sets `failed` and returns NULL.
+ * Callers that allocate in proportion to their input check `failed` once at the end of a pass, or each
+ * pointer before its first use. An arena is used by one thread at a time.
+ *
+ * A cache of at most 64 MiB keeps the blocks of freed arenas for other arenas of the process.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

@@ -1,4 +1,4 @@
-/* Benchmark of one evaluation: completing, lowering and pricing a one-stage plan.
+/* Benchmark of one evaluation: assigning, lowering and pricing a one-stage plan.
  *
  * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32 devices
  * of the built-in cluster C: priorities of up to four candidates of each axis drawn with a fixed seed, and
@@ -76,13 +76,12 @@ static AmStatus evaluate(Timing *timing, const Problem *problem, const AxisPlan 
     StepPrice price;
     double start = clock_seconds();
     TRY(plan_assign(&assignment, arena, problem->context, stage, error));
-    double completed = clock_seconds();
+    double assigned = clock_seconds();
     TRY(plan_lower(&program, arena, problem->context, assignment, 0, error));
     double lowered = clock_seconds();
     TRY(price_program(&price, program, problem->cluster, problem->devices, error));
     double priced = clock_seconds();
-    *timing =
-        (Timing){{completed - start, lowered - completed, priced - lowered}, number_of(program, &price)};
+    *timing = (Timing){{assigned - start, lowered - assigned, priced - lowered}, number_of(program, &price)};
     return AM_OK;
 }
 
@@ -151,7 +150,7 @@ int main(int count, char **arguments) {
     Cluster *cluster = NULL;
     AmError error = {0};
     AmStatus status = cluster_read(&cluster, &arena, "C", &error);
-    printf("%-18s %8s %9s %9s %9s %9s   %s\n", "model", "instr.", "complete", "lower", "price", "ms/plan",
+    printf("%-18s %8s %9s %9s %9s %9s   %s\n", "model", "instr.", "assign", "lower", "price", "ms/plan",
            "number");
     int32_t models = count > 2 ? count - 2 : (int32_t)(sizeof default_models / sizeof *default_models);
     for (int32_t k = 0; k < models && status == AM_OK; k++)

@@ -5,8 +5,8 @@
  * operators of 10,000 to 1,000,000 instructions, to see that times grow in proportion.
  *   rules      factor rules, dimension classes and what assignment chooses from
  *   propagate  incremental_create() and all seeds, from nothing
- *   complete   plan_assign();  lower  plan_lower() of one device
- *   ns/instr   of propagate, complete and lower together
+ *   assign     plan_assign();  lower  plan_lower() of one device
+ *   ns/instr   of propagate, assign and lower together
  *   MB         the arenas of context, assignment and program, and the process's peak
  * Medians of RUNS; `bench_propagate [MODEL | SIZE]`, SIZE that of a chain, in the source folder.
  */
@@ -25,7 +25,7 @@
 #define RUNS 7
 
 typedef struct Times {
-    double propagate[RUNS], complete[RUNS], lower[RUNS], rules;
+    double propagate[RUNS], assign[RUNS], lower[RUNS], rules;
     int64_t context_bytes, assignment_bytes, program_bytes;
 } Times;
 
@@ -66,8 +66,8 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         times->propagate[run] = clock_seconds() - begin;
         int64_t before = (int64_t)arena.used;
         begin = clock_seconds();
-        if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK) fail("complete", &error);
-        times->complete[run] = clock_seconds() - begin;
+        if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK) fail("assign", &error);
+        times->assign[run] = clock_seconds() - begin;
         times->assignment_bytes = (int64_t)arena.used - before;
         before = (int64_t)arena.used;
         begin = clock_seconds();
@@ -116,12 +116,12 @@ static void bench(const char *name, const char *path, const char *roles, const c
     times.rules = derive_again(context);
     times.context_bytes = (int64_t)context->arena.used;
     measure(&times, context, &mesh, groups);
-    double propagate = zoo_median(times.propagate, RUNS), complete = zoo_median(times.complete, RUNS);
+    double propagate = zoo_median(times.propagate, RUNS), assign = zoo_median(times.assign, RUNS);
     double lower = zoo_median(times.lower, RUNS);
     int32_t count = context->canonical->instruction_count;
     printf("%-18s %8d %8.1f %8.1f %9.2f %9.2f %8.2f %9.1f %8.1f %8.1f %8.1f %8.1f\n", name, count,
-           1e3 * strict, 1e3 * times.rules, 1e3 * propagate, 1e3 * complete, 1e3 * lower,
-           1e9 * (propagate + complete + lower) / count, (double)times.context_bytes / 1e6,
+           1e3 * strict, 1e3 * times.rules, 1e3 * propagate, 1e3 * assign, 1e3 * lower,
+           1e9 * (propagate + assign + lower) / count, (double)times.context_bytes / 1e6,
            (double)times.assignment_bytes / 1e6, (double)times.program_bytes / 1e6,
            (double)peak_bytes() / 1e6);
     fflush(stdout);
@@ -151,7 +151,7 @@ int main(int count, char **arguments) {
     char binary[4096], roles[4096], path[] = "/tmp/bench_propagate.hlo.txt";
     static const int32_t sizes[] = {10000, 31000, 100000, 300000, 1000000};
     printf("%-18s %8s %8s %8s %9s %9s %8s %9s %8s %8s %8s %8s\n", "module", "instr.", "strict", "rules",
-           "propagate", "complete", "lower", "ns/instr", "context", "complete", "program", "peak");
+           "propagate", "assign", "lower", "ns/instr", "context", "assign", "program", "peak");
     printf("%-18s %8s %8s %8s %9s %9s %8s %9s %8s %8s %8s %8s\n", "", "", "ms", "ms", "ms", "ms", "ms", "",
            "MB", "MB", "MB", "MB");
     if (atoi(model) == 0 && !zoo_paths(model, binary, roles)) {
