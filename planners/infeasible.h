@@ -14,7 +14,7 @@
  *   {"evaluations": examined plans,
  *    "binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
- * and `line` gets the same in one line. Memory is the arena's. An interrupt ends the list. */
+ * `line` gets the same in one line. Memory is the arena's. An interrupt ends the list. */
 AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContext *whole,
                            const Cluster *cluster, const SearchOptions *options,
                            const MicroBatching *settings, const SearchResult *failed, AmError *error);

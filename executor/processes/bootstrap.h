@@ -5,7 +5,7 @@
  *   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI), or PMI_RANK,
  *             PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS (MPICH); MPI carries the address
  *   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, first host of the node list
- * and treats a process without any of them as a run of its own. Processes of one launch share a
+ * A process without any of them is a run of its own. Processes of one launch share a
  * secret: a digest of the job's name (from MPI a random number) and of AUTOMAP_SECRET, which a user
  * sets if others can reach the port. AUTOMAP_PORT replaces the port of torchrun and Slurm.
  */

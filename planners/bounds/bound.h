@@ -6,8 +6,8 @@
  *
  *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all
  *              computing and all communication, so that the best weights count; without overlap, their sum.
- *   model gap  the plan's computing and resharding in the sharding graph over the bound of their sum on its
- * mesh
+ *   model gap  the plan's computing and resharding in the sharding graph over the bound of their sum on the
+ *              plan's mesh
  */
 #ifndef PLANNERS_BOUNDS_BOUND_H
 #define PLANNERS_BOUNDS_BOUND_H

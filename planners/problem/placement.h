@@ -2,8 +2,8 @@
  *
  *   stage(n)        the operators of the scope are on stage n of the plan, from 0 on
  *   devices(V100)   they are on devices of this type; devices(0-3,8): on these devices of the cluster
- *   replicate(k), split(k)   they are on a stage of r x k devices; r, the number of replicas of all such
- * stages, is the same (Whale nests data parallelism around task graphs in this way)
+ *   replicate(k), split(k)   they are on a stage of r x k devices; r, the number of replicas, is the same for
+ *                   all such stages (Whale nests data parallelism around task graphs in this way)
  *
  * A plan keeps a placement if the ranges of its stages do: every forward operator is in the range of one
  * stage.

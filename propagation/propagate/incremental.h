@@ -6,7 +6,7 @@
  *   0  a seed on the value itself
  *   1  a seed that reaches it through element-wise operators and views alone
  *   2  a seed that reaches it through products, reductions and other operators
- * then by the seed's own priority, then by the first (instruction, dimension). The others are
+ * Ties go to the seed's own priority, then to the first (instruction, dimension). The others are
  * conflicts, with their cost in bytes. The result is a function of the set of seeds, independent of
  * their order.
  *

@@ -1,10 +1,9 @@
 /* Convolutions on the CPU: one description, several ways to compute it.
  *
- *   out[b, o, f] = sum over k, i of in[b, (o * stride + k * window_dilation - padding_low) / base_dilation,
- * i]
- *                                   * weights[k, i, f]
+ *   out[b, o, f] = sum over k, i of in[b, p / base_dilation, i] * weights[k, i, f]
+ *              p = o * stride + k * window_dilation - padding_low
  *
- * where the quotient is whole and inside; o and k have one index for each spatial
+ * where the quotient is an integer and inside; o and k have one index for each spatial
  * dimension. Strides come from the dimension labels, so that a forward pass, a
  * gradient to the input and one to the weights (whose "batch" are the input
  * features and whose "features" are the examples) differ in numbers only. The

@@ -6,7 +6,7 @@
  *   gradient:  with x' = (x - m) r and the output's gradient g,
  *              d offset = sum g, d scale = sum g x',
  *              d x = scale r (g - d offset / N - x' d scale / N)
- * where r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015). Each step
+ * Here r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015). Each step
  * is y = of_x x + of_g g + term with numbers of the feature, after one or two summing passes. The
  * team divides the features; blocks of them are read in rows in memory order, so that each sum has
  * the order of the elements. Operands: (x, scale, offset), (x, scale, offset, m, v), (x, scale, m,
