@@ -1,4 +1,4 @@
-/* Benchmark of the pipeline inference agent on unseen sets.
+/* Benchmark of the agent that cuts pipelines on unseen sets.
  *
  *   bench_agent [AGENT [COUNT]]     (default datasets/agents/pipeline.safetensors, 10000 sets)
  *

@@ -228,7 +228,7 @@ static double completed_bytes(const Decisions *problem, const DecisionBound *bou
     return decision_plan_bytes(problem, &plan);
 }
 
-/* Moves the price of a byte to where completions just fit. */
+/* Moves the price of a byte to where completed plans just fit. */
 static void find_byte_price(DecisionEstimate *estimate) {
     static const double share[ESTIMATE_PRICES] = {1, 0.7, 1.4};
     const Decisions *problem = &estimate->hopeful;

@@ -8,8 +8,8 @@
  *
  * where the slopes, seconds per byte and per reshard over each kind of link, are common to all
  * decisions. The posterior means of its terms form a decision problem of their own, on the same
- * graph and with the same bytes, whose cheapest completions can be computed (decisions_exact.h):
- * the searcher's estimate of the remainder. A second problem subtracts from every term a fraction
+ * graph and with the same bytes, in which the cheapest remainder can be computed (decisions_exact.h).
+ * The searcher's estimate is that remainder. A second problem subtracts from every term a fraction
  * of its uncertainty.
  */
 #ifndef BENCH_QUALITY_DECISIONS_ESTIMATE_H

@@ -1,5 +1,5 @@
-/* automap agent: trains the pipeline inference agent, grades it, and writes the arrays that it is trained on;
- * trains the policy of --searcher dqn. */
+/* automap agent: trains the agent that cuts pipelines, grades it, and writes the arrays that it is trained
+ * on; trains the policy of --searcher dqn. */
 #include <stdio.h>
 
 #include "api/option_rows.h"

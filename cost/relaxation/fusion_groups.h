@@ -27,7 +27,7 @@ bool fusion_groups_may_be_taken(const PlanContext *context, int32_t instruction)
 /* Some plan may not run it at all: such a sum, or the conversion of parts that are in f32 already. */
 bool fusion_groups_may_vanish(const PlanContext *context, int32_t instruction);
 
-/* By position in context->choices->operands, for element-wise readers whose operand is not made on
+/* By position in split_options->operands, for element-wise readers whose operand is not made on
  * demand. */
 typedef struct FusionGroups {
     bool *is_from_memory; /* the reader takes the operand from memory: no fusion has both */

@@ -113,7 +113,7 @@ typedef struct ShardingGraphSample ShardingGraphSample;
 /* In the arena, which the model's outlives. */
 AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
                                AmError *error);
-/* The model's context, in which completions decide about the sample alone. */
+/* The model's context, in which assignments cover the sample alone. */
 const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample);
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample, const Assignment *assignment);
 

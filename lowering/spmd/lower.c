@@ -360,7 +360,7 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
         *value = find_state(self, i, leaf, state);
         if (*value >= 0) return AM_OK;
     }
-    /* Box from what costs least. */
+    /* Reshard from the cheapest state. */
     int32_t from = -1;
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);

@@ -43,7 +43,6 @@ typedef struct Learning {
     const TaskSettings *task;
     double deadline;
     int32_t settled;
-    bool was_greedy;
 } Learning;
 
 static AgentSettings settings_for(const TaskSettings *task, const SearchOptions *options) {

@@ -1,4 +1,4 @@
-/* Pipelines by inference: a trained agent's cuts of a chain, in milliseconds.
+/* The agent that cuts pipelines, Auto-MAP's inference agent: its cuts of a chain, in milliseconds.
  *
  * Stages are chosen from the left by the smallest Q of their environment (cut_agent_environment.h),
  * with a beam of the best `width` partial plans, all at different places; with 1 the policy alone.

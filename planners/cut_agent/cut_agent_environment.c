@@ -1,4 +1,4 @@
-/* The environment of pipelines by inference (Auto-MAP sections 3.5 and 4.5). */
+/* The environment of the agent that cuts pipelines (Auto-MAP sections 3.5 and 4.5). */
 #include "planners/cut_agent/cut_agent_environment.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The environment of pipelines by inference (Auto-MAP sections 3.5 and 4.5).
+/* The environment of the agent that cuts pipelines (Auto-MAP sections 3.5 and 4.5).
  *
  * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from
  * the left. An action is the end of the next stage, in layers and in units of devices. Actions from

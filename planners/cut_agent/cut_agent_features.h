@@ -1,5 +1,5 @@
-/* The inference agent's observation of the rest of a chain: splits that only distribute work, and
- * ratios to them.
+/* The observation of the agent that cuts pipelines, of the rest of a chain: splits that only distribute work,
+ * and ratios to them.
  *
  * The rest is `left` stages over the layers after `place` on the units from `unit` on. Units are
  * allotted in four ways: equal numbers; the same with boundaries moved to those of servers; all

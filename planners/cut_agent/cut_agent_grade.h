@@ -1,4 +1,4 @@
-/* Grading the pipeline inference agent: its plans beside the exact optimum, an even split and a greedy one.
+/* Grading the agent that cuts pipelines: its plans beside the exact optimum, an even split and a greedy one.
  *
  * The plans come from cut_agent_plan() alone, which reaches no exact search (tests/check_cut_agent).
  * Lengths are the chain's (chain.h), for which the optimum is exact (chain_exact.h); by_events is the time of

@@ -1,4 +1,4 @@
-/* Offline training of the pipeline inference agent on generated arrays.
+/* Offline training of the agent that cuts pipelines on generated arrays.
  *
  * Rounds of CUT_AGENT_ROUND episodes side by side, every one on a set of its own (cut_agent_arrays.h). An
  * episode explores for a random number of stages, from none to all but the last two, among the actions whose

@@ -19,7 +19,7 @@ typedef struct ProfileGraphReader {
     Arena *arena;
     const char *text;
     int64_t length;
-    int32_t node_capacity, line_capacity, edge_capacity, producer_capacity;
+    int32_t node_capacity, line_capacity, edge_capacity;
     const char **lines; /* [node_count] of the nodes */
     int64_t *places;    /* [edge_count] byte of each edge's line */
     const char **ends;  /* [2 edge_count] names of producer and consumer */

@@ -1,4 +1,4 @@
-/* The inference agent's pipelines of a module: initial candidates of the hybrid search.
+/* Pipelines of a module by the agent that cuts pipelines: initial candidates of the pipeline search.
  *
  * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of
  * equal width without a tensor axis; the cluster's servers, or equal parts of them, become the

@@ -85,7 +85,7 @@ static void add_found(Found *found, const PipelineLayout *pipeline) {
     found->pipelines[at] = *pipeline;
 }
 
-/* The inference agent's pipelines beside those found, or with its searcher in place of them. */
+/* Adds the pipelines of the agent that cuts pipelines; with its searcher, they replace those found. */
 static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmError *error) {
     const SearchOptions *options = self->plans.options;
     PipelineLayout guesses[MOST_GUESSES];

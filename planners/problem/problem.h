@@ -126,11 +126,11 @@ double problem_memory_limit(const Problem *problem);
  * has infinite seconds and is not remembered. */
 AmStatus problem_price(Problem *problem, const AxisPlan *axis_plan, PlanPrice *price, AmError *error);
 
-/* Everything that lowering depends on beside the module and the mesh: completions of equal keys cost the
+/* Hashes all that lowering depends on, except the module and the mesh: assignments of equal keys cost the
  * same. */
 uint64_t problem_assignment_key(const Problem *problem, const Assignment *assignment);
 
-/* Lowers and prices a assignment of the problem's context in scratch memory; it is not remembered. */
+/* Lowers and prices an assignment of the problem's context in scratch memory; it is not remembered. */
 AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
                                   const Assignment *assignment, AmError *error);
 

@@ -32,7 +32,6 @@ typedef struct RegionSum {
     bool is_stored;  /* a later kernel reads it */
     int32_t output;  /* where it is stored: output number, or -1: in the scratch memory */
     int64_t at;      /* there: its first byte */
-    bool is_written; /* its kernel is written */
 } RegionSum;
 
 typedef struct RegionPlan {

@@ -17,7 +17,7 @@
 
 #include "executor/cuda/codegen/source.h"
 
-/* The kernels of a fusion of products (ProgramInstruction.in_blocks). AM_ERROR_INPUT as kernel_refuse(). */
+/* The kernels of a fusion of products (ProgramRegions.in_blocks). AM_ERROR_INPUT as kernel_call_refuse(). */
 AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 #endif
