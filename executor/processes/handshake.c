@@ -17,12 +17,12 @@
 #include "base/text.h"
 #include "executor/processes/socket.h"
 
-enum { VERSION = 1, NONCE = 32, PROOF = 64, REFUSAL = 256, MOST_CALLERS = 128 };
+enum { VERSION = 1, NONCE = 32, PROOF = 64, REFUSAL = 256, MOST_PENDING = 128 };
 
-/* Time for a stranger to say who it is, and for process 0 to answer. */
-static const double caller_seconds = 5, answer_seconds = 15;
-/* The time for which a failed process 0 still reports the reason to late processes. */
-static const double dismissal_seconds = 1;
+/* Timeouts: of a handshake at process 0, and of process 0's answer at the other processes. */
+static const double handshake_seconds = 5, answer_seconds = 15;
+/* The time for which a failed process 0 still accepts connections, to report the reason. */
+static const double reason_seconds = 1;
 static const char magic[8] = "automap";
 
 typedef struct Challenge {
@@ -71,11 +71,11 @@ static bool is_ours(const char bytes[8]) {
     return memcmp(bytes, magic, sizeof magic) == 0;
 }
 
-/* ---- who joins ---- */
+/* ---- other processes ---- */
 
-/* One attempt on a fresh connection. AM_OK with *again: it ended before an answer. */
-static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
-                          bool *again, AmError *error) {
+/* Runs one handshake on a new connection. AM_OK with *again: the connection ended before an answer. */
+static AmStatus try_handshake(int connection, const WorldPlace *place, HandshakeChannel channel,
+                              double deadline, bool *again, AmError *error) {
     Challenge challenge;
     Hello hello = {.version = VERSION, .channel = channel, .process = place->process, .count = place->count};
     Welcome welcome;
@@ -83,14 +83,16 @@ static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChan
     *again = true;
     if (!socket_receive(connection, &challenge, sizeof challenge, deadline)) return AM_OK;
     if (!is_ours(challenge.magic))
-        return am_fail(error, AM_ERROR_RUNTIME, "",
-                       "what listens on %s port %u is no process of automap: is the port another program's?",
-                       place->host, (unsigned)place->port);
+        return am_fail(
+            error, AM_ERROR_RUNTIME, "",
+            "the listener on %s port %u is no process of automap: does another program use the port?",
+            place->host, (unsigned)place->port);
     if (challenge.version != VERSION)
-        return am_fail(error, AM_ERROR_RUNTIME, "",
-                       "process 0 speaks version %u of the protocol between processes and process %d "
-                       "version %d: expected the same automap everywhere",
-                       (unsigned)challenge.version, (int)place->process, VERSION);
+        return am_fail(
+            error, AM_ERROR_RUNTIME, "",
+            "process 0 has version %u of the protocol between processes, process %d has version %d "
+            "(expected the same automap everywhere)",
+            (unsigned)challenge.version, (int)place->process, VERSION);
     memcpy(hello.magic, magic, sizeof magic);
     if (gethostname(hello.host, sizeof hello.host - 1) != 0) hello.host[0] = '\0';
     TRY(draw_nonce(hello.nonce, error));
@@ -105,7 +107,7 @@ static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChan
                        is_ours(welcome.magic) ? refusal : "an invalid answer");
     prove(proof, "welcome", place, &challenge, &hello);
     if (memcmp(proof, welcome.proof, PROOF) != 0)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "what listens on %s port %u is process 0 of another run",
+        return am_fail(error, AM_ERROR_RUNTIME, "", "the listener on %s port %u is process 0 of another run",
                        place->host, (unsigned)place->port);
     return AM_OK;
 }
@@ -116,14 +118,14 @@ AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChann
         bool again;
         TRY(socket_connect(connection, place->host, place->port, deadline, error));
         double answer = fmin(deadline, clock_seconds() + answer_seconds);
-        AmStatus status = introduce(*connection, place, channel, answer, &again, error);
+        AmStatus status = try_handshake(*connection, place, channel, answer, &again, error);
         if (status == AM_OK && !again) return AM_OK;
         close(*connection);
         *connection = -1;
         TRY(status);
         if (clock_seconds() >= deadline)
             return am_fail(error, AM_ERROR_RUNTIME, "",
-                           "what listens on %s port %u did not answer as process 0 would", place->host,
+                           "the listener on %s port %u did not answer as process 0 does", place->host,
                            (unsigned)place->port);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
@@ -131,44 +133,45 @@ AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChann
 
 /* ---- process 0 ---- */
 
-/* Somebody who has connected and not yet said all. */
-typedef struct Caller {
+/* A connection whose handshake is not complete. */
+typedef struct PendingHandshake {
     int connection;
     double deadline;
     Challenge challenge;
     Hello hello;
     size_t received; /* bytes of hello */
-} Caller;
+} PendingHandshake;
 
-typedef struct Callers {
-    Caller list[MOST_CALLERS]; /* oldest first */
+typedef struct PendingHandshakes {
+    PendingHandshake list[MOST_PENDING]; /* oldest first */
     int32_t count;
-} Callers;
+} PendingHandshakes;
 
-static void remove_caller(Callers *callers, int32_t k, bool closes) {
-    if (closes) close(callers->list[k].connection);
-    callers->count--;
-    memmove(&callers->list[k], &callers->list[k + 1], sizeof(Caller) * (size_t)(callers->count - k));
+static void remove_pending(PendingHandshakes *pending, int32_t k, bool closes) {
+    if (closes) close(pending->list[k].connection);
+    pending->count--;
+    memmove(&pending->list[k], &pending->list[k + 1],
+            sizeof(PendingHandshake) * (size_t)(pending->count - k));
 }
 
-/* Takes who waits; the oldest must go where there are too many. */
-static AmStatus take_callers(Callers *callers, int listener, AmError *error) {
+/* Accepts the waiting connections. Beyond MOST_PENDING, closes the oldest pending one. */
+static AmStatus accept_connections(PendingHandshakes *pending, int listener, AmError *error) {
     int connection;
     while ((connection = socket_accept(listener)) >= 0) {
-        if (callers->count == MOST_CALLERS) remove_caller(callers, 0, true);
-        Caller *caller = &callers->list[callers->count++];
-        *caller = (Caller){.connection = connection,
-                           .deadline = clock_seconds() + caller_seconds,
-                           .challenge = {.version = VERSION}};
-        memcpy(caller->challenge.magic, magic, sizeof magic);
-        TRY(draw_nonce(caller->challenge.nonce, error));
-        socket_send(connection, &caller->challenge, sizeof caller->challenge, 0);
+        if (pending->count == MOST_PENDING) remove_pending(pending, 0, true);
+        PendingHandshake *handshake = &pending->list[pending->count++];
+        *handshake = (PendingHandshake){.connection = connection,
+                                        .deadline = clock_seconds() + handshake_seconds,
+                                        .challenge = {.version = VERSION}};
+        memcpy(handshake->challenge.magic, magic, sizeof magic);
+        TRY(draw_nonce(handshake->challenge.nonce, error));
+        socket_send(connection, &handshake->challenge, sizeof handshake->challenge, 0);
     }
     return AM_OK;
 }
 
-__attribute__((format(printf, 3, 4))) static void answer(const Caller *caller, const WorldPlace *place,
-                                                         const char *refusal, ...) {
+__attribute__((format(printf, 3, 4))) static void answer(const PendingHandshake *handshake,
+                                                         const WorldPlace *place, const char *refusal, ...) {
     Welcome welcome = {.is_refused = refusal != NULL};
     memcpy(welcome.magic, magic, sizeof magic);
     if (refusal) {
@@ -177,60 +180,61 @@ __attribute__((format(printf, 3, 4))) static void answer(const Caller *caller, c
         vsnprintf(welcome.refusal, sizeof welcome.refusal, refusal, arguments);
         va_end(arguments);
     } else {
-        prove(welcome.proof, "welcome", place, &caller->challenge, &caller->hello);
+        prove(welcome.proof, "welcome", place, &handshake->challenge, &handshake->hello);
     }
-    socket_send(caller->connection, &welcome, sizeof welcome, 0);
+    socket_send(handshake->connection, &welcome, sizeof welcome, 0);
 }
 
-/* A caller that has said all. *stays: its connection is a joined process's. An
- * error ends the run: who has the secret was started otherwise than process 0. */
-static AmStatus check_peer(HandshakeServer *server, const Caller *caller, bool *stays, AmError *error) {
+/* Checks a complete hello and answers it. *stays: the connection is that of a process that has joined. An
+ * error ends the run: a process with the secret was started with other settings than process 0. */
+static AmStatus check_peer(HandshakeServer *server, const PendingHandshake *handshake, bool *stays,
+                           AmError *error) {
     const WorldPlace *place = server->place;
-    const Hello *hello = &caller->hello;
+    const Hello *hello = &handshake->hello;
     char proof[PROOF], host[HEARTBEAT_HOST];
     *stays = false;
     if (!is_ours(hello->magic)) return AM_OK;
     if (hello->version != VERSION) {
-        answer(caller, place, "it speaks version %u of the protocol, process 0 version %d",
+        answer(handshake, place, "it has version %u of the protocol, process 0 has version %d",
                (unsigned)hello->version, VERSION);
         return AM_OK;
     }
-    prove(proof, "join", place, &caller->challenge, hello);
+    prove(proof, "join", place, &handshake->challenge, hello);
     if (memcmp(proof, hello->proof, PROOF) != 0) {
-        server->strangers++;
-        answer(caller, place, "it is of another run (another job or another AUTOMAP_SECRET)");
+        server->wrong_secrets++;
+        answer(handshake, place, "it is of another run (another job or another AUTOMAP_SECRET)");
         return AM_OK;
     }
     if (server->ended) {
-        server->dismissed++;
-        answer(caller, place, "process 0 has failed: %s", server->ended);
+        server->refused++;
+        answer(handshake, place, "process 0 has failed: %s", server->ended);
         return AM_OK;
     }
     heartbeat_copy_text(host, sizeof host, hello->host, sizeof hello->host);
-    server->dismissed++; /* unless it passes */
+    server->refused++; /* unless it passes */
     if (hello->count != place->count) {
-        answer(caller, place, "it was started as one of %d processes, process 0 as one of %d",
+        answer(handshake, place, "it was started as one of %d processes, process 0 as one of %d",
                (int)hello->count, (int)place->count);
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "process %d on %s was started as one of %d processes, process 0 as one of %d",
                        (int)hello->process, host, (int)hello->count, (int)place->count);
     }
     if (hello->process < 1 || hello->process >= place->count || hello->channel >= HANDSHAKE_CHANNELS) {
-        answer(caller, place, "there is no process %d of %d", (int)hello->process, (int)place->count);
+        answer(handshake, place, "there is no process %d of %d", (int)hello->process, (int)place->count);
         return am_fail(error, AM_ERROR_RUNTIME, "", "%s says that it is process %d of %d", host,
                        (int)hello->process, (int)place->count);
     }
     HandshakeJoined *joined = &server->joined[hello->process];
     if (joined->connections[hello->channel] >= 0) {
-        answer(caller, place, "there is a process %d already", (int)hello->process);
+        answer(handshake, place, "there is a process %d already", (int)hello->process);
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "two processes, on %s and %s, say that they are process %d", joined->host, host,
                        (int)hello->process);
     }
-    server->dismissed--;
-    answer(caller, place, NULL);
+    server->refused--;
+    answer(handshake, place, NULL);
     memcpy(joined->host, host, sizeof joined->host);
-    joined->connections[hello->channel] = caller->connection;
+    joined->connections[hello->channel] = handshake->connection;
     *stays = true;
     return AM_OK;
 }
@@ -239,22 +243,22 @@ static bool has_joined(const HandshakeJoined *joined) {
     return joined->connections[HANDSHAKE_CONTROL] >= 0 && joined->connections[HANDSHAKE_DATA] >= 0;
 }
 
-/* Reads from callers that have something to say; drops who is slow or has gone. */
-static AmStatus hear_callers(HandshakeServer *server, Callers *callers, AmError *error) {
-    for (int32_t k = 0; k < callers->count;) {
-        Caller *caller = &callers->list[k];
-        ssize_t got = recv(caller->connection, (char *)&caller->hello + caller->received,
-                           sizeof caller->hello - caller->received, MSG_DONTWAIT);
+/* Reads the hellos of pending handshakes. Closes connections that have ended or whose timeout has passed. */
+static AmStatus read_hellos(HandshakeServer *server, PendingHandshakes *pending, AmError *error) {
+    for (int32_t k = 0; k < pending->count;) {
+        PendingHandshake *handshake = &pending->list[k];
+        ssize_t got = recv(handshake->connection, (char *)&handshake->hello + handshake->received,
+                           sizeof handshake->hello - handshake->received, MSG_DONTWAIT);
         bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-        if (got > 0) caller->received += (size_t)got;
-        if (got > 0 && caller->received == sizeof caller->hello) {
+        if (got > 0) handshake->received += (size_t)got;
+        if (got > 0 && handshake->received == sizeof handshake->hello) {
             bool stays;
-            int32_t process = caller->hello.process;
-            TRY(check_peer(server, caller, &stays, error));
-            remove_caller(callers, k, !stays);
+            int32_t process = handshake->hello.process;
+            TRY(check_peer(server, handshake, &stays, error));
+            remove_pending(pending, k, !stays);
             if (stays && has_joined(&server->joined[process])) server->on_joined(server->user, process);
-        } else if ((got <= 0 && !waits) || clock_seconds() >= caller->deadline) {
-            remove_caller(callers, k, true);
+        } else if ((got <= 0 && !waits) || clock_seconds() >= handshake->deadline) {
+            remove_pending(pending, k, true);
         } else {
             k++;
         }
@@ -270,57 +274,57 @@ static int32_t count_missing(const HandshakeServer *server) {
 
 static AmStatus fail_missing(const HandshakeServer *server, AmError *error) {
     enum { MOST_NAMES = 8 };
-    Text names = {0}, strangers = {0};
+    Text names = {0}, wrong_secrets = {0};
     int32_t missing = count_missing(server), named = 0;
     for (int32_t p = 1; p < server->place->count && named < MOST_NAMES; p++)
         if (!has_joined(&server->joined[p])) text_append(&names, named++ ? ", %d" : "%d", (int)p);
     if (missing > named) text_append(&names, " and %d more", (int)(missing - named));
-    if (server->strangers > 0)
-        text_append(&strangers, "; callers refused for another job or another AUTOMAP_SECRET: %d",
-                    (int)server->strangers);
+    if (server->wrong_secrets > 0)
+        text_append(&wrong_secrets, "; connections refused for another job or another AUTOMAP_SECRET: %d",
+                    (int)server->wrong_secrets);
     AmStatus status =
         am_fail(error, AM_ERROR_RUNTIME, "", "process%s %s of %d did not join on port %u within %.3g s%s",
                 missing > 1 ? "es" : "", names.data ? names.data : "", (int)server->place->count,
-                (unsigned)server->place->port, server->seconds, strangers.data ? strangers.data : "");
+                (unsigned)server->place->port, server->seconds, wrong_secrets.data ? wrong_secrets.data : "");
     text_free(&names);
-    text_free(&strangers);
+    text_free(&wrong_secrets);
     return status;
 }
 
-static void wait_for_callers(const HandshakeServer *server, const Callers *callers) {
+static void wait_for_input(const HandshakeServer *server, const PendingHandshakes *pending) {
     enum { MOST_MILLISECONDS = 100 }; /* between checks */
-    struct pollfd polled[MOST_CALLERS + 1] = {{.fd = server->listener, .events = POLLIN}};
-    for (int32_t k = 0; k < callers->count; k++)
-        polled[k + 1] = (struct pollfd){.fd = callers->list[k].connection, .events = POLLIN};
-    poll(polled, (nfds_t)callers->count + 1, socket_poll_milliseconds(server->deadline, MOST_MILLISECONDS));
+    struct pollfd polled[MOST_PENDING + 1] = {{.fd = server->listener, .events = POLLIN}};
+    for (int32_t k = 0; k < pending->count; k++)
+        polled[k + 1] = (struct pollfd){.fd = pending->list[k].connection, .events = POLLIN};
+    poll(polled, (nfds_t)pending->count + 1, socket_poll_milliseconds(server->deadline, MOST_MILLISECONDS));
 }
 
-/* Callers that wait, and those who come within a short time, hear why the run has ended,
- * until all who are missing have heard it. */
-static void dismiss_callers(HandshakeServer *server, Callers *callers, const char *reason) {
+/* Sends the reason for the end of the run to pending connections and to new ones, for reason_seconds or
+ * until all missing processes have it. */
+static void send_reason(HandshakeServer *server, PendingHandshakes *pending, const char *reason) {
     server->ended = reason;
-    server->deadline = clock_seconds() + dismissal_seconds;
+    server->deadline = clock_seconds() + reason_seconds;
     for (int32_t missing = count_missing(server);
-         server->dismissed < missing && clock_seconds() < server->deadline;) {
-        wait_for_callers(server, callers);
-        if (take_callers(callers, server->listener, NULL) != AM_OK) return;
-        hear_callers(server, callers, NULL);
+         server->refused < missing && clock_seconds() < server->deadline;) {
+        wait_for_input(server, pending);
+        if (accept_connections(pending, server->listener, NULL) != AM_OK) return;
+        read_hellos(server, pending, NULL);
     }
 }
 
 AmStatus handshake_serve(HandshakeServer *server, AmError *error) {
-    Callers callers = {.count = 0};
+    PendingHandshakes pending = {.count = 0};
     AmError own = {0};
     AmStatus status = AM_OK;
     while (status == AM_OK && count_missing(server) > 0) {
-        wait_for_callers(server, &callers);
-        status = take_callers(&callers, server->listener, &own);
-        if (status == AM_OK) status = hear_callers(server, &callers, &own);
+        wait_for_input(server, &pending);
+        status = accept_connections(&pending, server->listener, &own);
+        if (status == AM_OK) status = read_hellos(server, &pending, &own);
         if (status == AM_OK) status = server->check(server->user, &own);
         if (status == AM_OK && clock_seconds() >= server->deadline && count_missing(server) > 0)
             status = fail_missing(server, &own);
     }
-    if (status != AM_OK && clock_seconds() < server->deadline) dismiss_callers(server, &callers, own.text);
-    for (int32_t k = 0; k < callers.count; k++) close(callers.list[k].connection);
+    if (status != AM_OK && clock_seconds() < server->deadline) send_reason(server, &pending, own.text);
+    for (int32_t k = 0; k < pending.count; k++) close(pending.list[k].connection);
     return status == AM_OK ? AM_OK : am_fail(error, status, "", "%s", own.text);
 }

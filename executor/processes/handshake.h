@@ -30,8 +30,8 @@ AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChann
 
 /* Process 0: serves `listener` until joined[1..count) are complete; `on_joined` is
  * called for each process that is. `seconds` is how long there is until the deadline,
- * for messages. AM_ERROR_RUNTIME: the time is up (names who is missing), somebody
- * of this run was started otherwise, or `check` failed. Sockets in joined[] are the
+ * for messages. AM_ERROR_RUNTIME: the deadline passed (names the missing processes), a process
+ * of this run was started with other settings, or `check` failed. Sockets in joined[] are the
  * caller's in any case. */
 typedef struct HandshakeServer {
     const WorldPlace *place;
@@ -41,9 +41,10 @@ typedef struct HandshakeServer {
     void (*on_joined)(void *user, int32_t process);
     AmStatus (*check)(void *user, AmError *error); /* often */
     void *user;
-    const char *ended; /* why, once the run has: its own, */
-    int32_t dismissed; /* and how many of this run were turned away */
-    int32_t strangers; /* how many proved another secret */
+    /* set by handshake_serve() */
+    const char *ended;     /* the reason for the end of the run; NULL: it has not ended */
+    int32_t refused;       /* processes of this run that were refused */
+    int32_t wrong_secrets; /* connections with a proof of another secret */
 } HandshakeServer;
 
 AmStatus handshake_serve(HandshakeServer *server, AmError *error);
