@@ -168,41 +168,48 @@ typedef struct Plan {
     const struct PlanContext *context; /* the context of its names; NULL: that of its use */
 } Plan;
 
-/* The context of a plan's names: one canonical module and its derived properties. */
+/* The context of a plan's names: one canonical module and its derived properties.
+ *
+ *     source     has the module as read
+ *     rewritten  has the source's module in another form (plan_context_rewrite)
+ *     derived    has the module of one of these two with micro-batches or recomputation
+ *
+ * Plans refer to a rewritten context as to a source: their numbers are by its instructions.
+ */
 typedef struct PlanContext {
     Arena arena;      /* owns rules, classes and roles */
     IrModule *module; /* as read */
     IrModule *canonical;
-    char sha256[65];
+    char sha256[65]; /* of the module as read */
     IrRoles *roles;
     Rules *rules;
     Classes *classes;
-    SplitOptions *split_options; /* what an assignment chooses from */
-    /* For a context whose module was rewritten (micro_batches.h, recompute.h): the context of the
-     * module as read, and the one from which it was made, which is the same or the one with
-     * recomputation. */
-    const struct PlanContext *whole; /* or NULL */
-    const struct PlanContext *base;
-    int32_t *original;            /* [instruction]: the instruction of `whole` that it serves */
-    int32_t micro_batches;        /* 0 where whole is NULL */
-    uint32_t relaxations;         /* bits by Relaxation: those that were needed */
-    uint32_t allowed_relaxations; /* likewise; with those that were not needed */
-    bool separate_backward;       /* the requested setting */
-    PlanRecomputation recompute;  /* as in PlanStage, across stages */
-    /* For a context of a rewritten module (plan_context_rewrite): the context as read, which owns it. Its
-     * `whole` is NULL, so that plans, micro-batches and recomputation refer to it as to any module that was
-     * read. sha256 is that of the module as read. */
-    struct PlanContext *source; /* or NULL */
+    SplitOptions *split_options; /* the options of an assignment */
+    IrAttentions *attention;     /* of the canonical module; NULL until it is looked for */
+
+    /* Derived contexts (micro_batches.h, recompute.h). */
+    const struct PlanContext *whole; /* is the source or rewritten context; NULL: this one is not derived */
+    const struct PlanContext *base;  /* has the module that was changed: `whole`, or one that recomputes */
+    int32_t *original;               /* [instruction]: the one of `whole`, or of `unfused`, that it serves */
+    int32_t micro_batches;           /* 1: recomputation alone; 0: not derived */
+    uint32_t relaxations;            /* bits by Relaxation: those that the micro-batches needed */
+    uint32_t allowed_relaxations;    /* bits by Relaxation: those that the settings allowed */
+    bool separate_backward;          /* the requested setting */
+    PlanRecomputation recompute;     /* as in PlanStage, across stages */
+
+    /* Rewritten contexts. */
+    struct PlanContext *source; /* has the module as read and owns this one; NULL: not rewritten */
     PlanRewriting rewriting;
-    const IrLayerMap *layer_map;   /* parameters and outputs of `source`; NULL: they are the same */
-    const char *layers_reason;     /* of a context as read: why its layers were not split; or NULL */
-    struct PlanContext *rewritten; /* likewise: the contexts of its rewritings, which it owns, as `splits` */
-    IrAttentions *attention;       /* of the canonical module; NULL until it is looked for */
-    /* For a context with fused attention: the one without, otherwise rewritten alike, whose instructions are
-     * in `original`. */
-    struct PlanContext *unfused; /* or NULL */
-    struct PlanContext *splits;  /* contexts made from this one, which it owns; then `next_split` */
-    struct PlanContext *next_split;
+    const IrLayerMap *layer_map; /* parameters and outputs of `source`; NULL: they are the same */
+    struct PlanContext *unfused; /* has the same rewriting with unfused attention; NULL: nothing is fused */
+
+    /* Sources. */
+    const char *layers_reason; /* why the layers were not split; or NULL */
+
+    /* The contexts that this one owns, in lists linked by `next_split`. */
+    struct PlanContext *splits;     /* is the first one derived from this one */
+    struct PlanContext *rewritten;  /* is the first one rewritten from this one */
+    struct PlanContext *next_split; /* follows this one in the list of its owner */
 } PlanContext;
 
 /* Returns whether an instruction computes a value of the forward pass that is needed. */
