@@ -1,4 +1,5 @@
-/* Plans that a search may not lose to: baselines of one or several stages, and a given plan. */
+/* Adds plans that bound the step of a search from above: baselines of one or several stages, and a given
+ * plan. */
 #ifndef PLANNERS_SEARCH_ADDITIONS_H
 #define PLANNERS_SEARCH_ADDITIONS_H
 

@@ -1,10 +1,10 @@
 /* The search over strategies (strategy.h): degrees, micro-batches, chunks, ZeRO and sequence parallelism.
  *
  * Every split of the devices into data x tensor x stages is simulated with its best number of micro-batches,
- * found by doubling and halving. The fastest splits, or all until a plan fits, then get each other choice in
- * turn: levels of ZeRO, the sequence in shards, chunks. Faster splits that do not fit recompute layers, or
- * the parts of layers that the trainer recomputes selectively. A plan counts only if the target's exporter
- * accepts it.
+ * found by doubling and halving. On the fastest splits, or on all until a plan fits, the search then varies
+ * one other choice after the other: the level of ZeRO, the sequence in shards, chunks. Faster splits that do
+ * not fit recompute layers, or the parts of layers that the trainer recomputes selectively. A plan counts
+ * only if the target's exporter accepts it.
  */
 #include "planners/search_strategies.h"
 

@@ -253,7 +253,7 @@ int32_t instruction_names_find(const InstructionNames *names, const ParameterKey
     return names->group[found] == group ? names->sorted[first + place - 1].instruction : -1;
 }
 
-int32_t instruction_names_behind(const InstructionNames *names, int32_t place) {
+int32_t instruction_names_at_or_after(const InstructionNames *names, int32_t place) {
     const PlanContext *context = names->context;
     for (int32_t i = place; i < names->count; i++)
         if (context->roles->phases[i] == IR_PHASE_FORWARD &&

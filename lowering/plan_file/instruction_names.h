@@ -32,7 +32,7 @@ void instruction_names_append(Text *text, const InstructionNames *names, int32_t
 /* Returns the instruction with the name, which may be of another form; -1: none. */
 int32_t instruction_names_find(const InstructionNames *names, const ParameterKeys *keys, const char *name);
 
-/* Returns the first forward arithmetic operator at or behind a place in the entry; -1: none. */
-int32_t instruction_names_behind(const InstructionNames *names, int32_t place);
+/* Returns the first forward arithmetic operator at or after a place in the entry; -1: none. */
+int32_t instruction_names_at_or_after(const InstructionNames *names, int32_t place);
 
 #endif

@@ -5,7 +5,7 @@
  *
  * - A class of the stack params['up'] becomes those of params['up'][0], params['up'][1], ...
  * - An override of an instruction of a loop becomes one for each layer.
- * - The end of a range becomes the operator behind the border.
+ * - The end of a range becomes the operator after the border.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 /* A number of the plan and an instruction of this module. */
 typedef struct CarriedNumber {
     int64_t number;
-    int32_t instruction; /* of a border without an operator behind it: the number of instructions */
+    int32_t instruction; /* of a border without an operator after it: the number of instructions */
     int32_t order;
 } CarriedNumber;
 
@@ -29,7 +29,7 @@ typedef struct CarriedNumbers {
 
 typedef struct Carrier {
     Arena arena;
-    const PlanContext *context; /* in which the layers are apart */
+    const PlanContext *context; /* with separate layers */
     const char *file;
     const json_t *parameters; /* of the plan */
     int64_t end;              /* of the entry of the plan's module */

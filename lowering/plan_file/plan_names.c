@@ -52,7 +52,7 @@ AmStatus plan_names_prepare(PlanContext *source, PlanRewriting rewriting, AmErro
     return status == AM_ERROR_INFEASIBLE ? AM_OK : am_pass_error(status, &own, error);
 }
 
-/* Finds the context in which the layers are apart. Returns false where there is none. */
+/* Finds the context with separate layers. Returns false where there is none. */
 static bool find_layers(NameWriter *self) {
     const PlanContext *whole = self->whole;
     self->layers = whole;
@@ -125,10 +125,10 @@ static void add_border(const NameWriter *self, const json_t *value) {
     if (last) before = json_integer_value(json_array_get(last, 0));
     if (number == before || number <= 0 || number >= self->whole->rules->entry_count) return;
     if (self->layers != self->whole && !self->origins) return;
-    int32_t behind = instruction_names_behind(&self->names, self->origins ? 0 : (int32_t)number);
-    while (behind >= 0 && place_of(self, behind) < number)
-        behind = instruction_names_behind(&self->names, behind + 1);
-    add_row(self, self->borders, number, behind);
+    int32_t next = instruction_names_at_or_after(&self->names, self->origins ? 0 : (int32_t)number);
+    while (next >= 0 && place_of(self, next) < number)
+        next = instruction_names_at_or_after(&self->names, next + 1);
+    add_row(self, self->borders, number, next);
 }
 
 static void add_borders(const NameWriter *self, const json_t *ranges) {

@@ -11,16 +11,16 @@
  *     }
  *
  * An instruction of a loop has one row for each layer. A border of a range is named by the first forward
- * arithmetic operator behind it; null: none follows. Parameters have their paths in `$.parameters`.
+ * arithmetic operator after it; null: none follows. Parameters have their paths in `$.parameters`.
  */
 #ifndef LOWERING_PLAN_FILE_PLAN_NAMES_H
 #define LOWERING_PLAN_FILE_PLAN_NAMES_H
 
 #include "propagation/plan/plan.h"
 
-/* Splits the loops over layers of a module that was read, rewritten otherwise as said, so that
- * plan_names_to_json() finds names for the instructions of its loops. Does nothing where that is impossible.
- */
+/* Splits the loops over layers of a module that was read, together with the other rewritings of `rewriting`.
+ * plan_names_to_json() then finds names for the instructions of its loops. Does nothing if the loops cannot
+ * be split. */
 AmStatus plan_names_prepare(PlanContext *source, PlanRewriting rewriting, AmError *error);
 
 /* Sets `*names` to the names of the numbers in `stages` (the caller's reference), which are by the

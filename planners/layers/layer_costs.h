@@ -33,15 +33,16 @@ typedef struct LayerCollective {
     double bytes, times;
 } LayerCollective;
 
-/* Bytes of one device for one unit. */
+/* Bytes of one device for one unit. In a sample (ir/layers/sample_layers.h) a unit represents several equal
+ * layers. */
 typedef struct LayerBytes {
     double weights, gradients, optimizer;
-    double kept;    /* from the forward to the backward pass, of one iteration */
-    double working; /* the most that one step reads and writes, parameters apart */
-    /* A unit of a sample (ir/layers/sample_layers.h) represents several layers. */
-    double again;    /* as `kept`, of one of them, which is computed again at a time */
-    double casts;    /* 0 but in samples: as `again`, of values of one weight alone */
-    double gathered; /* 0 but in samples: the casts of two layers, and the gradients of one, under ZeRO 3 */
+    double kept;    /* forward values that the backward pass reads, of all layers, in one iteration */
+    double working; /* the most that one step reads and writes, without parameters */
+    double again;   /* as `kept`, of one layer: recomputation computes one layer at a time again */
+    double casts;   /* in samples: forward values of one layer that depend on weights alone, such as converted
+                       weights; they are not in `kept`. Else 0 */
+    double gathered; /* in samples, under ZeRO 3: the casts of two layers and the gradients of one. Else 0 */
 } LayerBytes;
 
 typedef struct LayerTable {
