@@ -148,7 +148,7 @@ static AmStatus add_argument(Cli *cli, const char *word, bool is_after_dashes, A
         return am_fail(error, AM_ERROR_USAGE, "", "argument %d is empty (expected automap %s %s)",
                        cli->argument_count + 1, cli->command->name, cli->command->arguments);
     if (is_after_dashes && find_option(cli->command, word) && access(word, F_OK) != 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "%.100s: an option behind -- (expected before --)", word);
+        return am_fail(error, AM_ERROR_USAGE, "", "%.100s: an option after -- (expected before --)", word);
     if (cli->argument_count == cli->command->most_arguments) return fail_surplus(cli, word, error);
     cli->arguments[cli->argument_count++] = word;
     return AM_OK;

@@ -83,7 +83,7 @@ static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *
         int32_t last = behind[1] == end ? end : layer_spans_cut(spans, behind[0], behind[1]);
         if (first < 0 || last < 0)
             return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
-                           "layer %d cannot be recomputed by itself: no cut is before or behind it",
+                           "layer %d cannot be recomputed by itself: no cut is before or after it",
                            (int)*from);
         recompute->ranges[recompute->range_count][0] = first;
         recompute->ranges[recompute->range_count++][1] = last;

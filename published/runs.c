@@ -118,7 +118,7 @@ static AmStatus read_field(RunReader *self, const char **field) {
     *field = copy;
     self->at = end + 1;
     bool is_end = self->at >= self->length || strchr(",\r\n", text[self->at]);
-    return is_end ? AM_OK : REFUSE(self, self->at, "expected a comma or the end of the line behind a quote");
+    return is_end ? AM_OK : REFUSE(self, self->at, "expected a comma or the end of the line after a quote");
 }
 
 /* Reads the fields of one line and goes to the next. */

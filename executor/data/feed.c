@@ -84,7 +84,7 @@ static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
         if (feed_in_batches(feed) && self->first[k + 1] - self->first[k] > 1)
             return am_fail(
                 error, AM_ERROR_INPUT, feed->path,
-                "'%s' has a value for every step, and the plan keeps its layers apart (expected a plan of "
+                "'%s' has a value for every step, and the plan splits its layers (expected a plan of "
                 "search --layers loop)",
                 feed->parameter->path);
         for (int32_t part = self->first[k]; part < self->first[k + 1] && feed->once; part++) {

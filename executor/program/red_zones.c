@@ -106,7 +106,7 @@ static AmStatus report(const RedZones *self, const Span *zone, int64_t byte, int
     const char *owner = zone->value >= 0 ? name_of(program, program->values[zone->value].origin) : "nothing";
     int32_t origin = fusion ? program->values[made].origin : program->instructions[step->instruction].origin;
     return am_fail(error, AM_ERROR_INTERNAL, "",
-                   "step %d (%s): byte %lld behind value %d of %s was written (expected a red zone of %lld "
+                   "step %d (%s): byte %lld after value %d of %s was written (expected a red zone of %lld "
                    "bytes, unchanged)",
                    s, name_of(program, origin), (long long)byte, zone->value, owner,
                    (long long)(zone->end - zone->offset));

@@ -41,11 +41,10 @@ static AmStatus open_watched(Results *results, AmError *error) {
         int32_t output = 0;
         while (plan_source_output(results->context, output).original != named) output++;
         if (plan_source_output(results->context, output).layer >= 0)
-            return am_fail(
-                error, AM_ERROR_USAGE, "",
-                "output[%d] cannot be watched: the plan keeps its layers apart (expected a plan of "
-                "search --layers loop)",
-                named);
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "output[%d] cannot be watched: the plan splits its layers (expected a plan of "
+                           "search --layers loop)",
+                           named);
         if (!wide_supports(output_shape(results, output)->type))
             return am_fail(error, AM_ERROR_USAGE, "", "output[%d] is %s and cannot be watched", output,
                            dtype_name(output_shape(results, output)->type));

@@ -122,10 +122,9 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
     *evaluation = NULL;
     if (!options->evaluation.context) return AM_OK;
     if (plan_context_whole(training)->layer_map)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "evaluation: the plan keeps the layers of stacked parameters apart (expected a plan of "
-            "search --layers loop)");
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "evaluation: the plan splits the layers of stacked parameters (expected a plan of "
+                       "search --layers loop)");
     Evaluation *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *evaluation = self;

@@ -42,7 +42,7 @@ AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instructio
     int64_t group_size = size / groups, local_groups = local_size / group_size;
     if (local_size % group_size != 0)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source,
-                       "lowering %s: its groups are cut apart", source->name);
+                       "lowering %s: a group is split over several devices", source->name);
     if (local_groups < 1) local_groups = 1; /* of a shard without elements */
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
     IrConvolution *local = ARENA_ARRAY(self->arena, IrConvolution, 1);

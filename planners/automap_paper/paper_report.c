@@ -75,7 +75,7 @@ static void print_pipeline(Text *text, const PaperReport *report) {
     text_append_string(text, report->storage > 0 ? ", gradients and state in shards\n" : "\n");
     for (int32_t k = 0; k < report->cut_count; k++) {
         const PaperCutReport *cut = &report->cuts[k];
-        text_append(text, "cut %-3d before %s, behind %.1f %% of the arithmetic, ", k + 1, cut->name,
+        text_append(text, "cut %-3d before %s, after %.1f %% of the arithmetic, ", k + 1, cut->name,
                     100 * cut->part);
         text_append_bytes_size(text, cut->crossing);
         text_append(text, " cross it, between %s and %s\n", cut->before ? cut->before : "the inputs",

@@ -14,10 +14,9 @@ AmStatus export_check_form(Target target, const PlanContext *whole, AmError *err
                        "the plan undoes the recomputation of the source (expected a plan of search "
                        "--keep-remat)");
     if (!whole->layer_map) return AM_OK;
-    return am_fail(
-        error, AM_ERROR_INFEASIBLE, "",
-        "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
-        "loop)");
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "the plan splits the layers of stacked parameters (expected a plan of search --layers "
+                   "loop)");
 }
 
 AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan, AmError *error) {

@@ -132,7 +132,7 @@ static AmStatus count_recomputed(const TrainerReader *self, PartLayers *counts, 
     for (int32_t k = 0; k < spans->count; k++) {
         if (spans->layers[k].first < range[0] || spans->layers[k].first >= range[1]) continue;
         if (is_recomputed[k] && counts->recomputed < counts->layers)
-            return fail_ranges(self, s, "recomputes a layer behind one that it keeps");
+            return fail_ranges(self, s, "recomputes a layer after one that it does not recompute");
         counts->layers++;
         counts->recomputed += is_recomputed[k];
     }

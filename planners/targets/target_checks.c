@@ -13,7 +13,7 @@ AmStatus target_check_even(Target target, const Mesh *mesh, SbpState state, cons
                 "%s are even and contiguous, and the plan cuts dimension %d of %s, of size %lld, into "
                 "%d%s; search --for %s finds plans that can be exported",
                 target_row(target)->form, d, instruction->name, (long long)shape->dimensions[d], ways,
-                sbp_blocks(state, d) > 1 ? " of pieces of several blocks" : "", target_row(target)->name);
+                sbp_blocks(state, d) > 1 ? " in shards of several blocks" : "", target_row(target)->name);
     }
     return AM_OK;
 }

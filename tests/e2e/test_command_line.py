@@ -166,7 +166,7 @@ def test_mistakes():
         (["search", MLP, "cluster=C"], 2, r"did you mean --cluster=C\?"),
         (["search", MLP, "h100:4"], 2, r"one argument too many: h100:4; did you mean --cluster h100:4\?"),
         (["search", "C", MLP], 2, r"one argument too many: C; did you mean --cluster C\?"),
-        (["search", MLP, "--", "--cluster", "C"], 2, r"--cluster: an option behind --"),
+        (["search", MLP, "--", "--cluster", "C"], 2, r"--cluster: an option after --"),
         # values
         (["search", MLP, "--cluster"], 2, r"--cluster needs an argument \(expected --cluster CLUSTER\)"),
         (["search", MLP, "--cluster", "--json"], 2, r"--cluster needs an argument .* before --json"),

@@ -72,7 +72,7 @@ static inline void red_zone_check_device(const char *name) {
         assert_int_equal(red_zone_try(device, red_zone_write, misses[k], out, &error), AM_ERROR_INTERNAL);
         assert_non_null(strstr(error.text, "step 0 (c)"));
     }
-    assert_non_null(strstr(error.text, "behind value 0 of a"));
+    assert_non_null(strstr(error.text, "after value 0 of a"));
     assert_int_equal(red_zone_try(device, red_zone_write, 32, out, &error), AM_OK);
     assert_int_equal(red_zone_try(device, red_zone_read, 36, out, &error), AM_OK);
     assert_true(isnan(out[0]));
