@@ -1,4 +1,4 @@
-/* Pipelines of a module by the agent that cuts chains: initial candidates of the hybrid search. */
+/* Pipelines of a module by the agent that cuts pipelines: initial candidates of the pipeline search. */
 #include "planners/pipeline/cut_agent_guess.h"
 
 #include <math.h>
