@@ -37,7 +37,7 @@ typedef struct Strategy {
     bool reduces_wide;          /* and in f32 */
     /* -- memory -- */
     int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are replicated on
-                              the tensor axis behind their product */
+                              the tensor axis after their product */
     int64_t kept_bytes;    /* that the training system holds on each device outside of the step */
     int64_t kept_outputs;  /* and on devices of the last stage */
 } Strategy;

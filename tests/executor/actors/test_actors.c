@@ -57,7 +57,7 @@ static AmStatus act(void *user, int64_t iteration, AmError *error) {
     CaseActor *actor = user;
     CaseGraph *graph = actor->graph;
     if (iteration != actor->iterations++)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "turns are out of order");
+        return am_fail(error, AM_ERROR_INTERNAL, "", "iterations are out of order");
     for (int32_t e = 0; e < graph->edge_count; e++) {
         CaseEdge *edge = &graph->edges[e];
         if (edge->producer == actor->index) {
