@@ -7,7 +7,7 @@
 
 /* The first four kinds add up to peak_bytes; the last two are in the activations. */
 typedef struct MemoryUse {
-    int64_t peak_bytes;    /* of the one allocation (lowering/passes/buffers.h), with temporaries of loops */
+    int64_t peak_bytes;    /* of the one allocation (lowering/passes/buffers.c), with temporaries of loops */
     int64_t weights_bytes; /* parameters of role weight */
     int64_t optimizer_bytes;  /* parameters of role optimizer */
     int64_t gradients_bytes;  /* weights' gradients that are alive at the peak */

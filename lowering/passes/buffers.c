@@ -9,7 +9,7 @@
  * of a dynamic-update-slice or a scatter, the addend of a product, a loop-carried value. The new value of a
  * parameter is written over the old one if no later step reads that. Values inside a loop,
  * conditional or call keep their offset as long as that step runs. Two joined loops count as one
- * moment: the values of both live at the same time. So do the steps of a row group (row_groups.h),
+ * moment: the values of both live at the same time. So do the steps of a row group (row_groups.c),
  * whose internal values have no memory.
  *
  * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes behind it,

@@ -268,7 +268,7 @@ typedef struct ProgramStep {
     int32_t row_group;   /* number of its row group plus 1; 0: it is in none */
 } ProgramStep;
 
-/* Consecutive steps that run together, one block of rows after the other (lowering/passes/row_groups.h):
+/* Consecutive steps that run together, one block of rows after the other (lowering/passes/row_groups.c):
  * every result of a step has `rows` rows, of one or more neighbouring elements each. */
 typedef struct ProgramRowGroup {
     int32_t first, count; /* steps */
