@@ -125,10 +125,18 @@ static ArenaBlock *block_new(size_t capacity) {
     return block;
 }
 
-static void block_free(ArenaBlock *block) {
-    if (put_in_cache(block)) return;
+static void block_unmap(ArenaBlock *block) {
     if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
     else free(block);
+}
+
+static void block_free(ArenaBlock *block) {
+    if (!put_in_cache(block)) block_unmap(block);
+}
+
+void arena_free_cache(void) {
+    for (int32_t class = 0; class < CACHE_CLASSES; class ++)
+        for (ArenaBlock *block = take_cached(class); block; block = take_cached(class)) block_unmap(block);
 }
 
 static size_t round_up(size_t bytes) {

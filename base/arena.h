@@ -40,6 +40,8 @@ char *arena_vformat(Arena *arena, const char *format, va_list arguments);
 ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark); /* frees all allocations since the mark */
 void arena_free(Arena *arena);
+/* Frees the blocks in the cache, which count as allocated until then. */
+void arena_free_cache(void);
 
 #define ARENA_ARRAY(arena, type, count)     ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
 #define ARENA_ARRAY_RAW(arena, type, count) ((type *)arena_alloc_raw((arena), sizeof(type) * (size_t)(count)))

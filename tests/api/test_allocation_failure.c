@@ -251,6 +251,7 @@ static const Row TASKS[] = {
 /* One run in which the n-th allocation fails; whether it came to that. */
 static bool run_once(const Input *input, const Row *row, int32_t which, int64_t n, bool stays) {
     AmError error = {0};
+    arena_free_cache();
     int64_t before = live;
     countdown = n;
     lasting = stays;
@@ -258,6 +259,7 @@ static bool run_once(const Input *input, const Row *row, int32_t which, int64_t 
     armed = is_right = true;
     AmStatus status = row->run(input, which, &error);
     armed = false;
+    arena_free_cache();
     if (live != before)
         fail_msg("%s %d, allocation %lld: %lld blocks are not freed", row->name, which, (long long)n,
                  (long long)(live - before));
