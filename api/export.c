@@ -2,6 +2,7 @@
 #include "api/handles.h"
 #include "api/options.h"
 #include "cost/simulate/simulate.h"
+#include "lowering/plan_file/plan_names.h"
 #include "planners/export/export_check.h"
 #include "planners/export/export_dtensor.h"
 #include "planners/export/export_hlo.h"
@@ -97,6 +98,8 @@ fail:
 static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t *bytes, AmError *error) {
     json_t *exported = NULL;
     Text text = {0};
+    if (self->target == TARGET_AUTOMAP)
+        TRY(plan_names_prepare(self->from->module, self->from->whole->rewriting, error));
     TRY(self->format->write_json(&exported, self->from->whole, plan, error));
     bool has_key = self->target == TARGET_JAX || self->target == TARGET_TORCH;
     if (has_key && self->from->whole->unfused)

@@ -311,6 +311,9 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     PlanContext *layers;
     AmError own = {0};
     char hex[65];
+    if (names && !parameters)
+        return am_fail(error, AM_ERROR_INPUT, file,
+                       "$.names: expected an object with parameters, instructions and borders");
     if (!parameters || !sha256 || strcmp(sha256, source->sha256) == 0) return AM_OK;
     AmStatus status = plan_context_rewrite(&layers, source, rewriting, &own);
     rewriting.splits_layers = status == AM_OK;

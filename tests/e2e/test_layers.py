@@ -247,7 +247,12 @@ def check_other_form(folder, scan, losses, given):
             np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=f"{kind} of {own}")
     search(trees, trees.parent / "again.json", "--init-plan", scan.parent / "pipeline.json", "--evaluations", 4,
            cluster="nominal:2")
+    exported = scan.parent / "exported.json"
+    automap("export", scan.parent / "zero3.json", scan, "--format", "automap", "-o", exported)
     document = json.loads((scan.parent / "zero3.json").read_text())
+    assert json.loads(exported.read_text())["names"] == document["names"]
+    exported.write_text(json.dumps({**document, "names": 1}))
+    assert "$.names: expected" in automap("simulate", exported, scan, expect=3).stderr
     stack = next(row["number"] for row in document["parameters"] if row["path"].endswith("['up']"))
     document["stages"][0]["axis_priorities"]["data"] = [{"class": ["parameter", stack, 0], "kind": "weights"}]
     broken = scan.parent / "broken.json"
