@@ -84,7 +84,7 @@ def numbers(node):
 
 
 def depending(jaxpr, depends):
-    """Which results of a jaxpr depend on the inputs that `depends` tells."""
+    """Which results of a jaxpr depend on the inputs marked in `depends`, a list of booleans."""
     known = {variable for variable, is_so in zip(jaxpr.invars, depends, strict=True) if is_so}
 
     def reads(atoms):
@@ -98,7 +98,7 @@ def depending(jaxpr, depends):
 
 
 def depending_results(name, params, depends, count):
-    """The same for the results of an operator. A scan can return weights beside what it computes of the data."""
+    """Which results of an operator depend on the inputs marked in `depends`. A scan may return weights unchanged."""
     inner = params.get("call_jaxpr", params.get("jaxpr"))
     if name == "scan":
         consts, carries = params["num_consts"], params["num_carry"]
