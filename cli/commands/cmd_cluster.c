@@ -66,7 +66,7 @@ const CliCommand CLI_CLUSTER = {
         "Without CLUSTER the built-in clusters are listed. --json, -o FILE.json, --probe and --import give "
         "a\n"
         "cluster file. Imported are hostfiles, Slurm jobs, tables of nccl-tests, vTrain and Aceso, systems\n"
-        "of SimuMax, and topologies of NCCL, hwloc and nvidia-smi.",
+        "of SimuMax, profiles of Sailor, and topologies of NCCL, hwloc and nvidia-smi.",
     .examples = "cluster h100:4\n"
                 "cluster --probe -o this.json\n"
                 "cluster --import hostfile --device-type A100-80GB -o cluster.json",

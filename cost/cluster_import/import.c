@@ -67,6 +67,8 @@ void import_end(Import *import) {
     json_decref(import->measured_between);
     json_decref(import->measured_hosts);
     json_decref(import->measured_type);
+    json_decref(import->sailor_layers);
+    json_decref(import->sailor_model);
 }
 
 static bool has_line(const FileBytes *file, const char *start) {
@@ -89,7 +91,10 @@ static AmStatus recognise(Import *import, const FileBytes *file, AmError *error)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected text, found a zero byte");
     if (*first == '<') return import_xml(import, file, error);
     if (*first == '{' && strstr(file->data, "\"accelerator\"")) return import_simumax(import, file, error);
+    if (import_is_sailor(file)) return import_sailor(import, file, error);
     if (*first == '{') return import_measurements(import, file, error);
+    if (strncmp(first, IMPORT_ACESO_OPERATORS, strlen(IMPORT_ACESO_OPERATORS)) == 0)
+        return import_aceso_operators(import, file, error);
     if (strstr(file->data, "algbw") || strstr(file->data, IMPORT_VTRAIN_HEAD) || import_is_aceso(file))
         return import_measurements(import, file, error);
     if (has_line(file, "SLURM_")) return import_slurm(import, file, error);
@@ -391,7 +396,8 @@ static json_t *describe_type(const Import *import) {
     const char *key;
     if (import->memory_bytes > 0)
         json_object_set_new(type, "memory_bytes", json_integer(import->memory_bytes));
-    if (import->measured_type) json_object_del(type, "measured"); /* products of the built-in type */
+    json_t *curves = json_object_get(import->measured_type, "efficiency");
+    if (json_object_get(curves, "dot_f16")) json_object_del(type, "measured"); /* of the built-in type */
     json_object_foreach(import->measured_type, key, value) {
         json_t *own = json_object_get(type, key);
         if (json_is_object(own)) json_object_update(own, value);
@@ -413,6 +419,8 @@ static void keep_used_links(Import *import, const char *inside, const char *betw
 
 AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     *description = NULL;
+    TRY(import_operators_finish(import, error));
+    TRY(import_sailor_finish(import, error));
     TRY(settle_hosts(import, error));
     bool several = import->host_count > 1;
     if (import->edge_count > 0) {

@@ -2,9 +2,9 @@
  *
  * Each file describes a part: a hostfile or a Slurm job the servers and their numbers of devices;
  * the topology of NCCL, hwloc or nvidia-smi the inside of one server; nccl-tests the speed of a
- * link by size; a system of SimuMax products, memory and both links. import_add() recognises a file by its
- * content and adds its part. import_finish() takes missing parts from the built-in clusters and returns a
- * cluster description.
+ * link by size; a system of SimuMax products, memory and both links; Aceso's operators products and memory;
+ * Sailor's profiles products and links. import_add() recognises a file by its content and adds its part.
+ * import_finish() takes missing parts from the built-in clusters and returns a cluster description.
  */
 #ifndef COST_CLUSTER_IMPORT_IMPORT_H
 #define COST_CLUSTER_IMPORT_IMPORT_H
@@ -30,6 +30,14 @@ typedef struct ImportHost {
     int64_t place;   /* offset in the file that names it */
 } ImportHost;
 
+/* Shares of a peak by size: sums over the measurements whose sizes have one binary exponent. */
+#define IMPORT_CURVE_BINS 192
+typedef struct ImportCurve {
+    double sizes[IMPORT_CURVE_BINS]; /* logarithms */
+    double shares[IMPORT_CURVE_BINS];
+    int32_t counts[IMPORT_CURVE_BINS];
+} ImportCurve;
+
 typedef struct Import {
     Arena *arena;
     const char *device_type;
@@ -52,11 +60,16 @@ typedef struct Import {
 
     json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
     const char *inside_source, *between_source; /* their files */
-    json_t *measured_hosts;      /* name -> ranks, of the measurement with most hosts, or NULL */
-    const char *measured_source; /* its file */
-    bool has_both_links;         /* a file has both links, and one server needs no link between servers */
-    json_t *measured_type;       /* members of the device type, in place of the built-in ones; or NULL */
-    AmWarnings warnings;         /* assumptions about properties that no file contains */
+    json_t *measured_hosts;       /* name -> ranks, of the measurement with most hosts, or NULL */
+    const char *measured_source;  /* its file */
+    bool has_both_links;          /* a file has both links, and one server needs no link between servers */
+    json_t *measured_type;        /* members of the device type, in place of the built-in ones; or NULL */
+    const char *type_source;      /* file that measures them, NULL: none did */
+    ImportCurve products, memory; /* by FLOPs and by bytes */
+    bool has_aceso_operators;
+    json_t *sailor_layers, *sailor_model; /* files that belong together, or NULL */
+    const char *sailor_layers_source, *sailor_model_source;
+    AmWarnings warnings; /* assumptions about properties that no file contains */
 } Import;
 
 /* AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */
@@ -76,6 +89,8 @@ void import_end(Import *import);
 #define IMPORT_ACESO_INSIDE  "p2p_intra_node"
 #define IMPORT_ACESO_BETWEEN "p2p_inter_node"
 bool import_is_aceso(const FileBytes *file);
+#define IMPORT_ACESO_OPERATORS "op_name,forward-compute"
+bool import_is_sailor(const FileBytes *file);
 
 /* The readers, one for each kind of file. */
 AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error);
@@ -84,6 +99,11 @@ AmStatus import_measurements(Import *import, const FileBytes *file, AmError *err
 AmStatus import_matrix(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_xml(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_simumax(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_aceso_operators(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_sailor(Import *import, const FileBytes *file, AmError *error);
+/* Set `measured_type` from the operators or the layers of all files, if there are any. */
+AmStatus import_operators_finish(Import *import, AmError *error);
+AmStatus import_sailor_finish(Import *import, AmError *error);
 /* The topology of this host as hwloc writes it, in the arena. */
 AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
 
@@ -101,6 +121,14 @@ const char *import_pcie(Import *import, double bytes_per_second);
 const char *import_between(Import *import, double share);
 /* "card-mlx5_0": the name of a vertex, from the name in the file. */
 const char *import_place(Import *import, const char *kind, const char *name);
+/* Adds a measurement: its share of the peak, at a size of FLOPs or bytes. */
+void import_curve_add(ImportCurve *curve, double size, double share);
+/* The points [size, share], means over the measurements of similar sizes; the caller's reference. Below them
+ * are the points of the built-in curve of that name (NULL: none), with at most the share of the first
+ * measured point. */
+json_t *import_curve_json(const Import *import, const ImportCurve *curve, const char *built_in);
+/* AM_ERROR_INPUT if another file has measured the device type already. */
+AmStatus import_claim_type(Import *import, const char *source, AmError *error);
 /* AM_ERROR_INPUT if another file has described a server already. */
 AmStatus import_claim_server(Import *import, const char *source, AmError *error);
 /* Ends the description of a server. AM_ERROR_INPUT: it has too many links. */

@@ -21,7 +21,7 @@
 #include "base/files/json.h"
 #include "cost/cluster_import/import.h"
 
-enum { MOST_PRODUCTS = 65536, BINS = 192 };
+enum { MOST_PRODUCTS = 65536 };
 #define LEAST_NUMBER 1e-9
 #define MOST_NUMBER  1e9
 #define MOST_SIZE    0x1p40
@@ -39,14 +39,7 @@ static AmStatus read_number(const SystemReader *self, double *value, json_t *obj
 
 /* ---- products ---- */
 
-/* The products whose FLOPs have one binary exponent. */
-typedef struct ProductBin {
-    double flops, share; /* sums, of the logarithms of FLOPs */
-    int32_t count;
-} ProductBin;
-
-static AmStatus add_product(const SystemReader *self, ProductBin *bins, const char *key,
-                            const json_t *value) {
+static AmStatus add_product(const SystemReader *self, const char *key, const json_t *value) {
     double sizes[4], flops = 2, share = json_is_number(value) ? json_number_value(value) : NAN;
     bool has_sizes =
         sscanf(key, "b=%lf, m=%lf, k=%lf, n=%lf,", &sizes[0], &sizes[1], &sizes[2], &sizes[3]) == 4;
@@ -54,23 +47,19 @@ static AmStatus add_product(const SystemReader *self, ProductBin *bins, const ch
         has_sizes = sizes[k] >= 1 && sizes[k] <= MOST_SIZE;
         flops *= sizes[k];
     }
-    int32_t bin = has_sizes ? ilogb(flops) : 0;
-    if (!has_sizes || bin >= BINS || !(share > 0 && share <= 1))
+    if (!has_sizes || !(share > 0 && share <= 1))
         return am_fail(
             self->error, AM_ERROR_INPUT, self->source,
             "$.accelerator.op.matmul.accurate_efficient_factor: \"%.80s\" (expected \"b=1, m=4096, "
             "k=5120, n=1536, ...\" and a share of the peak, above 0 and at most 1)",
             key);
-    bins[bin].flops += log(flops);
-    bins[bin].share += share;
-    bins[bin].count++;
+    import_curve_add(&self->import->products, flops, share);
     return AM_OK;
 }
 
 /* The curve of products; the caller's reference. */
 static AmStatus read_products(const SystemReader *self, json_t **curve, json_t *matmul) {
     static const char where[] = "$.accelerator.op.matmul";
-    ProductBin bins[BINS] = {{0}};
     json_t *shapes = json_object_get(matmul, "accurate_efficient_factor"), *value;
     const char *key;
     double share;
@@ -80,13 +69,9 @@ static AmStatus read_products(const SystemReader *self, json_t **curve, json_t *
         if (json_object_size(shapes) > MOST_PRODUCTS)
             return am_fail(self->error, AM_ERROR_INPUT, self->source,
                            "%s.accurate_efficient_factor: expected at most %d shapes", where, MOST_PRODUCTS);
-        json_object_foreach(shapes, key, value) TRY(add_product(self, bins, key, value));
+        json_object_foreach(shapes, key, value) TRY(add_product(self, key, value));
     }
-    *curve = json_array();
-    for (int32_t k = 0; k < BINS; k++)
-        if (bins[k].count > 0)
-            json_array_append_new(*curve, json_pack("[f, f]", exp(bins[k].flops / bins[k].count),
-                                                    bins[k].share / bins[k].count));
+    *curve = import_curve_json(self->import, &self->import->products, NULL);
     if (json_array_size(*curve) == 0) json_array_append_new(*curve, json_pack("[f, f]", 1.0, share));
     return AM_OK;
 }
@@ -95,7 +80,7 @@ static AmStatus read_products(const SystemReader *self, json_t **curve, json_t *
 
 static AmStatus read_device(SystemReader *self, json_t *root) {
     static const char where[] = "$.accelerator";
-    json_t *accelerator, *operators, *matmul, *bandwidth, *memory, *curve;
+    json_t *accelerator, *operators, *matmul, *bandwidth, *memory, *curve = NULL;
     double tera, gibi, rate, share;
     TRY(json_get_object(&accelerator, root, "accelerator", self->source, "$", self->error));
     TRY(json_get_object(&operators, accelerator, "op", self->source, where, self->error));
@@ -178,8 +163,7 @@ AmStatus import_simumax(Import *import, const FileBytes *file, AmError *error) {
     json_t *root = NULL;
     AmStatus status;
     if (!self.source) return am_fail_memory(error, 0);
-    if (import->measured_type)
-        return am_fail(error, AM_ERROR_INPUT, file->name, "describes a device type, as another file does");
+    TRY(import_claim_type(import, file->name, error));
     TRY(json_parse(&root, file->name, file->data, (size_t)file->length, error));
     TRY_OR_FAIL(read_device(&self, root));
     TRY_OR_FAIL(read_links(&self, root));

@@ -15,51 +15,7 @@
 #include "base/files/json.h"
 #include "cost/cluster/topology.h"
 #include "cost/cluster_import/import.h"
-
-#define SAMPLE(name) SOURCE_DIR "/tests/imports/" name
-
-typedef struct Imported {
-    Arena arena;
-    AmError error;
-    json_t *description;
-    Cluster *cluster;
-    char warning[512]; /* the first one */
-} Imported;
-
-/* Imports the files (NULL ends the list) and reads the cluster that they give. */
-static AmStatus import_paths(Imported *self, const char *type, const char *between,
-                             const char *const *paths) {
-    *self = (Imported){0};
-    Import import;
-    AmStatus status = import_begin(&import, &self->arena, type, between, &self->error);
-    for (; status == AM_OK && *paths; paths++) status = import_add(&import, *paths, &self->error);
-    if (status == AM_OK) status = import_finish(&self->description, &import, &self->error);
-    if (import.warnings.count > 0)
-        snprintf(self->warning, sizeof self->warning, "%s", import.warnings.texts[0]);
-    import_end(&import);
-    if (status == AM_OK)
-        status = cluster_from_json(&self->cluster, &self->arena, self->description, "<import>", &self->error);
-    return status;
-}
-#define IMPORT(self, type, between, ...) \
-    import_paths(self, type, between, (const char *const[]){__VA_ARGS__, NULL})
-
-static void end(Imported *self) {
-    if (self->cluster) cluster_free(self->cluster);
-    json_decref(self->description);
-    arena_free(&self->arena);
-}
-
-static char path[] = "/tmp/automap-import-XXXXXX";
-
-/* The file at `path`, with this text. */
-static const char *write_file(const char *text, size_t length) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, length, file), length);
-    fclose(file);
-    return path;
-}
+#include "tests/support/imported.h"
 
 static void assert_route(Imported *self, int32_t a, int32_t b, const char *expected) {
     int32_t *edges = ARENA_ARRAY(&self->arena, int32_t, self->cluster->topology->longest), count;
@@ -450,6 +406,17 @@ static void wrong_tables_of_aceso_are_refused(void **state) {
         {"_p2p_intra_node.csv", "1,2\n3,0\n", "expected a time or a rate above 0", 1},
         {"_p2p_intra_node.csv", "1,2", "expected at least two sizes", 0},
         {"_p2p_intra_node.csv", "\n\n", "expected at least two sizes", 0},
+#define OPERATORS "op_name,forward-compute,backward-compute,input_size,output_size,weights,activations\n"
+        {"_tp1_algo0.csv", OPERATORS, "no row \"enc-1st-layernorm\" (expected a table of a GPT or T5)", 0},
+        {"_tp4_algo0.csv", OPERATORS, "times of tp2 and above contain all-reduces", 0},
+        {"_algo0.csv", OPERATORS, "expected a file name such as", 0},
+        {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,1,2\n", "expected a name, two times", 2},
+        {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,0,2,1,1,0,1\n", "expected times above 0", 2},
+        {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,nan,2,1,1,0,1\n", "expected times above 0", 2},
+        {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,1,2,1,1,0,1e99\n", "expected sizes above 0", 2},
+        {"_tp1_algo0.csv", OPERATORS "\nenc-attention-dense,1,2,1,1,0,1\n", "expected sizes above 0", 3},
+        {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,1,2,1,1,0,1\nenc-MLP-gelu,1,2,1,1,0,1\n",
+         "each operator once", 3},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         char name[128];

@@ -114,6 +114,11 @@ COMMANDS = {
     "import-system": (["cluster", "--import", os.path.join(IMPORTS, "simumax.json"), "--device-type", "T4", "--json"], 0),
     "import-aceso": (["cluster", "--import", os.path.join(IMPORTS, "p2p_inter_node.csv"), "--device-type", "T4", "--json"],
                      0),
+    "import-operators": (["cluster", "--import", os.path.join(IMPORTS, "hostfile"), "--import",
+                          os.path.join(IMPORTS, "gpt_tiny_mbs2_tp1_algo0.csv"), "--device-type", "V100", "--json"], 0),
+    "import-layers": (["cluster", "--import", os.path.join(IMPORTS, "network_coeffs.json"), "--import",
+                       os.path.join(IMPORTS, "sailor_profile.json"), "--import",
+                       os.path.join(IMPORTS, "training_config.json"), "--device-type", "A100-40GB", "--json"], 0),
     "published": (["published", "runs.csv", "--json"], 0),
     "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"], 0),
 }
