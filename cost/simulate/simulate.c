@@ -183,7 +183,7 @@ AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
 const Program *plan_costs_program(const PlanCosts *self, int32_t rank) {
     int32_t stage = plan_ranks_stage(self->ranks, rank);
     const StageCosts *costs = &self->stages[stage];
-    return costs->lowered[costs->is_equal ? 0 : rank - self->ranks->first_rank[stage]];
+    return costs->lowered[costs->program_of[rank - self->ranks->first_rank[stage]]];
 }
 
 typedef struct Simulator {

@@ -1,9 +1,9 @@
 /* Prices of the events of a stage.
  *
- * With equal shares all devices run the program of the stage's first device, which is lowered once;
- * unequal shares are lowered for each device. Steps inside a loop without transfers are counted for
- * all trips at once: iterations take equally long, and the device waits at the loop's borders, so
- * that the time of an iteration times the trips is exact.
+ * With equal shares all devices run the program of the stage's first device, which is lowered once.
+ * With unequal ones, devices whose shards have equal sizes run the program of the first of them. Steps inside
+ * a loop without transfers are counted for all trips at once: iterations take equally long, and the device
+ * waits at the loop's borders, so that the time of an iteration times the trips is exact.
  */
 #include "cost/simulate/stage_costs.h"
 
@@ -54,7 +54,7 @@ static bool has_all_devices(const StageCosts *self, const ProgramTransfer *trans
 
 /* Equal programs and device types, groups that lie alike in the cluster, and transfers of all. */
 static bool is_uniform(const StageCosts *self) {
-    if (!self->is_equal) return false;
+    if (self->program_count > 1) return false;
     for (int32_t p = 0; p < self->of_all.piece_count; p++)
         if (self->of_all.pieces[p].transfer && !has_all_devices(self, self->of_all.pieces[p].transfer))
             return false;
@@ -72,7 +72,7 @@ static double group_bytes(const StageCosts *self, const CollectivePartition *par
                           int32_t group) {
     const int32_t *members = &partition->members[group * partition->group_size];
     double bytes = 0;
-    for (int32_t k = 0; k < (self->is_equal ? 1 : partition->group_size); k++) {
+    for (int32_t k = 0; k < (self->program_count == 1 ? 1 : partition->group_size); k++) {
         double wanted = stage_costs_of(self, members[k])->tensor_bytes[step];
         if (wanted > bytes) bytes = wanted;
     }
@@ -103,33 +103,34 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
     return AM_OK;
 }
 
-/* Lowers the program of device `device` and lists its events. */
+/* Lowers the next program, that of device `device`, and lists its events. */
 static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t device,
                               const uint8_t *gradients, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
-    Program **program = &self->lowered[device];
-    TRY(plan_ranks_lower(program, arena, ranks, self->first_rank + device, error));
-    TRY(fused_kernels_find(*program, error));
-    TRY(stage_events_list(&self->programs[device], device == 0 ? &self->of_all : NULL, arena, *program, type,
-                          gradients, error));
-    if (self->programs[device].step_count == self->programs[0].step_count) return AM_OK;
+    int32_t program = self->program_count++;
+    TRY(plan_ranks_lower(&self->lowered[program], arena, ranks, self->first_rank + device, error));
+    TRY(fused_kernels_find(self->lowered[program], error));
+    TRY(stage_events_list(&self->programs[program], program == 0 ? &self->of_all : NULL, arena,
+                          self->lowered[program], type, gradients, error));
+    if (self->programs[program].step_count == self->programs[0].step_count) return AM_OK;
     return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
 }
 
 AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
                            const Cluster *cluster, const uint8_t *gradients, AmError *error) {
     const PlanStage *of_plan = &ranks->plan->stages[stage];
-    *self = (StageCosts){.stage = of_plan,
-                         .cluster = cluster,
-                         .first_rank = ranks->first_rank[stage],
-                         .is_equal = mesh_has_equal_shares(&of_plan->mesh)};
-    int32_t programs = self->is_equal ? 1 : of_plan->mesh.device_count;
-    self->lowered = ARENA_ARRAY(arena, Program *, programs);
-    self->programs = ARENA_ARRAY(arena, ProgramEvents, programs);
-    self->ticks = ARENA_ARRAY(arena, Ticks *, programs);
-    if (arena->failed) return am_fail_memory(error, programs);
-    for (int32_t device = 0; device < programs; device++)
-        TRY(lower_program(self, arena, ranks, device, gradients, error));
+    int32_t count = 1;
+    *self = (StageCosts){.stage = of_plan, .cluster = cluster, .first_rank = ranks->first_rank[stage]};
+    if (mesh_has_equal_shares(&of_plan->mesh))
+        self->program_of = ARENA_ARRAY(arena, int32_t, of_plan->mesh.device_count);
+    else TRY(plan_ranks_group(&self->program_of, &count, arena, ranks, stage, error));
+    self->lowered = ARENA_ARRAY(arena, Program *, count);
+    self->programs = ARENA_ARRAY(arena, ProgramEvents, count);
+    self->ticks = ARENA_ARRAY(arena, Ticks *, count);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t device = 0; device < of_plan->mesh.device_count; device++)
+        if (self->program_of[device] == self->program_count)
+            TRY(lower_program(self, arena, ranks, device, gradients, error));
     return AM_OK;
 }
 
@@ -177,8 +178,7 @@ static void count_host(StageCosts *self, int32_t program) {
 }
 
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
-    int32_t programs = self->is_equal ? 1 : self->stage->mesh.device_count;
-    for (int32_t program = 0; program < programs; program++)
+    for (int32_t program = 0; program < self->program_count; program++)
         TRY(price_operators(self, arena, program, error));
     /* The groups of every set of axes that a collective spans. */
     const ProgramEvents *costs = &self->programs[0];
@@ -192,7 +192,7 @@ AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
     }
     self->is_uniform = is_uniform(self);
     TRY(price_collectives(self, arena, error));
-    for (int32_t program = 0; program < programs; program++) count_host(self, program);
+    for (int32_t program = 0; program < self->program_count; program++) count_host(self, program);
     return AM_OK;
 }
 

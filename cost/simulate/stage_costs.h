@@ -13,10 +13,11 @@ typedef struct StageCosts {
     const PlanStage *stage;
     const Cluster *cluster;
     int32_t first_rank;
-    Program **lowered;       /* [1] or [device], as `programs` */
-    ProgramEvents *programs; /* [1] where all devices run the same, else [device] */
-    bool is_equal;
-    StagePieces of_all;  /* alike for all devices */
+    int32_t program_count;
+    int32_t *program_of;     /* [device]: number of its program */
+    Program **lowered;       /* [program] of its first device */
+    ProgramEvents *programs; /* [program] */
+    StagePieces of_all;      /* alike for all devices */
     Ticks **ticks;       /* [program][cluster type * step_count + step] all times; 0 for transfers, and for
                             collectives unless the stage is uniform */
     Ticks **collectives; /* [step][group of the partition, or the only one if the stage is uniform]: all
@@ -36,11 +37,11 @@ AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error);
 
 /* The events of a device of the stage. */
 static inline const ProgramEvents *stage_costs_of(const StageCosts *self, int32_t device) {
-    return &self->programs[self->is_equal ? 0 : device];
+    return &self->programs[self->program_of[device]];
 }
 /* [step] of a device of the stage. */
 static inline const Ticks *stage_costs_ticks(const StageCosts *self, int32_t device) {
-    int32_t program = self->is_equal ? 0 : device;
+    int32_t program = self->program_of[device];
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[device]);
     return self->ticks[program] +
            (size_t)(type - self->cluster->types) * (size_t)self->programs[program].step_count;

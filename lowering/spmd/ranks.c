@@ -1,8 +1,14 @@
-/* Ranks of a plan: the stages completed, then a rank's stage lowered for its device. */
+/* Ranks of a plan: the stages completed, then a rank's stage lowered for its device.
+ *
+ * Groups of devices: each way in which a stage's assignment splits a dimension of some size is listed once. A
+ * device's signature is the hash of the sizes of its parts. An operator with a halo reads other ranges at
+ * each place, so that the places along its axes count, too. Example: 12 A100 with a share of 1/16 and 8 T4
+ * with 1/32 of a batch of 64 have parts of 4 and of 2, thus two groups. */
 #include "lowering/spmd/ranks.h"
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "lowering/spmd/lower_chunks.h"
 
 /* Returns whether two plans have the same parts of the model on stages of the same sizes. Changed plans share
@@ -62,6 +68,93 @@ int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank) {
     int32_t stage = 0;
     while (rank >= ranks->first_rank[stage + 1]) stage++;
     return stage;
+}
+
+/* One way in which a stage splits dimensions: that of dimension 0 of `state`. */
+typedef struct DimensionSplit {
+    int64_t size;
+    SbpState state;
+} DimensionSplit;
+
+/* The different ones of a stage. */
+typedef struct DimensionSplits {
+    Arena *arena;
+    DimensionSplit *splits;
+    int32_t count, capacity;
+    uint32_t halo_axes; /* bits: along these, devices differ by their places */
+} DimensionSplits;
+
+static void add_split(DimensionSplits *self, int64_t size, SbpState state) {
+    if (!sbp_has_split(state)) return;
+    for (int32_t k = self->count - 1; k >= 0; k--)
+        if (self->splits[k].size == size && sbp_equal(self->splits[k].state, state)) return;
+    ARENA_RESERVE(self->arena, self->splits, self->count, self->capacity);
+    if (self->splits) self->splits[self->count++] = (DimensionSplit){size, state};
+}
+
+static void add_stored(DimensionSplits *self, SbpState stored, const IrShape *shape) {
+    for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++) {
+        SbpState state = {0};
+        for (int32_t k = 0; k < MESH_MAX_AXES; k++)
+            if (stored.axis[k] == sbp_split(d)) sbp_set_split(&state, k, 0, stored.cut[k]);
+        add_split(self, shape->dimensions[d], state);
+    }
+}
+
+static void add_factors(DimensionSplits *self, const Assignment *assignment, const FactorRule *rule,
+                        int32_t i) {
+    for (int32_t f = 0; f < rule->factor_count; f++) {
+        const Factor *factor = &rule->factors[f];
+        SbpState state = {0};
+        for (int32_t k = 0; k < MESH_MAX_AXES; k++)
+            if (assignment->factor[i * MESH_MAX_AXES + k] == f) {
+                sbp_set_split(&state, k, 0, assignment->cut[i * MESH_MAX_AXES + k]);
+                if (factor->halo) self->halo_axes |= 1u << k;
+            }
+        add_split(self, factor->size, state);
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
+            if (factor->extent[slot] > 0) add_split(self, factor->extent[slot], state);
+    }
+}
+
+static uint64_t sign_device(const DimensionSplits *self, const Mesh *mesh, int32_t device) {
+    uint64_t hash = 0;
+    for (int32_t k = 0; k < self->count; k++) {
+        int64_t start, extent;
+        sbp_shard(mesh, self->splits[k].state, device, 0, self->splits[k].size, &start, &extent);
+        hash = hash_combine(hash, (uint64_t)extent);
+    }
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (self->halo_axes >> axis & 1)
+            hash = hash_combine(hash, (uint64_t)mesh_coordinate(mesh, device, axis));
+    return hash;
+}
+
+AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, const PlanRanks *ranks,
+                          int32_t stage, AmError *error) {
+    const Mesh *mesh = &ranks->plan->stages[stage].mesh;
+    const Rules *rules = ranks->context->rules;
+    DimensionSplits splits = {.arena = arena};
+    uint64_t *signatures = ARENA_ARRAY(arena, uint64_t, mesh->device_count);
+    *group_of = ARENA_ARRAY(arena, int32_t, mesh->device_count);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, mesh->device_count);
+    for (int32_t p = stage; p < ranks->parts->stage_count; p += ranks->stage_count)
+        for (int32_t i = 0; i < rules->count; i++) {
+            if (!ranks->assignments[p]->live[i]) continue;
+            add_stored(&splits, ranks->assignments[p]->stored[i],
+                       &ir_instruction(ranks->context->canonical, i)->shape);
+            add_factors(&splits, ranks->assignments[p], &rules->rules[i], i);
+        }
+    if (arena->failed) return am_fail_memory(error, rules->count);
+    for (int32_t d = 0; d < mesh->device_count; d++) {
+        uint64_t signature = sign_device(&splits, mesh, d);
+        int32_t group = 0;
+        while (group < *count && signatures[group] != signature) group++;
+        if (group == *count) signatures[(*count)++] = signature;
+        (*group_of)[d] = group;
+    }
+    return AM_OK;
 }
 
 AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,

@@ -31,6 +31,12 @@ AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *co
                            const PlanRanks *known, const StopSignal *stop, AmError *error);
 /* The stage that has a rank. */
 int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank);
+/* Groups the devices of a stage by the sizes of their shards: `group_of` [device] is numbered from 0 in the
+ * order of the devices, `*count` is the number of groups. Programs of one group differ in offsets alone, so
+ * that they have the same events and memory. Shards between two states of one reshard are not compared. The
+ * result lives in the arena. */
+AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, const PlanRanks *ranks,
+                          int32_t stage, AmError *error);
 /* The program of one rank. */
 AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,
                           AmError *error);

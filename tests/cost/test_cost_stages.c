@@ -14,6 +14,7 @@
 #include "base/files/json.h"
 #include "cost/collective/exchange.h"
 #include "cost/simulate/simulate.h"
+#include "cost/step/rank_memory.h"
 #include "lowering/spmd/transfer.h"
 
 /* Two servers of two devices; the second one's are half as fast. */
@@ -252,6 +253,46 @@ static void a_transfer_costs_its_slowest_link(void **state) {
     assert_close(price.seconds, 0);
 }
 
+/* Splits the first parameter's rows, all in one stage of these shares. */
+static void use_shares(Fixture *self, const char *mesh, int32_t *devices, const double *shares) {
+    const PlanContext *context = self->context;
+    use_stages(self, mesh, devices, devices);
+    self->plan.stage_count = 1;
+    PlanStage *stage = &self->stages[0];
+    stage->axis_priorities[0].entries = ARENA_ARRAY(&self->arena, PlanEntry, 1);
+    stage->axis_priorities[0].count = 1;
+    stage->axis_priorities[0].entries[0].class_index =
+        classes_of(context->classes, context->rules, context->roles->parameters[0].instruction, 0);
+    stage->mesh.axes[0].shares = shares;
+}
+
+/* 256 rows in shares of 3 : 3 : 1 : 1 are two sizes; other shares round to four. Each device has the memory
+ * of its own program, whichever is simulated for it. */
+static void devices_of_equal_shards_share_a_program(void **state) {
+    Fixture *self = *state;
+    AmError error = {0};
+    static int32_t devices[] = {0, 1, 2, 3};
+    static const double shares[][4] = {{0.375, 0.375, 0.125, 0.125}, {0.302, 0.302, 0.198, 0.198}};
+    static const int32_t groups[][4] = {{0, 0, 1, 1}, {0, 1, 2, 3}};
+    for (int32_t k = 0; k < 2; k++) {
+        PlanRanks ranks;
+        int32_t *group_of, count;
+        MemoryUse *uses;
+        Simulation *simulation;
+        use_shares(self, "data=4", devices, shares[k]);
+        assert_int_equal(plan_ranks(&ranks, &self->arena, self->context, &self->plan, &error), AM_OK);
+        assert_int_equal(plan_ranks_group(&group_of, &count, &self->arena, &ranks, 0, &error), AM_OK);
+        assert_int_equal(count, groups[k][3] + 1);
+        assert_memory_equal(group_of, groups[k], sizeof groups[k]);
+        assert_int_equal(
+            simulate_plan(&simulation, &self->arena, self->context, &self->plan, self->cluster, 0.9, &error),
+            AM_OK);
+        assert_int_equal(rank_memory(&uses, &self->arena, &ranks, NULL, &error), AM_OK);
+        for (int32_t d = 0; d < 4; d++)
+            assert_int_equal(simulation->devices[d].memory.peak_bytes, uses[d].peak_bytes);
+    }
+}
+
 /* Whale's mixed devices: shares by speed make both finish together. */
 static void shares_by_speed_save_waiting(void **state) {
     Fixture *self = *state;
@@ -260,16 +301,10 @@ static void shares_by_speed_save_waiting(void **state) {
     static const double by_speed[] = {2. / 3, 1. / 3};
     Simulation *equal, *shared;
     const PlanContext *context = self->context;
-    use_stages(self, "data=2", devices, devices);
-    self->plan.stage_count = 1;
-    PlanStage *stage = &self->stages[0];
-    stage->axis_priorities[0].entries = ARENA_ARRAY(&self->arena, PlanEntry, 1);
-    stage->axis_priorities[0].count = 1;
-    stage->axis_priorities[0].entries[0].class_index =
-        classes_of(context->classes, context->rules, context->roles->parameters[0].instruction, 0);
+    use_shares(self, "data=2", devices, NULL);
     assert_int_equal(simulate_plan(&equal, &self->arena, context, &self->plan, self->cluster, 0.9, &error),
                      AM_OK);
-    stage->mesh.axes[0].shares = by_speed;
+    self->stages[0].mesh.axes[0].shares = by_speed;
     if (simulate_plan(&shared, &self->arena, context, &self->plan, self->cluster, 0.9, &error) != AM_OK)
         fail_msg("%s", error.text);
     check_sums(equal);
@@ -285,6 +320,7 @@ int main(void) {
         cmocka_unit_test(a_pipeline_fills_and_drains),
         cmocka_unit_test(the_slower_stage_sets_the_pace),
         cmocka_unit_test(a_transfer_costs_its_slowest_link),
+        cmocka_unit_test(devices_of_equal_shards_share_a_program),
         cmocka_unit_test(shares_by_speed_save_waiting),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
