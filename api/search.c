@@ -4,6 +4,7 @@
 #include "api/measure.h"
 #include "api/search_settings.h"
 #include "api/work.h"
+#include "base/system/clock.h"
 #include "lowering/plan_file/plan_names.h"
 #include "planners/infeasible.h"
 
@@ -12,6 +13,7 @@ typedef struct SearchJob {
     SearchSettings settings, unrestricted; /* `unrestricted`: without the option "for" */
     FormSearch search;                     /* its result is that of the plan */
     double seconds;                        /* limit of search and measurements together; 0: none */
+    double deadline;                       /* of both: clock_seconds(), or 0 */
     const AmCallbacks *callbacks;
 } SearchJob;
 
@@ -54,7 +56,7 @@ static AmStatus measure(SearchJob *job, AmError *error) {
                               .allows = may_measure,
                               .user = &job->search,
                               .runs = options->limits.measures,
-                              .deadline = job->seconds > 0 ? job->search.start + job->seconds : 0,
+                              .deadline = job->deadline,
                               .seed = options->method.seed,
                               .watch = options->callbacks.watch,
                               .interrupted = options->callbacks.interrupted};
@@ -72,6 +74,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchOptions *options = &job->search.options;
     options->callbacks.watch = work->watch;
     options->callbacks.interrupted = api_work_flag(work);
+    job->deadline = job->seconds > 0 ? clock_seconds() + job->seconds : 0;
     AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.options,
                                     &job->unrestricted.micro_batching, error);
     plan->whole = job->search.whole;

@@ -41,17 +41,17 @@ static const struct {
                    {"anneal, screening and baselines first", SEARCHER_ANNEAL, TRAINED, true},
                    {"auto, screening and baselines first", SEARCHER_AUTO, TRAINED, true}};
 
-typedef struct Budget {
+typedef struct BenchBudget {
     const char *name;
     int64_t evaluations;
     double seconds; /* 0: no limit */
-} Budget;
+} BenchBudget;
 
 typedef struct Bench {
     AssignmentModule modules[MOST_MODELS];
     PlanContext *contexts[MOST_MODELS];
     int32_t module_count;
-    Budget budgets[MOST_BUDGETS];
+    BenchBudget budgets[MOST_BUDGETS];
     int32_t budget_count;
     bool is_full; /* the default search, too */
     uint64_t seed;
@@ -100,7 +100,7 @@ static void run_zero_shot(Bench *self, const char *name, Agent *agent, const Ass
     AmError error = {0};
     clock_t start = clock();
     double gain;
-    int64_t before = given->problem->budget.evaluations;
+    int64_t before = given->problem->budget.used;
     if (assignment_zero_shot(&gain, NULL, agent, &given->assignments, ASSIGNMENT_LOOKS, &self->episode,
                              &self->state, &error) != AM_OK)
         fail(&error);
@@ -110,7 +110,7 @@ static void run_zero_shot(Bench *self, const char *name, Agent *agent, const Ass
         if (problem_known(given->problem, &self->episode.plans[k], &price) && price.excess <= 0)
             step = fmin(step, price.seconds);
     }
-    print_run(name, problem, "episode", step, given->problem->budget.evaluations - before, start);
+    print_run(name, problem, "episode", step, given->problem->budget.used - before, start);
 }
 
 static void run_problem(Bench *self, uint64_t problem) {
@@ -130,7 +130,7 @@ static void run_problem(Bench *self, uint64_t problem) {
                              .goal.skip_bound = true};
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
-            const Budget *budget = &self->budgets[b];
+            const BenchBudget *budget = &self->budgets[b];
             if (contestants[c].policy == RANKER && !self->agents[RANKER]) continue;
             options.method.searcher = contestants[c].searcher;
             options.method.policy = self->policies[contestants[c].policy];
@@ -168,8 +168,8 @@ static void read_budgets(Bench *self, char *text) {
          word = strtok(NULL, ",")) {
         char *end;
         double value = strtod(word, &end);
-        Budget budget = {word, (int64_t)value, 0};
-        if (*end == 's') budget = (Budget){word, (int64_t)(value * EVALUATIONS_PER_SECOND), value};
+        BenchBudget budget = {word, (int64_t)value, 0};
+        if (*end == 's') budget = (BenchBudget){word, (int64_t)(value * EVALUATIONS_PER_SECOND), value};
         if (strcmp(word, "full") == 0) self->is_full = true;
         else if (budget.evaluations > 0) self->budgets[self->budget_count++] = budget;
     }

@@ -240,12 +240,13 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
 
 /* Adds a one-stage plan of one micro-batch with overrides. */
 static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
-    EvaluationBudget *budget = &self->budget;
+    Budget *budget = &self->budget;
     Plan *refined = ARENA_ARRAY(self->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
-    TRY(refine_plan(refined, INT64_MAX, 0, &budget->is_cut, &budget->used, self->arena, self->whole,
-                    self->cluster, self->options, &budget->stop, error));
+    Budget part = {.limit = INT64_MAX, .stop = budget->stop};
+    TRY(refine_plan(refined, &part, self->arena, self->whole, self->cluster, self->options, error));
+    budget_return(budget, part.used, part.is_cut);
     if (refined->stages != plan->stages)
         search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
@@ -254,12 +255,12 @@ static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
 /* Climbs from the best plan, if it has several stages: on the sample these have whole layers. */
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    EvaluationBudget *budget = &self->budget;
+    Budget *budget = &self->budget;
     int64_t most = MOST_WORK / self->whole->rules->count;
     if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
-    budget->cap = budget->used + most;
+    budget_set_cap(budget, budget->used + most);
     AmStatus status = search_add_climb(result, self, false, error);
-    budget->cap = 0;
+    budget_set_cap(budget, 0);
     budget->is_cut = false;
     return status;
 }

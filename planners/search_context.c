@@ -10,45 +10,35 @@
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings) {
     bool is_capped = search_spans_stages(options) && !options->nested.is_trial;
+    int64_t cap = is_capped ? options->limits.evaluations : 0;
     double end = options->limits.seconds > 0 ? clock_seconds() + options->limits.seconds : 0;
     *result = (SearchResult){.model_gap = NAN};
-    return (SearchContext){.result = result,
-                           .arena = arena,
-                           .whole = whole,
-                           .cluster = cluster,
-                           .options = options,
-                           .settings = settings,
-                           .budget = {.cap = is_capped ? options->limits.evaluations : 0,
-                                      .stop = {options->callbacks.interrupted, end}},
-                           .climb = {.whole = whole,
-                                     .cluster = cluster,
-                                     .options = options,
-                                     .keeps_micro_batches = settings->micro_batches > 0}};
+    return (SearchContext){
+        .result = result,
+        .arena = arena,
+        .whole = whole,
+        .cluster = cluster,
+        .options = options,
+        .settings = settings,
+        .budget = {.cap = cap, .has_cap = cap > 0, .stop = {options->callbacks.interrupted, end}},
+        .climb = {.whole = whole,
+                  .cluster = cluster,
+                  .options = options,
+                  .keeps_micro_batches = settings->micro_batches > 0}};
 }
 
 /* ---- the budget ---- */
 
-static int64_t left(const EvaluationBudget *budget) {
-    return budget->cap > 0 ? budget->cap - budget->used : 0;
-}
-
-bool search_is_over(const SearchContext *self) {
-    const EvaluationBudget *budget = &self->budget;
-    return budget->is_cut || (budget->cap > 0 && left(budget) <= 0) || stop_wanted(&budget->stop);
-}
-
 void search_allow(SearchOptions *part, const SearchContext *self, int64_t size) {
-    const EvaluationBudget *budget = &self->budget;
+    double deadline = self->budget.stop.deadline;
     part->limits.evaluations = size;
     part->limits.is_default = false;
-    part->nested.cap = left(budget);
-    if (budget->cap > 0 && part->nested.cap <= 0) part->nested.cap = -1;
-    if (budget->stop.deadline > 0) part->limits.seconds = fmax(budget->stop.deadline - clock_seconds(), 1e-3);
+    part->nested.budget = budget_part(&self->budget);
+    if (deadline > 0) part->limits.seconds = fmax(deadline - clock_seconds(), 1e-3);
 }
 
 void search_spend(SearchContext *self, const SearchResult *found) {
-    self->budget.used += found->evaluations;
-    self->budget.is_cut |= found->is_cut;
+    budget_return(&self->budget, found->evaluations, found->is_cut);
 }
 
 bool search_is_large(const SearchContext *self) {
@@ -98,18 +88,16 @@ void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, cons
  * exclude them. */
 static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContext *self, AmError *error) {
     PlanClimb *climb = &self->climb;
-    *is_allowed = result->plan && !search_is_over(self) && plan_climb_applies(climb->options);
+    *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->options);
     if (!*is_allowed) return AM_OK;
-    climb->stop = self->budget.stop;
-    climb->cap = left(&self->budget);
+    climb->budget = budget_part(&self->budget);
     search_watch_phase(climb->options->callbacks.watch, SEARCH_PHASE_CHANGES);
     return plan_climb_open(climb, self->arena, error);
 }
 
 /* Counts the evaluations of the climb and adds its plan. */
 static void end(SearchResult *result, SearchContext *self, Plan *plan) {
-    self->budget.used += self->climb.evaluations;
-    self->budget.is_cut |= self->climb.is_cut;
+    budget_return(&self->budget, self->climb.budget.used, self->climb.budget.is_cut);
     if (plan != result->plan) search_result_add(result, plan, PLAN_ORIGIN_IMPROVEMENT, NULL);
 }
 
@@ -135,7 +123,7 @@ static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchCont
         Plan *rival = result->pool.orders[k].plan;
         if (rival->predicted_step_seconds > near * first->predicted_step_seconds) break;
         if (rival->stage_count == 1 || plan_has_same_order(rival, first)) continue;
-        if (self->climb.is_cut) break;
+        if (self->climb.budget.is_cut) break;
         TRY(plan_climb_rivals(plan, rival, &self->climb, self->arena, error));
     }
     return AM_OK;

@@ -8,15 +8,6 @@
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/search.h"
 
-/* A search is a sequence of rounds whose sizes depend on the module, the cluster and the options, never on
- * the evaluations that are allowed: those only cut the sequence. So a larger budget prices all that a smaller
- * one does, and its plan is at least as good. */
-typedef struct EvaluationBudget {
-    int64_t cap, used; /* evaluations; cap 0: the rounds of the default budget */
-    StopSignal stop;   /* the deadline of --seconds, and interrupts */
-    bool is_cut;       /* the cap has left something out */
-} EvaluationBudget;
-
 typedef struct SearchContext {
     SearchResult *result; /* its pool receives the candidates of every round */
     Arena *arena;         /* of plans */
@@ -25,7 +16,7 @@ typedef struct SearchContext {
     const SearchOptions *options;
     const MicroBatching *settings; /* those of the call, or `chosen` */
     MicroBatching chosen;
-    EvaluationBudget budget;
+    Budget budget;   /* no cap: the rounds of the default budget */
     bool has_floor;  /* the plans that every budget has are among the candidates */
     PlanClimb climb; /* of all rounds, so that no plan is priced twice */
 } SearchContext;
@@ -34,8 +25,6 @@ typedef struct SearchContext {
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings);
 
-/* Returns whether the budget is used up, or the search is interrupted or out of time. */
-bool search_is_over(const SearchContext *self);
 /* Sets the options of a part of the search: its size in evaluations, and what the budget leaves. */
 void search_allow(SearchOptions *part, const SearchContext *self, int64_t size);
 /* Adds the evaluations of a part to those used. */

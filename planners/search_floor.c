@@ -17,15 +17,15 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     const int64_t kept = options.space.initial ? 1 : 0;
     bool is_mixed = cluster_is_mixed(search->cluster) && !options.constraints.is_even;
     bool may_share = degrees_allow_stages(&options.constraints.degrees, 1) && !options.method.no_seeds;
-    bool is_capped = search->budget.cap > 0;
+    Budget *budget = &search->budget;
     if (!is_mixed || !may_share || options.nested.is_trial) return AM_OK;
-    if (is_capped && search->budget.cap <= kept) return AM_OK;
+    if (budget->has_cap && budget->cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
     options.nested.shares_baselines = true;
     options.limits.evaluations = 0;
-    if (is_capped) search->budget.cap -= kept;
+    if (budget->has_cap) budget->cap -= kept;
     AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
-    if (is_capped) search->budget.cap += kept;
+    if (budget->has_cap) budget->cap += kept;
     TRY(status);
     search_spend(search, &found);
     search_result_merge(search->result, &found);
@@ -43,7 +43,8 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
         found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
     micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
     if (degrees_allow_stages(&options.constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
-        spent.budget.cap = spent.budget.used = 1;
+        spent.budget.has_cap = true;
+        spent.budget.cap = spent.budget.used = 0;
         options.space.kind = SPACE_SINGLE_STAGE;
         options.goal.skip_bound = true;
         options.method.searcher = SEARCHER_ANNEAL; /* takes baselines */

@@ -24,7 +24,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     bool has_plan = false;
     AmError first = {0};
     *bound = INFINITY;
-    for (int32_t k = 0; k < count && (k == 0 || !search_is_over(self)); k++) {
+    for (int32_t k = 0; k < count && (k == 0 || !budget_is_over(&self->budget)); k++) {
         SearchOptions part = *options;
         search_allow(&part, self, size / count > 0 ? size / count : 1);
         if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
@@ -48,7 +48,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         has_plan |= found.plan != NULL;
         if (!cannot_split) *bound = least_bound(*bound, &found);
         if (cannot_split || found.interrupted) break;
-        if (k + 1 < count && search_is_over(self)) *bound = NAN; /* of the others nothing is known */
+        if (k + 1 < count && budget_is_over(&self->budget)) *bound = NAN; /* of the others nothing is known */
     }
     if (has_plan) return AM_OK;
     return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);
@@ -74,7 +74,8 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     part.nested.is_anytime = is_capped;
     part.nested.climbs = is_capped ? self->whole : NULL;
     if (is_capped)
-        self->budget.cap = options->limits.evaluations > 0 ? options->limits.evaluations : standard;
+        budget_set_cap(&self->budget,
+                       options->limits.evaluations > 0 ? options->limits.evaluations : standard);
     for (int32_t round = 0;; round++, size *= 2) {
         SearchResult found = {.model_gap = NAN};
         AmError failure = {0};
@@ -88,8 +89,8 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
         if (count > 1) TRY(search_add_climb(&found, self, false, error));
         search_result_merge(result, &found);
         bool is_done =
-            count == 1 || self->budget.cap == 0 || self->budget.used == before || round == MOST_ROUNDS;
-        if (is_done || search_is_over(self) || found.interrupted) break;
+            count == 1 || !self->budget.has_cap || self->budget.used == before || round == MOST_ROUNDS;
+        if (is_done || budget_is_over(&self->budget) || found.interrupted) break;
     }
     result->evaluations = self->budget.used;
     if (!result->plan) return am_pass_error(AM_ERROR_INFEASIBLE, &refusal, error);

@@ -86,9 +86,9 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     AmError failure = {0};
     int64_t standard =
         search_evaluations_for(single.method.searcher, ir_represented(search->whole->canonical));
-    bool is_short = single.nested.cap > 0 && single.nested.cap < size;
+    bool is_short = budget_left(&single.nested.budget) < size;
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
-    if (!is_short) single.nested.cap = size;
+    if (!is_short) budget_set_cap(&single.nested.budget, size);
     single.space.kind = SPACE_SINGLE_STAGE;
     single.goal.skip_bound = single.nested.is_beginning = true;
     if (search->result->plan) single.nested.rival_seconds = search->result->plan->predicted_step_seconds;
@@ -106,7 +106,7 @@ static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
     bool is_left_out = (search_is_large(search) && self->result.plan) || self->options.nested.is_small;
     is_left_out |= !degrees_allow_stages(&self->options.constraints.degrees, 1);
-    if (is_left_out || search->settings->micro_batches <= 1 || search_is_over(search)) return AM_OK;
+    if (is_left_out || search->settings->micro_batches <= 1 || budget_is_over(&search->budget)) return AM_OK;
     return add_stage_of(self, search->settings->micro_batches, error);
 }
 
@@ -121,7 +121,7 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
     bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
-    if (!is_one_stage || !search_is_large(search) || search_is_over(search)) return AM_OK;
+    if (!is_one_stage || !search_is_large(search) || budget_is_over(&search->budget)) return AM_OK;
     return add_stage_of(self, plan->micro_batches, error);
 }
 
@@ -203,7 +203,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
         TRY(add_pipelines(&round, error));
         TRY(add_micro_batched_stage(&round, error));
     }
-    if (phase->number >= 0 && !search_is_over(search)) {
+    if (phase->number >= 0 && !budget_is_over(&search->budget)) {
         TRY(add_stage_baselines(&round, error));
         TRY(add_pipeline_baselines(&round, error));
         search->has_floor |= round_has_floor(&round);
@@ -234,7 +234,7 @@ static bool begins_with_one_stage(const SearchContext *search) {
     return !is_scarce && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->settings->micro_batches <= 1 && degrees_allow_stages(&options->constraints.degrees, 1) &&
            options->limits.seconds == 0 && !options->method.no_seeds &&
-           search_method_explores(options->method.searcher) && !search_is_over(search);
+           search_method_explores(options->method.searcher) && !budget_is_over(&search->budget);
 }
 
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
@@ -247,9 +247,9 @@ static AmStatus run_phases(Phases *self, AmError *error) {
         const Phase phase = phase_at(self, k);
         if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
         TRY(run_phase(self, &phase, error));
-        if (search_is_over(search) || search->result->interrupted) return AM_OK;
+        if (budget_is_over(&search->budget) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
-        bool is_default = search->budget.cap == 0 || search->options->nested.ends_at_default;
+        bool is_default = !search->budget.has_cap || search->options->nested.ends_at_default;
         if (is_default || search->budget.used == before) return AM_OK;
         before = search->budget.used;
     }
@@ -265,7 +265,7 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
     if (!self->has_floor && !self->options->nested.is_trial) TRY(search_add_floor(self, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(search_add_late_baselines(self, error));
     result->evaluations = self->budget.used;
-    result->is_cut |= search_is_over(self);
+    result->is_cut |= budget_is_over(&self->budget);
     if (result->plan) {
         result->plan->evaluations = self->budget.used;
         return AM_OK;

@@ -65,7 +65,7 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
-    if (search_is_over(search) || !has_degrees(&options->constraints.degrees, &priced->strategy))
+    if (budget_is_over(&search->budget) || !has_degrees(&options->constraints.degrees, &priced->strategy))
         return AM_OK;
     AmStatus status = strategy_context(&context, search->whole, &priced->strategy, &why);
     if (status == AM_OK)

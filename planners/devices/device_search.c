@@ -43,8 +43,7 @@ typedef struct DeviceSearch {
     int64_t reserved; /* evaluations that the first choice leaves to the baselines of others */
     double *seconds;  /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
     double *bounds;   /* [choice] of its plans, 0: none, NAN: it is not known yet */
-    int64_t evaluations;
-    double start;
+    Budget budget;    /* search_user_budget() */
 } DeviceSearch;
 
 /* ---- one choice ---- */
@@ -104,21 +103,16 @@ static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) 
 
 /* ---- other choices ---- */
 
-static int64_t evaluations_left(const DeviceSearch *self) {
-    return search_evaluations_left(self->options, self->evaluations);
-}
-
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
     if (stop_flag_is_set(self->options->callbacks.interrupted) || self->result->interrupted) return false;
-    return search_has_budget(self->options, self->evaluations, self->start);
+    return !budget_is_over(&self->budget);
 }
 
 /* Limits a search to the default budget and the remaining one. */
 static void allow_default(SearchOptions *part, const DeviceSearch *self) {
-    int64_t left = evaluations_left(self), size = 0;
-    if (left == INT64_MAX) return;
-    left -= self->reserved;
+    int64_t left = budget_left(&self->budget) - self->reserved, size = 0;
+    if (!self->budget.has_cap) return;
     if (!search_spans_stages(part))
         size = search_evaluations_for(part->method.searcher, self->whole->canonical->instruction_count);
     part->limits.evaluations = size > 0 && size < left ? size : left;
@@ -137,7 +131,7 @@ static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) 
 /* Returns whether the limit has cut the default budget of the first choice. */
 static bool is_first_cut(const DeviceSearch *self) {
     const SearchOptions *options = self->options;
-    if (evaluations_left(self) == INT64_MAX) return false;
+    if (!self->budget.has_cap) return false;
     if (search_spans_stages(options)) return self->result->is_cut;
     return options->limits.evaluations <=
            search_evaluations_for(options->method.searcher, self->whole->canonical->instruction_count);
@@ -154,16 +148,16 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&options))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
-        options.limits.evaluations =
-            evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
+        int64_t left = budget_left(&self->budget);
+        options.limits.evaluations = evaluations < left ? evaluations : left;
         options.limits.is_default = false;
     } else {
         allow_default(&options, self);
     }
     if (options.limits.seconds > 0)
-        options.limits.seconds = fmax(self->start + options.limits.seconds - clock_seconds(), 1e-3);
+        options.limits.seconds = fmax(self->budget.stop.deadline - clock_seconds(), 1e-3);
     AmStatus status = search_part(&found, self, choice, part, &options, &refusal);
-    self->evaluations += found.evaluations;
+    budget_return(&self->budget, found.evaluations, false);
     if (status == AM_OK) take(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
@@ -310,7 +304,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                          .cluster = cluster,
                          .options = options,
                          .settings = settings,
-                         .start = clock_seconds()};
+                         .budget = search_user_budget(options)};
     SearchOptions first = *options;
     AmError refusal = {0};
     TRY(check_prices(&self, error));
@@ -325,7 +319,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);
-    self.evaluations = result->evaluations;
+    budget_return(&self.budget, result->evaluations, false);
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
     bool may_go_on = has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE);
     if (may_go_on && self.reserved > 0) {
@@ -337,17 +331,17 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (tries_others && may_go_on) {
         TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));
-        int64_t left = evaluations_left(&self);
-        bool is_left = !options->nested.ends_at_default && left != INT64_MAX && left >= self.evaluations;
+        int64_t left = budget_left(&self.budget);
+        bool is_left = !options->nested.ends_at_default && self.budget.has_cap && left >= self.budget.used;
         if (is_left && has_budget(&self)) TRY(try_choice(&self, self.best, left, error));
         if (result->plan) status = AM_OK;
     }
-    if (tries_others) is_cut = evaluations_left(&self) < 1 || !options->nested.ends_at_default;
+    if (tries_others) is_cut = budget_left(&self.budget) < 1 || !options->nested.ends_at_default;
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && options->goal.explores_prices) TRY(list_front(&self, error));
     if (status == AM_OK && has_others) TRY(bound_choices(&self, error));
     if (status != AM_OK || !(tries_others || has_baselines)) return status;
-    result->evaluations = result->plan->evaluations = self.evaluations;
+    result->evaluations = result->plan->evaluations = self.budget.used;
     return AM_OK;
 }

@@ -11,14 +11,13 @@
 
 /* Returns the evaluations that are left before the searches after this one; INT64_MAX: there is no limit. */
 static int64_t evaluations_left(const FormSearch *self) {
-    int64_t all = search_evaluations_left(&self->options, 0);
-    if (all == INT64_MAX) return all;
-    int64_t part = all / (1 + self->searches_after);
-    return (part > 0 ? part : 1) - self->spent;
+    if (!self->budget.has_cap) return INT64_MAX;
+    int64_t part = self->budget.cap / (1 + self->searches_after);
+    return (part > 0 ? part : 1) - self->budget.used;
 }
 
 bool form_search_has_budget(const FormSearch *self) {
-    return evaluations_left(self) > 0 && search_has_budget(&self->options, self->spent, self->start);
+    return evaluations_left(self) > 0 && !budget_is_over(&self->budget);
 }
 
 void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches) {
@@ -27,13 +26,12 @@ void form_search_share(SearchOptions *options, const FormSearch *self, int32_t s
     options->limits.evaluations = left == INT64_MAX ? self->options.limits.evaluations : left;
     options->limits.seconds = seconds;
     if (seconds > 0)
-        options->limits.seconds = fmax((self->start + seconds - clock_seconds()) / searches, 1e-3);
+        options->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / searches, 1e-3);
 }
 
 void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found) {
-    bool is_limited = search_evaluations_left(options, 0) != INT64_MAX;
-    self->is_cut = is_limited && found->is_cut;
-    self->spent += self->is_cut ? options->limits.evaluations : found->evaluations;
+    bool is_cut = self->budget.has_cap && found->is_cut;
+    budget_return(&self->budget, is_cut ? options->limits.evaluations : found->evaluations, false);
 }
 
 /* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
@@ -150,7 +148,7 @@ static void go_on(FormSearch *self, AmStatus *status, AmError *refusal) {
     const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
     const FormShare share = {.searches = 1 + self->searches_after};
     int64_t left = evaluations_left(self);
-    if (*status == AM_OK && left != INT64_MAX && left >= self->spent)
+    if (*status == AM_OK && left != INT64_MAX && left >= self->budget.used)
         add_form(self, &best, &share, status, refusal);
 }
 
@@ -168,7 +166,7 @@ AmStatus form_search(FormSearch *self, AmError *error) {
         add_form(self, form, &share, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
-    bool may_go_on = share.ends_at_default && !self->is_cut && !result->interrupted;
+    bool may_go_on = share.ends_at_default && !result->interrupted;
     if (may_go_on && form_search_has_budget(self)) go_on(self, &status, &refusal);
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;

@@ -22,10 +22,8 @@ typedef struct FormSearch {
     /* -- the result -- */
     SearchResult *result;
     PlanContext *whole; /* the module of its plan */
-    /* -- used so far, from the beginning of the first search -- */
-    double start;  /* clock_seconds() */
-    int64_t spent; /* evaluations; of a search that the limit cut, all that it might use */
-    bool is_cut;   /* the limit of evaluations has cut the last search */
+    /* search_user_budget(). A search that the limit of evaluations cut uses all that it might. */
+    Budget budget;
 } FormSearch;
 
 /* Searches the forms. AM_ERROR_INFEASIBLE: no plan of any form fits; the reason is that of the last one. */

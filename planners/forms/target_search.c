@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/system/clock.h"
 #include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
 #include "planners/single_stage/single_stage.h"
@@ -75,7 +74,7 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
     SearchResult found, *result = self->result;
     AmError refusal = {0}, why = {0};
     *plans = (TargetPlans){0};
-    self->start = clock_seconds();
+    self->budget = search_user_budget(&self->options);
     self->whole = self->forms.chosen;
     if (target == TARGET_AUTOMAP) {
         TRY(form_search(self, error));

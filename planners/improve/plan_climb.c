@@ -51,10 +51,9 @@ static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
 }
 
 AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
-    self->evaluations = 0;
-    self->is_cut = stop_wanted(&self->stop);
+    self->budget.is_cut = stop_wanted(&self->budget.stop);
     self->memo.arena = arena;
-    if (self->is_cut || self->places) return AM_OK;
+    if (self->budget.is_cut || self->places) return AM_OK;
     return find_places(self, arena, error);
 }
 
@@ -78,7 +77,7 @@ static bool recomputes(const Plan *plan) {
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
-    bool is_large = self->cap > 0 && self->whole->rules->count > LARGE;
+    bool is_large = self->budget.has_cap && self->whole->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     if (!self->keeps_micro_batches || recomputes(plan))
         TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
@@ -94,8 +93,8 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .places = self->places,
                                   .place_count = self->place_count,
                                   .memory_fraction = self->options->constraints.memory_fraction,
-                                  .stop = &self->stop,
-                                  .most_priced = is_large ? self->cap - self->evaluations : 0,
+                                  .stop = &self->budget.stop,
+                                  .most_priced = is_large ? budget_left(&self->budget) : 0,
                                   .result = &base->explanation,
                                   .error = error};
     TRY(explain_list_changes(&base->explainer));
@@ -176,7 +175,7 @@ static void simulate_task(void *user, int32_t k) {
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
     const SimulationOptions options = {.memory_fraction = climb->options->constraints.memory_fraction,
-                                       .stop = &climb->stop,
+                                       .stop = &climb->budget.stop,
                                        .known = &self->base->explainer.ranks};
     step->status =
         simulate_plan_with(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
@@ -186,15 +185,12 @@ static void simulate_task(void *user, int32_t k) {
 AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {
     ClimbPricing pricing = {batch, self, base};
     batch->best = NULL;
-    if (self->cap > 0 && self->evaluations + batch->count > self->cap) {
-        batch->count = (int32_t)(self->cap - self->evaluations);
-        self->is_cut = true;
-    }
+    batch->count = (int32_t)budget_take(&self->budget, batch->count);
     parallel_for(batch->count, 0, simulate_task, &pricing);
     for (int32_t k = 0; k < batch->count; k++) {
         ClimbStep *step = &batch->steps[k];
         if (step->status == AM_INTERRUPTED) {
-            self->is_cut = true;
+            self->budget.is_cut = true;
             continue;
         }
         if (step->status == AM_ERROR_INTERNAL) return am_pass_error(step->status, &step->error, error);
@@ -202,7 +198,7 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
         step->seconds = fits ? step->simulation->step_seconds : NAN;
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
         if (step->status != AM_OK) continue;
-        self->evaluations++;
+        self->budget.used++;
         search_watch_count(self->options->callbacks.watch, 1, step->seconds);
         if (fits && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
@@ -245,9 +241,9 @@ static double wanted_seconds(const ClimbRun *self) {
 static bool is_over(void *user) {
     const ClimbRun *self = user;
     PlanClimb *climb = self->climb;
-    if (self->is_beyond || climb->evaluations >= self->end) return true;
-    climb->is_cut |= stop_wanted(&climb->stop);
-    return climb->is_cut;
+    if (self->is_beyond || climb->budget.used >= self->end) return true;
+    climb->budget.is_cut |= stop_wanted(&climb->budget.stop);
+    return climb->budget.is_cut;
 }
 
 static void unlist(ClimbRun *self) {
@@ -263,7 +259,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
     TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
     *count = explain_most_changes(&self->base.explainer) + self->prefix_count;
-    if (self->most == 0) self->most = climb->evaluations + (int64_t)MOST_PASSES * *count;
+    if (self->most == 0) self->most = climb->budget.used + (int64_t)MOST_PASSES * *count;
     return AM_OK;
 }
 
@@ -293,7 +289,7 @@ static AmStatus take_best(void *user, AmError *error) {
     ClimbRun *self = user;
     TRY(plan_climb_take(&self->path->plan, self->batch.best, self->climb, self->arena, error));
     plan_climb_clear(&self->batch, self->climb);
-    self->is_beyond = self->climb->evaluations >= self->most;
+    self->is_beyond = self->climb->budget.used >= self->most;
     return AM_OK;
 }
 
@@ -304,7 +300,7 @@ static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t 
     ClimbRun following = {.climb = self,
                           .path = path,
                           .arena = arena,
-                          .most = limit > 0 ? self->evaluations + limit : 0,
+                          .most = limit > 0 ? self->budget.used + limit : 0,
                           .end = end};
     const Climb climb = {.order = CLIMB_ONWARD,
                          .batch = PLAN_CLIMB_BATCH,
@@ -318,7 +314,7 @@ static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t 
     AmStatus status = climb_run(&climb, &path->place, &failure);
     unlist(&following);
     plan_climb_clear(&following.batch, self);
-    if (status == AM_INTERRUPTED) self->is_cut = true;
+    if (status == AM_INTERRUPTED) self->budget.is_cut = true;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         path->place.is_end = true;
         return AM_OK;
@@ -339,9 +335,9 @@ AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *are
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < 2; k++)
         for (bool is_promising = true;
-             is_promising && !paths[k].place.is_end && !self->is_cut && status == AM_OK;) {
+             is_promising && !paths[k].place.is_end && !self->budget.is_cut && status == AM_OK;) {
             double before = paths[k].plan->predicted_step_seconds;
-            status = follow(&paths[k], self, 0, self->evaluations + TRIAL, arena, error);
+            status = follow(&paths[k], self, 0, self->budget.used + TRIAL, arena, error);
             is_promising = paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);
         }
     bool is_rival = paths[1].plan->predicted_step_seconds < paths[0].plan->predicted_step_seconds;

@@ -9,7 +9,6 @@
 #ifndef PLANNERS_IMPROVE_PLAN_CLIMB_H
 #define PLANNERS_IMPROVE_PLAN_CLIMB_H
 
-#include "base/system/stop.h"
 #include "planners/explain/explain_parts.h"
 #include "planners/problem/price_memo.h"
 #include "planners/problem/search_options.h"
@@ -24,11 +23,8 @@ typedef struct PlanClimb {
     const Cluster *cluster;
     const SearchOptions *options;
     bool keeps_micro_batches; /* the number is given */
-    StopSignal stop;
-    int64_t cap;           /* evaluations until plan_climb_open() at most; 0: no limit */
-    int64_t evaluations;   /* out: since plan_climb_open() */
-    bool is_cut;           /* out: the cap or the stop signal ended a climb */
-    const int32_t *places; /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
+    Budget budget;            /* a part of the search's; `limit` is not used */
+    const int32_t *places;    /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
     int32_t place_count;
     PriceMemo memo;                  /* of plan_memo.h */
     Arena scratch[PLAN_CLIMB_BATCH]; /* of the simulations of a batch */
@@ -42,7 +38,7 @@ bool plan_climb_applies(const SearchOptions *options);
 /* The part of a search's default evaluations that is left to the climb. */
 int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations);
 
-/* Begins to count evaluations against self->cap. `arena` outlives all climbs of `self`. */
+/* Begins to use self->budget. `arena` outlives all climbs of `self`. */
 AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error);
 /* Replaces `*plan` by the plan at the end of the climb, made in `arena`. A plan that cannot be
  * simulated is unchanged. The climb lists no further changes after `limit` evaluations (0: eight

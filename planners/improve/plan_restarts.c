@@ -207,11 +207,11 @@ static AmStatus restart_once(Plan **plan, bool *is_better, Restarts *self, int64
     *is_better = false;
     TRY(list_singles(self, error));
     TRY(list_exchanges(self, error));
-    while (!*is_better && !climb->is_cut && climb->evaluations < end) {
+    while (!*is_better && !climb->budget.is_cut && climb->budget.used < end) {
         ClimbBatch batch = {0};
         Plan *start = *plan;
-        if (stop_wanted(&climb->stop)) climb->is_cut = true;
-        if (climb->is_cut) return AM_OK;
+        if (stop_wanted(&climb->budget.stop)) climb->budget.is_cut = true;
+        if (climb->budget.is_cut) return AM_OK;
         AmStatus status = fill_batch(self, &batch, wanted, error);
         bool is_end = batch.count == 0;
         if (status == AM_OK) status = plan_climb_price(&batch, climb, self->base, error);
@@ -234,11 +234,12 @@ AmStatus plan_restarts(Plan **plan, PlanClimb *climb, int64_t size, uint64_t see
                        AmError *error) {
     Arena of_base = {0};
     Random random;
-    int64_t end = climb->evaluations + size;
+    int64_t end = climb->budget.used + size;
     random_seed(&random, seed);
     TRY(plan_climb(plan, climb, 0, arena, error));
     AmStatus status = AM_OK;
-    for (bool is_better = true; status == AM_OK && is_better && !climb->is_cut && climb->evaluations < end;) {
+    for (bool is_better = true;
+         status == AM_OK && is_better && !climb->budget.is_cut && climb->budget.used < end;) {
         ClimbBase base;
         Restarts self = {.climb = climb, .base = &base, .plan = *plan, .random = &random};
         AmError failure = {0};
@@ -247,7 +248,7 @@ AmStatus plan_restarts(Plan **plan, PlanClimb *climb, int64_t size, uint64_t see
         if (status == AM_OK) status = restart_once(plan, &is_better, &self, end, arena, &failure);
         arena_free(&self.candidates);
         plan_climb_unlist(&base);
-        if (status == AM_INTERRUPTED) climb->is_cut = true;
+        if (status == AM_INTERRUPTED) climb->budget.is_cut = true;
         if (status == AM_INTERRUPTED || status == AM_ERROR_INFEASIBLE) status = AM_OK;
         if (status != AM_OK && error) *error = failure;
     }

@@ -12,8 +12,8 @@ enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
 enum { INSTRUCTIONS_TRIED = 315000 };
 
 int64_t pipeline_evaluations_left(const PipelineCandidates *self) {
-    int64_t limit = self->plans.options->limits.evaluations;
-    return limit > 0 ? limit - self->evaluations : INT64_MAX;
+    const Budget *budget = &self->budget;
+    return budget->limit < INT64_MAX ? budget->limit - budget->used : INT64_MAX;
 }
 
 int64_t uneven_shares_reserve(const PipelineCandidates *self) {
@@ -38,18 +38,7 @@ void pipeline_allow_candidates(PipelineCandidates *self) {
 }
 
 bool pipeline_must_stop(const PipelineCandidates *self) {
-    return self->is_cut || stop_wanted(&self->stop);
-}
-
-int64_t pipeline_cap_left(const PipelineCandidates *self) {
-    int64_t cap = self->plans.options->nested.cap;
-    if (cap == 0) return INT64_MAX;
-    return cap > 0 ? cap - self->evaluations : 0;
-}
-
-bool pipeline_is_capped(PipelineCandidates *self, int64_t more) {
-    self->is_cut |= pipeline_cap_left(self) < more;
-    return self->is_cut;
+    return self->budget.is_cut || stop_wanted(&self->budget.stop);
 }
 
 /* The part of the search that made a try. */
@@ -66,7 +55,7 @@ static PlanCandidate pipeline_candidate(const PipelineCandidate *try) {
 }
 
 static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int32_t count, AmError *error) {
-    self->plans.stop = self->best ? &self->stop : NULL;
+    self->plans.stop = self->best ? &self->budget.stop : NULL;
     TRY(pipeline_plans_simulate(&self->plans, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
         PipelineCandidate *try = &tries[k];
@@ -74,9 +63,9 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int
             if (self->refusal.code == AM_OK) self->refusal = try->error;
             continue;
         }
-        self->evaluations++;
+        self->budget.used++;
         search_watch_count(self->plans.options->callbacks.watch, 1, try->fit.fits ? try->seconds : NAN);
-        pipeline_plans_log(&self->plans, try, self->evaluations);
+        pipeline_plans_log(&self->plans, try, self->budget.used);
         pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
         if (try->fit.fits && (!self->best || pipeline_is_before(try, self->best))) self->best = try;
     }
@@ -93,7 +82,7 @@ AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, 
          k < count && self->try_count + PIPELINE_BATCH <= PIPELINE_MOST_TRIED && !pipeline_must_stop(self);
          k += PIPELINE_BATCH) {
         int32_t batch = count - k < PIPELINE_BATCH ? count - k : PIPELINE_BATCH;
-        if (pipeline_is_capped(self, batch)) batch = (int32_t)pipeline_cap_left(self);
+        batch = (int32_t)budget_take(&self->budget, batch);
         for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
         TRY(simulate(self, tries + k, batch, error));
     }
@@ -131,7 +120,7 @@ bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b) 
 }
 
 AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *try, AmError *error) {
-    if (pipeline_is_capped(self, 1)) return AM_OK;
+    if (!budget_allows(&self->budget, 1)) return AM_OK;
     self->tries[self->try_count++] = try;
     return simulate(self, try, 1, error);
 }

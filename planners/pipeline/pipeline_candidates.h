@@ -19,11 +19,9 @@ typedef struct PipelineCandidates {
     bool is_settled[PIPELINE_MOST_TRIED]; /* [try]: its cuts need not be moved again */
     CandidatePool pool;                   /* all of them, and what was made of them */
     AmError refusal;                      /* of the first pipeline that could not be made */
-    int64_t evaluations;
-    bool is_cut;                      /* NestedSearch.cap has left something out: nothing may follow */
-    int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
-    int64_t most_single_changes;      /* of the best one-stage plan */
-    StopSignal stop;
+    Budget budget;                        /* `limit`: INT64_MAX where the options have none */
+    int64_t most_tries, most_changes;     /* simulated pipelines; changes of the best of them */
+    int64_t most_single_changes;          /* of the best one-stage plan */
 } PipelineCandidates;
 
 /* The remaining evaluations; pipelines may use half of those that remain when their tables are
@@ -36,11 +34,6 @@ int64_t uneven_shares_reserve(const PipelineCandidates *self);
 void pipeline_allow_candidates(PipelineCandidates *self);
 /* Interrupted, out of time, or cut by the cap. */
 bool pipeline_must_stop(const PipelineCandidates *self);
-/* Evaluations that the cap leaves: INT64_MAX without one. */
-int64_t pipeline_cap_left(const PipelineCandidates *self);
-/* Returns whether the search is cut. It is from the first time on that the cap leaves fewer than `more`
- * evaluations. */
-bool pipeline_is_capped(PipelineCandidates *self, int64_t more);
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
 
 /* Simulates one, also where the search is stopped from the start. */

@@ -105,7 +105,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
         if (!(priced->seconds <= try->seconds))
             *priced = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
     }
-    if (!is_wanted || !may_be_one || self->is_cut) return AM_OK;
+    if (!is_wanted || !may_be_one || self->budget.is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space.kind = SPACE_SINGLE_STAGE;
@@ -121,15 +121,15 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     else options.limits.evaluations = search_evaluations_for(options.method.searcher, instructions);
     if (self->plans.options->limits.evaluations == 0 && !options.nested.is_trial)
         options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);
-    if (options.nested.is_small && !stop_wanted(&self->stop)) return AM_OK;
-    if (options.limits.evaluations < 1 || pipeline_is_capped(self, 1)) return AM_OK;
-    if (options.nested.cap > 0) options.nested.cap = pipeline_cap_left(self);
+    if (options.nested.is_small && !stop_wanted(&self->budget.stop)) return AM_OK;
+    if (options.limits.evaluations < 1 || !budget_allows(&self->budget, 1)) return AM_OK;
+    options.nested.budget = budget_part(&self->budget);
     if (self->best) options.nested.rival_seconds = self->best->seconds;
-    if (self->stop.deadline > 0) options.limits.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
+    double deadline = self->budget.stop.deadline;
+    if (deadline > 0) options.limits.seconds = fmax(deadline - clock_seconds(), 1e-3);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
                                           &options, &refusal);
-    self->evaluations += single->evaluations;
-    self->is_cut |= single->is_cut;
+    budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
         if (single->plan) single->plan->space = plan_space_name(self->plans.options->space.kind);
@@ -143,16 +143,14 @@ AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidate
     bool is_best = self->best && candidate_is_better(&self->pool.best, &single->pool.best);
     const Plan *plan = is_best ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || pipeline_must_stop(self)) return AM_OK;
-    if (pipeline_is_capped(self, 1)) return AM_OK;
-    int64_t cap = plans->options->nested.cap > 0 ? pipeline_cap_left(self) : 0;
-    bool is_cut;
+    if (!budget_allows(&self->budget, 1)) return AM_OK;
+    Budget part = budget_part(&self->budget);
     Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
-    TRY(refine_plan(refined, pipeline_evaluations_left(self) - uneven_shares_reserve(self), cap, &is_cut,
-                    &self->evaluations, plans->arena, plans->whole, plans->cluster, plans->options,
-                    &self->stop, error));
-    self->is_cut |= is_cut;
+    part.limit = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
+    TRY(refine_plan(refined, &part, plans->arena, plans->whole, plans->cluster, plans->options, error));
+    budget_return(&self->budget, part.used, part.is_cut);
     pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
 }

@@ -159,20 +159,20 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
                                        target_row(options->constraints.target)->stages == TARGET_ALIKE_STAGES,
                                    .most_tables = most_tables(self)};
     Found found;
-    if (settings.most_tables < LEAST_TABLES || pipeline_is_capped(self, LEAST_TABLES)) return AM_OK;
-    bool is_reduced = pipeline_cap_left(self) < settings.most_tables;
-    if (is_reduced) settings.most_tables = (int32_t)pipeline_cap_left(self);
+    if (settings.most_tables < LEAST_TABLES || !budget_allows(&self->budget, LEAST_TABLES)) return AM_OK;
+    bool is_reduced = budget_left(&self->budget) < settings.most_tables;
+    if (is_reduced) settings.most_tables = (int32_t)budget_left(&self->budget);
     device_orders_close(&self->orders);
     stage_model_close(self->model);
     self->model = NULL;
     search_watch_phase(options->callbacks.watch, SEARCH_PHASE_TABLES);
     TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
-    self->evaluations += stage_model_evaluations(self->model);
+    self->budget.used += stage_model_evaluations(self->model);
     search_watch_count(options->callbacks.watch, stage_model_evaluations(self->model), NAN);
     /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
      */
-    self->is_cut |= is_reduced && self->model->table_count == settings.most_tables;
-    if (self->is_cut || pipeline_is_capped(self, 1)) return AM_OK;
+    self->budget.is_cut |= is_reduced && self->model->table_count == settings.most_tables;
+    if (self->budget.is_cut || !budget_allows(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);
     search_watch_phase(options->callbacks.watch, SEARCH_PHASE_PIPELINES);
     search_watch_expect(options->callbacks.watch, self->most_tries + self->most_changes);
@@ -252,7 +252,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
                             options->nested.placement};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
-    self->costs->stop = self->stop;
+    self->costs->stop = self->budget.stop;
     TRY(try_given(self, settings, error));
     TRY(try_first(self, settings, error));
     int32_t number_count = micro_batches_numbers(numbers, self->costs->context, settings->micro_batches);
@@ -281,17 +281,17 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
 /* Adds the same plan with unequal shares where a stage mixes device types and that is better. */
 static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *candidate, AmError *error) {
     const SearchOptions *options = self->plans.options;
-    int64_t wanted = pipeline_evaluations_left(self), left = pipeline_cap_left(self);
+    int64_t wanted = pipeline_evaluations_left(self), left = budget_left(&self->budget);
     const ShareSearch search = {.cluster = self->plans.cluster,
                                 .memory_fraction = options->constraints.memory_fraction,
                                 .most = wanted < left ? wanted : left,
-                                .stop = &self->stop};
+                                .stop = &self->budget.stop};
     Plan *shared;
     MemoryFit fit;
     if (options->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
     if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
-    if (pipeline_is_capped(self, 1)) return AM_OK;
-    TRY(uneven_shares_find(&shared, &fit, &self->evaluations, self->plans.arena, candidate->plan, &search,
+    if (!budget_allows(&self->budget, 1)) return AM_OK;
+    TRY(uneven_shares_find(&shared, &fit, &self->budget.used, self->plans.arena, candidate->plan, &search,
                            error));
     if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
@@ -310,8 +310,8 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
                  free_stage);
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last), "%s: no plan with %s was %s (expected %s%s)",
                    pin_place(label, last), degrees_text(text, &options->constraints.degrees),
-                   self->is_cut ? "priced within the limit" : "found", expected,
-                   self->is_cut ? ", or more --evaluations or --seconds" : "");
+                   self->budget.is_cut ? "priced within the limit" : "found", expected,
+                   self->budget.is_cut ? ", or more --evaluations or --seconds" : "");
 }
 
 /* Fails because no plan with the fixed degrees was found. */
@@ -323,7 +323,7 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const PropagationPin *last;
     if (placement_stages(options->constraints.pins, options->constraints.pin_count, &last) > 1)
         return fail_pinned_stages(self, last, error);
-    if (self->is_cut)
+    if (self->budget.is_cut)
         return am_fail(
             error, AM_ERROR_INFEASIBLE, source,
             "no plan with %s was priced within the limit (expected more --evaluations or --seconds)",
@@ -332,7 +332,7 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
                    PIPELINE_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
 }
 
-/* `result` has the one-stage plans first, then all others. Pipelines have until self->stop's deadline,
+/* `result` has the one-stage plans first, then all others. Pipelines have until self->budget.stop's deadline,
  * all of it until `end`. */
 static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatching *settings, double end,
                     AmError *error) {
@@ -343,7 +343,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     } else {
         TRY(am_pass_error(status, &refusal, error));
     }
-    self->stop.deadline = end;
+    self->budget.stop.deadline = end;
     TRY(pipeline_one_stage_search(result, self, settings, error));
     TRY(pipeline_one_stage_refine(result, self, error));
     PlanCandidate nearest = {0};
@@ -355,7 +355,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     pool_merge(&result->pool, &self->pool);
     search_result_choose(result);
     if (result->plan) return AM_OK;
-    if (stop_flag_is_set(self->stop.interrupted))
+    if (stop_flag_is_set(self->budget.stop.interrupted))
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster,
@@ -408,16 +408,18 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
                                   .cluster = cluster,
                                   .options = options,
                                   .relaxations = settings->relaxations};
-    self->stop = (StopSignal){
+    self->budget = options->nested.budget;
+    self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
+    self->budget.stop = (StopSignal){
         .interrupted = options->callbacks.interrupted,
         .deadline = options->limits.seconds > 0 ? start + PIPELINES_SHARE * options->limits.seconds : 0};
     double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = run(self, result, settings, end, error);
-    if (result->plan) result->plan->evaluations = self->evaluations;
-    result->evaluations = self->evaluations;
+    if (result->plan) result->plan->evaluations = self->budget.used;
+    result->evaluations = self->budget.used;
     result->interrupted = stop_flag_is_set(options->callbacks.interrupted);
-    result->is_cut |= self->is_cut;
+    result->is_cut |= self->budget.is_cut;
     result->is_exact = false; /* within the axis priorities of one stage */
     result->exact_space = NULL;
     result->bound_seconds = 0;

@@ -167,7 +167,8 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .constraints = settings->constraints,
                       .space = settings->space,
                       .scratch = settings->scratch,
-                      .budget = settings->budget};
+                      .budget = settings->budget,
+                      .watch = settings->watch};
     AmStatus status = AM_OK;
     if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
     if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
@@ -454,9 +455,9 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     TRY(am_pass_error(evaluation->status, &evaluation->error, error));
     /* Others of its batch may have come to the same plan. */
     bool is_repeat = price_memo_find(&self->plans, evaluation->key) != NULL;
-    if (is_repeat) self->budget.repeats++;
-    else self->budget.evaluations += evaluation->priced;
-    search_watch_count(self->budget.watch, is_repeat ? 0 : evaluation->priced,
+    if (is_repeat) self->repeats++;
+    else self->budget.used += evaluation->priced;
+    search_watch_count(self->watch, is_repeat ? 0 : evaluation->priced,
                        evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
@@ -470,12 +471,6 @@ bool problem_known(const Problem *self, const AxisPlan *axis_plan, PlanPrice *pr
     return seen->used;
 }
 
-bool problem_is_capped(Problem *problem, int64_t more) {
-    SearchBudget *budget = &problem->budget;
-    budget->is_cut |= budget->cap > 0 && budget->evaluations + more > budget->cap;
-    return budget->is_cut;
-}
-
 AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
     const MemoEntry *seen = memo_find(self->memo, axis_plan);
     if (seen->used) {
@@ -483,7 +478,7 @@ AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *pric
         keep_best(self, axis_plan, price);
         return AM_OK;
     }
-    if (problem_is_capped(self, 1)) {
+    if (!budget_allows(&self->budget, 1)) {
         *price = (PlanPrice){.seconds = INFINITY, .compute_seconds = INFINITY};
         return AM_OK;
     }
@@ -520,8 +515,8 @@ AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t 
         self->may_keep ? 2 : 1; /* prices: weights kept gathered, and gathered again */
     for (int32_t k = 0; k < count; k++) {
         if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
-        if (self->budget.evaluations + batch->count >= self->budget.limit) break;
-        if (problem_is_capped(self, most_of_one * (batch->count + 1))) break;
+        if (self->budget.used + batch->count >= self->budget.limit) break;
+        if (!budget_allows(&self->budget, most_of_one * (batch->count + 1))) break;
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];
     }
     /* A thread takes longer to start than a small module to be priced. */
@@ -549,12 +544,9 @@ int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
 }
 
 bool problem_must_stop(const Problem *problem) {
-    const SearchBudget *budget = &problem->budget;
-    if (budget->is_cut || (budget->cap > 0 && budget->evaluations >= budget->cap)) return true;
-    if (budget->evaluations >= budget->limit || budget->repeats >= BUDGET_REPEATS * budget->limit)
-        return true;
-    if (stop_flag_is_set(budget->interrupted)) return true;
-    return budget->deadline > 0 && clock_seconds() > budget->deadline;
+    const Budget *budget = &problem->budget;
+    bool is_complete = budget->used >= budget->limit || problem->repeats >= BUDGET_REPEATS * budget->limit;
+    return is_complete || budget_is_over(budget);
 }
 
 bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate) {

@@ -8,10 +8,9 @@
 #ifndef PLANNERS_PROBLEM_PROBLEM_H
 #define PLANNERS_PROBLEM_PROBLEM_H
 
-#include <signal.h>
-
 #include "cost/cluster/cluster.h"
 #include "lowering/spmd/lower.h"
+#include "planners/problem/budget.h"
 #include "planners/problem/pins.h"
 #include "planners/problem/plan_constraints.h"
 #include "planners/problem/price_memo.h"
@@ -62,25 +61,14 @@ typedef struct StrictCandidates {
     bool chosen[UINT8_MAX + 1]; /* [candidate] */
 } StrictCandidates;
 
-/* How much a problem may be searched. Each problem has its own, so that the
- * meshes of a search can be worked on side by side with the same result. */
-typedef struct SearchBudget {
-    int64_t evaluations; /* plans priced so far */
-    int64_t limit;       /* of the part of the search in work; independent of the cap */
-    int64_t cap;     /* of the whole search, 0: none; its evaluations are a prefix of those of a larger cap */
-    bool is_cut;     /* the cap has omitted an evaluation; none may follow */
-    int64_t repeats; /* axis plans that came to a plan priced before; at most BUDGET_REPEATS * limit */
-    double deadline; /* clock_seconds(), or 0 */
-    const volatile sig_atomic_t *interrupted; /* or NULL */
-    SearchWatch *watch;                       /* receives each count and price; or NULL */
-} SearchBudget;
-
-/* The plans of a problem, and the extent of its search. */
+/* The plans of a problem, and the extent of its search. Each problem has its own budget, so that the meshes
+ * of a search can be worked on side by side with the same result. */
 typedef struct ProblemSettings {
     PlanSpace space;
     PlanConstraints constraints; /* other plans are not made, or take infinitely long */
-    SearchBudget budget;
-    Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
+    Budget budget;
+    SearchWatch *watch; /* receives each count and price; or NULL */
+    Scratch *scratch;   /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
 
 /* Settings for single plans of a space, whose only constraint is memory. */
@@ -97,8 +85,10 @@ typedef struct Problem {
     Mesh mesh;
     const int32_t *devices;      /* mesh device -> cluster device */
     PlanConstraints constraints; /* those of the settings */
-    SearchBudget budget;
-    MeshPins pins; /* constraints.pins on this mesh */
+    Budget budget;
+    int64_t repeats;    /* axis plans that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    SearchWatch *watch; /* that of the settings */
+    MeshPins pins;      /* constraints.pins on this mesh */
     PlanSpace space;
     bool has_storage;
     bool may_keep; /* gathered weights, all of them replicated, are a small part of a device's memory: */
@@ -153,11 +143,8 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
 /* The number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
  * parameters, and in the space of operators alone. */
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
-/* The budget is spent, the deadline has passed or the user has interrupted. */
+/* Returns whether the budget is over, or the limit of evaluations or of repeats is reached. */
 bool problem_must_stop(const Problem *problem);
-/* Returns whether the budget is cut. It is from the first time on that the cap leaves fewer than `more`
- * evaluations. */
-bool problem_is_capped(Problem *problem, int64_t more);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);
 bool plan_price_better(const PlanPrice *a, const PlanPrice *b);

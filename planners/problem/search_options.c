@@ -86,14 +86,11 @@ const char *search_narrow(SearchOptions *options) {
     return NULL;
 }
 
-int64_t search_evaluations_left(const SearchOptions *options, int64_t spent) {
-    bool is_limited = options->limits.evaluations > 0 && !options->limits.is_default;
-    return is_limited ? options->limits.evaluations - spent : INT64_MAX;
-}
-
-bool search_has_budget(const SearchOptions *options, int64_t spent, double start) {
-    if (search_evaluations_left(options, spent) < 1) return false;
-    return options->limits.seconds <= 0 || clock_seconds() - start < options->limits.seconds;
+Budget search_user_budget(const SearchOptions *options) {
+    double seconds = options->limits.seconds;
+    Budget budget = {.stop.deadline = seconds > 0 ? clock_seconds() + seconds : 0};
+    if (!options->limits.is_default) budget_set_cap(&budget, options->limits.evaluations);
+    return budget;
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {

@@ -95,10 +95,9 @@ typedef struct DeviceFront {
  * searches above it set it for the searches that they call. */
 typedef struct NestedSearch {
     /* -- how many evaluations -- */
-    /* Evaluations at most, where SearchLimits.evaluations is the size on which the schedule of the search
-     * depends. A search with a cap prices the first plans of the search without it, so that a larger budget
-     * is never worse. 0: none; less: none is left, baselines alone are priced. */
-    int64_t cap;
+    /* The cap that the caller's budget leaves. SearchLimits.evaluations is the size of the search, on which
+     * its sequence of plans depends. A cap of 0: baselines alone are priced. */
+    Budget budget;
     bool is_anytime;      /* with a cap: further rounds, each of twice the size, until it is reached */
     bool ends_at_default; /* with a cap: nothing after the default budget */
     /* -- which part of the whole search -- */
@@ -198,7 +197,7 @@ typedef struct SearchResult {
     Plan *plan;         /* pool_best() */
     BaselineResult baselines[BASELINE_COUNT];
     int64_t evaluations;
-    bool is_cut;             /* NestedSearch.cap has left something out */
+    bool is_cut;             /* Budget.is_cut at the end of the search */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
     bool is_exact;           /* the result is the best plan of the space */
@@ -216,12 +215,9 @@ typedef struct SearchResult {
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
 void search_result_choose(SearchResult *result);
 
-/* The evaluations that the user's limit leaves after `spent`, perhaps none or fewer; INT64_MAX: there is no
- * limit but a default one. */
-int64_t search_evaluations_left(const SearchOptions *options, int64_t spent);
-/* Returns whether the user's limits allow a further search after `spent` evaluations, the first search having
- * begun at `start` (clock_seconds()). */
-bool search_has_budget(const SearchOptions *options, int64_t spent, double start);
+/* Returns the user's limits as the budget of several searches from now on: no cap where the limit of
+ * evaluations is a default. Interrupts are left to the searches. */
+Budget search_user_budget(const SearchOptions *options);
 /* Returns whether the options ask for the plan of a baseline with several stages. */
 bool search_is_pipeline_baseline(const SearchOptions *options);
 /* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a baseline is

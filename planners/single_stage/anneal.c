@@ -37,7 +37,7 @@ static double progress(void *user) {
     const AnnealWalk *walk = self->walk;
     double drawn = (double)(self->drawn - 1) / (double)walk->steps;
     if (walk->evaluations == 0) return drawn;
-    int64_t evaluations = walk->problem->budget.evaluations - self->first;
+    int64_t evaluations = walk->problem->budget.used - self->first;
     return fmax(drawn, (double)evaluations / (double)walk->evaluations);
 }
 
@@ -52,7 +52,7 @@ static void take(void *user) {
 }
 
 AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double start_score, AmError *error) {
-    Walking self = {.walk = walk, .axis_plan = *start, .first = walk->problem->budget.evaluations};
+    Walking self = {.walk = walk, .axis_plan = *start, .first = walk->problem->budget.used};
     const Anneal anneal = {.hot = FIRST_TEMPERATURE,
                            .cold = LAST_TEMPERATURE,
                            .is_climb = walk->is_climb,
@@ -74,7 +74,7 @@ static AmStatus score_by_price(void *user, const AxisPlan *axis_plan, double *sc
 }
 
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error) {
-    int64_t share = problem->budget.limit - problem->budget.evaluations;
+    int64_t share = problem->budget.limit - problem->budget.used;
     AxisPlan start = problem->best;
     Random random;
     random_seed(&random, seed);

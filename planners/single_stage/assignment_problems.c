@@ -134,9 +134,9 @@ void assignment_problem_close(AssignmentProblem *self) {
 
 AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
                                   AmError *error) {
-    SearchBudget *budget = &self->problem->budget;
+    Budget *budget = &self->problem->budget;
     TRY(baseline_price_seeds(self->problem, error));
-    budget->limit = budget->evaluations + evaluations;
+    budget->limit = budget->used + evaluations;
     AmStatus status = anneal_search(self->problem, seed, error);
     budget->limit = MOST_LIMIT;
     return status;

@@ -278,11 +278,11 @@ static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     PlanPrice found;
     node->is_priced = true;
     if (!single_stage_cap(self->stages, problem)) return AM_OK;
-    int64_t before = problem->budget.evaluations;
+    int64_t before = problem->budget.used;
     TRY(problem_price(problem, &node->plan, &found, error));
-    self->repeats = problem->budget.evaluations > before ? 0 : self->repeats + 1;
+    self->repeats = problem->budget.used > before ? 0 : self->repeats + 1;
     self->is_exhausted |= self->repeats >= MOST_REPEATS;
-    self->stages->is_cut |= problem->budget.is_cut;
+    self->stages->budget.is_cut |= problem->budget.is_cut;
     if (problem->budget.is_cut) return AM_OK;
     double gain = node->gain = assignment_gain(&self->assignments[node->mesh], &found);
     note_price(self, place);
@@ -295,7 +295,7 @@ static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
 
 static bool is_over(const AssignmentSearch *self, int64_t until) {
     const SingleStageSearch *stages = self->stages;
-    return self->is_exhausted || stages->is_cut || single_stage_must_end(stages) ||
+    return self->is_exhausted || stages->budget.is_cut || single_stage_must_end(stages) ||
            single_stage_evaluations(stages) >= until;
 }
 

@@ -211,12 +211,12 @@ static void exact_task(void *user, int32_t k) {
 static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t share, AmError *error) {
     int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        SearchBudget *budget = &self->problems[k]->budget;
+        Budget *budget = &self->problems[k]->budget;
         if (isinf(tasks->tasks[k].open)) continue;
         unfinished[count++] = k;
-        budget->limit = budget->evaluations + share;
-        budget->repeats = 0;
-        budget->cap = 0;
+        budget->limit = budget->used + share;
+        budget_set_cap(budget, 0);
+        self->problems[k]->repeats = 0;
     }
     tasks->cutoff = fastest_that_fits(self);
     tasks->nodes = share * NODES_PER_EVALUATION;
@@ -226,7 +226,7 @@ static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t 
         Problem *problem = self->problems[unfinished[k]];
         if (!single_stage_cap(self, problem)) break;
         exact_task(tasks, unfinished[k]);
-        self->is_cut |= problem->budget.is_cut;
+        self->budget.is_cut |= problem->budget.is_cut;
     }
     for (int32_t k = 0; k < count; k++) {
         const ExactTask *task = &tasks->tasks[unfinished[k]];
@@ -244,7 +244,8 @@ static AmStatus branch(SingleStageSearch *self, ExactTasks *tasks, AmError *erro
     for (int64_t share = FIRST_SHARE;; share *= 2) {
         int32_t unfinished = 0;
         for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
-        bool is_spent = self->is_cut || single_stage_left(self) <= 0 || granted >= MOST_GRANTED * self->cap;
+        bool is_spent =
+            self->budget.is_cut || single_stage_left(self) <= 0 || granted >= MOST_GRANTED * self->budget.cap;
         if (unfinished == 0 || is_spent || single_stage_must_end(self)) return AM_OK;
         granted += share * unfinished;
         TRY(branch_once(self, tasks, share, error));
@@ -253,7 +254,7 @@ static AmStatus branch(SingleStageSearch *self, ExactTasks *tasks, AmError *erro
 
 AmStatus exact_search(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
-    if (self->cap == 0) self->cap = self->limit;
+    if (!self->budget.has_cap) budget_set_cap(&self->budget, self->budget.limit);
     TRY(exploration_start(self, SEARCH_EXACT_EVALUATIONS / (4 * self->problem_count) + 1, error));
     ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
     if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);

@@ -60,7 +60,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
                                 AmError *error) {
     const SearchOptions *options = exploration->search->options;
     AxisPlan nothing = {0};
-    int64_t before = problem->budget.evaluations;
+    int64_t before = problem->budget.used;
     /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
     if (problem_must_stop(problem)) return AM_OK;
     if (!exploration->has_reference || screening->count == 0) {
@@ -113,9 +113,9 @@ static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(voi
     SingleStageSearch *self = exploration->search;
     int64_t wanted = 0, left = single_stage_left(self);
     for (int32_t k = 0; k < count; k++) {
-        SearchBudget *budget = &self->problems[k]->budget;
-        budget->cap = 0;
-        if (budget->limit > budget->evaluations) wanted += budget->limit - budget->evaluations + MOST_OVERRUN;
+        Budget *budget = &self->problems[k]->budget;
+        budget_set_cap(budget, 0);
+        if (budget->limit > budget->used) wanted += budget->limit - budget->used + MOST_OVERRUN;
     }
     if (self->sharing > 0) wanted += count * (1 + MESH_MAX_AXES * UNEVEN_SHARES_TRIED);
     bool is_capped = evaluates && wanted > left;
@@ -123,7 +123,7 @@ static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(voi
     for (int32_t k = 0; k < count && evaluates; k++) {
         if (is_capped && !single_stage_cap(self, self->problems[k])) break;
         if (is_capped) run(exploration, k);
-        self->is_cut |= self->problems[k]->budget.is_cut;
+        self->budget.is_cut |= self->problems[k]->budget.is_cut;
         TRY(single_stage_share_problem(self, self->problems[k], error));
     }
     return AM_OK;
@@ -142,12 +142,12 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
 /* Gives the first `count` problems `share` more evaluations each and the others `rest`, as long as there are
  * any. */
 static void allow(SingleStageSearch *self, int32_t count, int64_t share, int64_t rest) {
-    int64_t left = self->limit - single_stage_evaluations(self);
+    int64_t left = self->budget.limit - single_stage_evaluations(self);
     if (left < 0) left = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        SearchBudget *budget = &self->problems[k]->budget;
+        Budget *budget = &self->problems[k]->budget;
         int64_t wanted = k < count ? share : rest, given = left < wanted ? left : wanted;
-        budget->limit = budget->evaluations + given;
+        budget->limit = budget->used + given;
         left -= given;
     }
 }
@@ -213,14 +213,14 @@ enum { EPISODE_PARTS = 50, EPISODE_LEAST = 4, EPISODE_MOST = 10, EPISODE_MESHES 
 /* Prices the first plans of the trained policy on the most promising meshes, once in a search. */
 static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmError *error) {
     const SearchOptions *options = self->options;
-    int64_t before = single_stage_evaluations(self), most = (self->limit - before) / EPISODE_PARTS;
+    int64_t before = single_stage_evaluations(self), most = (self->budget.limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
     if (options->method.searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode)
         return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;
     self->has_episode = true;
-    if (self->limit - before < 2 * most || promising == 0) return AM_OK;
+    if (self->budget.limit - before < 2 * most || promising == 0) return AM_OK;
     int32_t meshes = promising < EPISODE_MESHES || options->method.no_seeds ? promising : EPISODE_MESHES;
     AmStatus status = assignment_search_open(&policy, self, meshes, error);
     if (status == AM_OK) status = run_policy(policy, self, before + most, error);
@@ -239,23 +239,25 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
     for (int32_t left = count; left > 1 && !self->options->method.no_polish; left = (left + 1) / 2) rounds++;
-    int64_t others = self->problem_count - count, round_limit = self->limit - single_stage_evaluations(self);
+    int64_t others = self->problem_count - count,
+            round_limit = self->budget.limit - single_stage_evaluations(self);
     allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (self->options->method.no_polish) return AM_OK;
-    for (int32_t left = rounds; left > 0 && !self->is_cut; left--) {
+    for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
         single_stage_sort(self);
         if (left < rounds) count = (count + 1) / 2;
-        allow(self, count, (self->limit - single_stage_evaluations(self)) / ((int64_t)left * count), 0);
+        allow(self, count, (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count),
+              0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
     /* Spaces that are exhausted leave evaluations to the others. */
-    for (int32_t k = 0; k < self->problem_count && !self->is_cut; k++) {
-        SearchBudget *budget = &self->problems[k]->budget;
-        budget->limit = budget->evaluations + self->limit - single_stage_evaluations(self);
+    for (int32_t k = 0; k < self->problem_count && !self->budget.is_cut; k++) {
+        Budget *budget = &self->problems[k]->budget;
+        budget->limit = budget->used + self->budget.limit - single_stage_evaluations(self);
         if (!single_stage_cap(self, self->problems[k])) break;
         TRY(polish_walk(self->problems[k], error));
-        self->is_cut |= budget->is_cut;
+        self->budget.is_cut |= budget->is_cut;
     }
     return AM_OK;
 }
@@ -275,13 +277,15 @@ AmStatus exploration_by_policy(SingleStageSearch *self, ExploreFunction *explore
     AssignmentSearch *search = NULL;
     for (int32_t k = 0; k < self->problem_count && options->space.initial; k++) /* before the budget ends */
         TRY(price_initial(self->problems[k], options->space.initial, error));
-    int64_t first = single_stage_evaluations(self), share = self->limit - first;
+    int64_t first = single_stage_evaluations(self), share = self->budget.limit - first;
     bool is_alone = options->method.no_seeds && options->method.no_polish;
     AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
     if (status == AM_OK)
-        status = run_policy(search, self, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
+        status =
+            run_policy(search, self, is_alone ? self->budget.limit : first + share / POLICY_PARTS + 1, error);
     if (status == AM_OK && !is_alone) status = exploration_search(self, explore, error);
-    if (status == AM_OK && options->method.no_polish) status = run_policy(search, self, self->limit, error);
+    if (status == AM_OK && options->method.no_polish)
+        status = run_policy(search, self, self->budget.limit, error);
     assignment_search_close(search);
     return status;
 }

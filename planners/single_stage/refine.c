@@ -185,8 +185,8 @@ static AmStatus account(OverrideSearch *self, const OverrideTrial *trial, AmErro
     Problem *problem = self->problem;
     TRY(am_pass_error(trial->status, &trial->error, error));
     if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
-    problem->budget.evaluations++;
-    search_watch_count(problem->budget.watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);
+    problem->budget.used++;
+    search_watch_count(problem->watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);
     return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
 }
 
@@ -213,8 +213,8 @@ static AmStatus try_jointly(OverrideSearch *self, const OverrideTrial *best, boo
         if (is_apart) joined[count++] = trial->change;
     }
     *is_taken = false;
-    if (count == 1 || self->problem->budget.evaluations >= self->problem->budget.limit) return AM_OK;
-    if (self->problem->budget.is_cut || problem_is_capped(self->problem, 1)) return AM_OK;
+    if (count == 1 || self->problem->budget.used >= self->problem->budget.limit) return AM_OK;
+    if (!budget_allows(&self->problem->budget, 1)) return AM_OK;
     self->joint = (OverrideTrial){0};
     TRY(change_stage(&self->joint.stage, self, joined, count, error));
     try_one(self, &self->joint);
@@ -243,12 +243,12 @@ static AmStatus list_open(void *user, int32_t *count, AmError *error) {
 
 static AmStatus make_trial(void *user, int32_t move, ClimbMove *made, AmError *error) {
     OverrideSearch *self = user;
-    const SearchBudget *budget = &self->problem->budget;
+    Budget *budget = &self->problem->budget;
     const ShardingGraphChange *change = &self->changes[move];
     if (self->is_done[move]) return AM_OK;
     *made = CLIMB_FULL;
-    if (budget->evaluations + self->trial_count >= budget->limit) return AM_OK;
-    if (problem_is_capped(self->problem, self->trial_count + 1)) return AM_OK;
+    if (budget->used + self->trial_count >= budget->limit) return AM_OK;
+    if (!budget_allows(budget, self->trial_count + 1)) return AM_OK;
     OverrideTrial *trial = &self->trials[self->trial_count++];
     *trial = (OverrideTrial){.change = change};
     *made = CLIMB_ADDED;
@@ -333,7 +333,7 @@ static AmStatus open_model(OverrideSearch *self, AmError *error) {
                               problem->devices, error));
     if (!self->model) return AM_OK;
     TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
-    self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
+    self->stop = problem->budget.stop;
     sharding_graph_fold_watch(self->fold, &self->stop);
     TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
     if (!price_memo_add(&self->problem->plans, problem_assignment_key(problem, assignment), self->price))
@@ -393,18 +393,15 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     return AM_OK;
 }
 
-AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
-                     const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
-                     const StopSignal *stop, AmError *error) {
+AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, AmError *error) {
     int64_t all = search_evaluations_for(options->method.searcher, ir_represented(context->canonical));
     int64_t most = refine_evaluations(options, all);
+    if (budget->limit > most) budget->limit = most;
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
                                       .constraints = options->constraints,
-                                      .budget = {.limit = left < most ? left : most,
-                                                 .cap = cap,
-                                                 .deadline = stop->deadline,
-                                                 .interrupted = stop->interrupted,
-                                                 .watch = options->callbacks.watch}};
+                                      .budget = *budget,
+                                      .watch = options->callbacks.watch};
     PlanStage stage = plan->stages[0];
     PlanPrice price = {.seconds = plan->predicted_step_seconds,
                        .compute_seconds = plan->predicted[0].compute_seconds,
@@ -413,8 +410,7 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     search_watch_phase(options->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
-    *evaluations += problem->budget.evaluations;
-    *is_cut = problem->budget.is_cut;
+    *budget = problem->budget;
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
         AmError refusal = {0};
         status = take_stage(plan, &stage, arena, context, cluster, options, &refusal);

@@ -12,7 +12,6 @@
 #ifndef PLANNERS_SINGLE_STAGE_REFINE_H
 #define PLANNERS_SINGLE_STAGE_REFINE_H
 
-#include "base/system/stop.h"
 #include "planners/single_stage/search.h"
 
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
@@ -24,11 +23,9 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
  * themselves what becomes of single tensors. */
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
 
-/* Adds overrides to a simulated plan of one stage and one micro-batch, with no more than such a
- * search's share of evaluations, nor than are left; they are added to `*evaluations`. `cap`: of evaluations,
- * 0: none; `*is_cut`: it left something out. The plan is simulated anew. */
-AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
-                     const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
-                     const StopSignal *stop, AmError *error);
+/* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
+ * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
+AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+                     const Cluster *cluster, const SearchOptions *options, AmError *error);
 
 #endif

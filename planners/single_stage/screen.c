@@ -114,7 +114,7 @@ AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, Am
                    .steps = steps < LEAST_STEPS  ? LEAST_STEPS
                             : steps > MOST_STEPS ? MOST_STEPS
                                                  : steps};
-    const StopSignal stop = {problem->budget.interrupted, problem->budget.deadline};
+    const StopSignal stop = problem->budget.stop;
     Random random;
     random_seed(&random, seed);
     screening->count = 0;

@@ -24,16 +24,14 @@ AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, 
     const SearchOptions *options = self->options;
     const ProblemSettings settings = {.space = options->space.kind,
                                       .constraints = options->constraints,
-                                      .budget = {.limit = limit,
-                                                 .deadline = self->deadline,
-                                                 .interrupted = options->callbacks.interrupted,
-                                                 .watch = options->callbacks.watch},
+                                      .budget = {.limit = limit, .stop = self->budget.stop},
+                                      .watch = options->callbacks.watch,
                                       .scratch = self->scratch};
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
 }
 
 static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *error) {
-    TRY(single_stage_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
+    TRY(single_stage_problem(&self->problems[self->problem_count], self, mesh, self->budget.limit, error));
     self->problem_count++;
     return AM_OK;
 }
@@ -87,24 +85,24 @@ static bool single_stage_is_interrupted(const SingleStageSearch *self) {
 }
 
 bool single_stage_must_end(const SingleStageSearch *self) {
-    return single_stage_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
+    return stop_wanted(&self->budget.stop);
 }
 
 int64_t single_stage_evaluations(const SingleStageSearch *self) {
-    int64_t total = self->climbed + self->shared;
-    for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
+    int64_t total = self->budget.used;
+    for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.used;
     return total;
 }
 
 int64_t single_stage_left(const SingleStageSearch *self) {
-    return self->cap > 0 ? self->cap - single_stage_evaluations(self) : INT64_MAX;
+    return self->budget.has_cap ? self->budget.cap - single_stage_evaluations(self) : INT64_MAX;
 }
 
 bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
     int64_t left = single_stage_left(self);
-    self->is_cut |= left <= 0;
-    problem->budget.cap = self->cap > 0 ? problem->budget.evaluations + left : 0;
-    return !self->is_cut;
+    self->budget.is_cut |= left <= 0;
+    budget_set_cap(&problem->budget, self->budget.has_cap ? problem->budget.used + left : 0);
+    return !self->budget.is_cut;
 }
 
 void single_stage_sort(SingleStageSearch *self) {
@@ -194,7 +192,7 @@ static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t 
     self->refining = refine_evaluations(single, size);
     self->sharing = single_stage_share_evaluations(self, size - self->refining);
     self->may_share = self->sharing > 0;
-    self->limit = single_stage_evaluations(self) + size - self->refining - self->sharing;
+    self->budget.limit = single_stage_evaluations(self) + size - self->refining - self->sharing;
 }
 
 /* One round after the other until the cap ends them or a round finds few plans that were not priced before;
@@ -203,7 +201,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
     for (int32_t round = 0;; round++) {
         int64_t before = single_stage_evaluations(self) - self->climbed;
         begin_round(self, single, round);
-        int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
+        int64_t wanted = (self->budget.limit + self->refining - before - self->climbed) / LEAST_NEW;
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
@@ -213,7 +211,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
                       search_method_has_rounds(single->method.searcher);
-        bool is_left = single->nested.is_anytime && !self->is_cut && single_stage_left(self) > 0;
+        bool is_left = single->nested.is_anytime && !self->budget.is_cut && single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
 }
@@ -254,23 +252,25 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
     SearchOptions single = *options;
     single.space.kind = SPACE_SINGLE_STAGE;
-    SingleStageSearch self = {
-        .arena = arena,
-        .context = context,
-        .cluster = cluster,
-        .options = &single,
-        .result = result,
-        .cap = options->nested.cap,
-        .deadline = options->limits.seconds > 0 ? clock_seconds() + options->limits.seconds : 0};
+    SingleStageSearch self = {.arena = arena,
+                              .context = context,
+                              .cluster = cluster,
+                              .options = &single,
+                              .result = result,
+                              .budget = options->nested.budget};
+    double seconds = options->limits.seconds;
+    self.budget.stop =
+        (StopSignal){options->callbacks.interrupted, seconds > 0 ? clock_seconds() + seconds : 0};
     AmStatus status = open_search(&self, error);
     memcpy(self.is_priced, is_left_out, sizeof self.is_priced);
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) single_stage_add_baselines(&self);
-    if (options->nested.shares_baselines) self.sharing = single_stage_share_evaluations(&self, self.cap);
+    if (options->nested.shares_baselines)
+        self.sharing = single_stage_share_evaluations(&self, self.budget.cap);
     if (self.sharing > UNEVEN_SHARES_TRIED) self.sharing = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
-    result->evaluations = self.shared;
+    result->evaluations = self.budget.used;
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
         const Plan *plan = self.baseline_plans[e];
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
@@ -291,21 +291,19 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     bool has_stages = search_has_stages(&single);
     bool method_takes_baselines = search_method_takes_baselines(options->method.searcher);
     *result = (SearchResult){.model_gap = NAN};
-    SingleStageSearch self = {
-        .arena = arena,
-        .context = context,
-        .cluster = cluster,
-        .options = &single,
-        .result = result,
-        .round_size =
-            options->limits.evaluations > 0
-                ? options->limits.evaluations
-                : search_evaluations_for(options->method.searcher, ir_represented(context->canonical)),
-        .seed = options->method.seed,
-        .cap = options->nested.cap,
-        .deadline = options->limits.seconds > 0
-                        ? start + options->limits.seconds * (options->goal.skip_bound ? 1 : SEARCHING_SHARE)
-                        : 0};
+    SingleStageSearch self = {.arena = arena,
+                              .context = context,
+                              .cluster = cluster,
+                              .options = &single,
+                              .result = result,
+                              .round_size = options->limits.evaluations > 0
+                                                ? options->limits.evaluations
+                                                : search_evaluations_for(options->method.searcher,
+                                                                         ir_represented(context->canonical)),
+                              .seed = options->method.seed,
+                              .budget = options->nested.budget};
+    double seconds = options->limits.seconds * (options->goal.skip_bound ? 1 : SEARCHING_SHARE);
+    self.budget.stop = (StopSignal){options->callbacks.interrupted, seconds > 0 ? start + seconds : 0};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     if (has_stages) {
@@ -313,17 +311,18 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     } else {
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->callbacks.watch, SEARCH_PHASE_BASELINES);
-        search_watch_expect(options->callbacks.watch, self.cap > 0 ? self.cap : self.round_size);
+        search_watch_expect(options->callbacks.watch,
+                            self.budget.cap > 0 ? self.budget.cap : self.round_size);
         for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_priced[e] = options->nested.is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
-        if (options->nested.cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+        if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
         result->has_baselines =
             method_takes_baselines && !options->nested.is_beginning && !single_stage_must_end(&self);
         status = single_stage_finish(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
-        result->is_cut = self.is_cut;
+        result->is_cut = self.budget.is_cut;
         result->interrupted = single_stage_is_interrupted(&self); /* also during the bound, the last part */
     }
     result->search_seconds = clock_seconds() - start;

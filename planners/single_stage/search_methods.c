@@ -20,14 +20,15 @@ static AmStatus search_random(SingleStageSearch *self, AmError *error) {
     Random random;
     random_seed(&random, self->options->method.seed);
     bool is_one = self->options->limits.evaluations == 0;
-    for (int64_t tries = 0; tries < BUDGET_REPEATS * self->limit && !single_stage_must_end(self); tries++) {
+    for (int64_t tries = 0; tries < BUDGET_REPEATS * self->budget.limit && !single_stage_must_end(self);
+         tries++) {
         Problem *problem = self->problems[random_below(&random, self->problem_count)];
         AxisPlan axis_plan;
         PlanPrice price;
         random_axis_plan(problem, &random, &axis_plan);
         TRY(problem_price(problem, &axis_plan, &price, error));
-        self->is_cut = single_stage_left(self) <= 0;
-        bool is_done = self->is_cut || single_stage_evaluations(self) >= self->limit;
+        self->budget.is_cut = single_stage_left(self) <= 0;
+        bool is_done = self->budget.is_cut || single_stage_evaluations(self) >= self->budget.limit;
         if (is_done || (is_one && price.excess <= 0)) break;
     }
     return AM_OK;

@@ -52,12 +52,12 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
 /* With what evaluations are left. */
 static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
-    if (self->refining == 0 || self->is_cut || single_stage_must_end(self)) return AM_OK;
+    if (self->refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
-    problem->budget.limit = problem->budget.evaluations + self->refining;
+    problem->budget.limit = problem->budget.used + self->refining;
     search_watch_phase(self->options->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
-    self->is_cut |= problem->budget.is_cut;
+    self->budget.is_cut |= problem->budget.is_cut;
     return status;
 }
 
@@ -72,7 +72,8 @@ static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, 
 /* Single changes of the plan. */
 static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climb;
-    if (!self->options->nested.climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
+    if (!self->options->nested.climbs || self->budget.is_cut || !plan_climb_applies(self->options))
+        return AM_OK;
     bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
     if (single_stage_left(self) <= 0 || is_same) return AM_OK;
     self->climbed_from = (*plan)->predicted_step_seconds;
@@ -80,12 +81,12 @@ static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     climb->cluster = self->cluster;
     climb->options = self->options;
     climb->keeps_micro_batches = true;
-    climb->stop = (StopSignal){self->options->callbacks.interrupted, self->deadline};
-    climb->cap = self->cap > 0 ? single_stage_left(self) : 0;
+    climb->budget = (Budget){.stop = self->budget.stop};
+    if (self->budget.has_cap) budget_set_cap(&climb->budget, single_stage_left(self));
     TRY(plan_climb_open(climb, self->arena, error));
     AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
-    self->climbed += climb->evaluations;
-    self->is_cut |= climb->is_cut;
+    self->climbed += climb->budget.used;
+    budget_return(&self->budget, climb->budget.used, climb->budget.is_cut);
     return status;
 }
 
@@ -100,7 +101,7 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     TRY(single_stage_simulate(self, plan, &fit, error));
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
-    if (!self->is_cut && self->sharing > 0) TRY(single_stage_share(self, &plan, &fit, error));
+    if (!self->budget.is_cut && self->sharing > 0) TRY(single_stage_share(self, &plan, &fit, error));
     if (fit.fits) TRY(climb(self, &plan, error));
     if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
     return AM_OK;

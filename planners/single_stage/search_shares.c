@@ -89,7 +89,7 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
         TRY(single_stage_plan(self, problem, &problem->best, &sharer->plan, error));
         TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));
         sharers->count++;
-        self->shared++;
+        self->budget.used++;
         self->sharing--;
     }
     return AM_OK;
@@ -144,8 +144,8 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     if (status == AM_OK && problem->has_best) status = price_prefixes(problem, error);
     if (status == AM_OK) status = polish_climb(problem, error);
     if (status == AM_OK) status = polish_walk(problem, error);
-    self->sharing -= problem->budget.evaluations;
-    self->shared += problem->budget.evaluations;
+    self->sharing -= problem->budget.used;
+    self->budget.used += problem->budget.used;
     if (status == AM_OK && problem->has_best)
         status = single_stage_plan(self, problem, &problem->best, &found, error);
     if (status == AM_OK && problem->has_best) status = single_stage_simulate(self, found, &found_fit, error);
@@ -161,10 +161,9 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
 /* The shares of the round's plans, within `self->sharing` evaluations; `self->is_short` if those may not do.
  */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
-    const StopSignal stop = {self->options->callbacks.interrupted, self->deadline};
     ShareSearch search = {.cluster = self->cluster,
                           .memory_fraction = self->options->constraints.memory_fraction,
-                          .stop = &stop};
+                          .stop = &self->budget.stop};
     Sharers sharers;
     if (self->sharing == 0 || single_stage_must_end(self)) return AM_OK;
     TRY(find_sharers(&sharers, self, *plan, fit, error));
@@ -178,7 +177,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         TRY(uneven_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
                                error));
         self->sharing -= evaluations;
-        self->shared += evaluations;
+        self->budget.used += evaluations;
         if (!shared || !plan_is_better(shared->predicted_step_seconds, &shared_fit,
                                        (*plan)->predicted_step_seconds, fit))
             continue;
@@ -199,7 +198,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     if (is_reduced) self->sharing = left > 0 ? left : 0;
     self->is_short = self->sharing == 0;
     TRY(share_plans(self, plan, fit, error));
-    self->is_cut |= is_reduced && self->is_short;
+    self->budget.is_cut |= is_reduced && self->is_short;
     return AM_OK;
 }
 
@@ -216,18 +215,17 @@ static const Plan *next_baseline(const SingleStageSearch *self, double after) {
 
 /* Gives a plan unequal shares before the end of the round, beside its evaluations. */
 static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t most, AmError *error) {
-    const StopSignal stop = {self->options->callbacks.interrupted, self->deadline};
     const ShareSearch search = {.cluster = self->cluster,
                                 .memory_fraction = self->options->constraints.memory_fraction,
                                 .most = most,
-                                .stop = &stop};
+                                .stop = &self->budget.stop};
     int64_t evaluations = 0;
     MemoryFit fit;
     Plan *shared;
     if (!is_mixed(self, &plan->stages[0].mesh)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &evaluations, self->arena, plan, &search, error));
-    self->shared += evaluations;
-    self->limit += evaluations;
+    self->budget.used += evaluations;
+    self->budget.limit += evaluations;
     if (shared && search_check_plan(self->options, shared, NULL) == AM_OK)
         pool_add(&self->result->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
@@ -236,17 +234,17 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
 /* Evaluations that the cap leaves for unequal shares; 0: none is wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
     bool is_wanted = self->sharing > 0 && search_method_takes_baselines(self->options->method.searcher) &&
-                     !self->options->method.no_seeds && !self->is_cut && !single_stage_must_end(self);
+                     !self->options->method.no_seeds && !self->budget.is_cut && !single_stage_must_end(self);
     int64_t left = single_stage_left(self);
     return !is_wanted || left < 0 ? 0 : left < self->sharing ? left : self->sharing;
 }
 
 AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmError *error) {
-    const int64_t last = self->shared + share_left(self);
+    const int64_t last = self->budget.used + share_left(self);
     const Plan *first = next_baseline(self, 0), *plan = first;
     while (plan && plan->predicted_step_seconds <= near * first->predicted_step_seconds) {
-        if (self->shared >= last) return AM_OK;
-        TRY(share_at_once(self, plan, last - self->shared, error));
+        if (self->budget.used >= last) return AM_OK;
+        TRY(share_at_once(self, plan, last - self->budget.used, error));
         plan = next_baseline(self, plan->predicted_step_seconds);
     }
     return AM_OK;
@@ -264,12 +262,12 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *prob
     for (int32_t k = 0; k < self->share_count; k++) best = fmin(best, self->shares[k].seconds);
     if (most < 1 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
         return AM_OK;
-    self->is_cut |= single_stage_left(self) < 2; /* the plan and one share */
-    if (most < 2 || self->is_cut) return AM_OK;
+    self->budget.is_cut |= single_stage_left(self) < 2; /* the plan and one share */
+    if (most < 2 || self->budget.is_cut) return AM_OK;
     *shared = problem->best_price.seconds;
     TRY(single_stage_plan(self, problem, &problem->best, &plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
-    self->shared++;
-    self->limit++;
+    self->budget.used++;
+    self->budget.limit++;
     return share_at_once(self, plan, most - 1, error);
 }

@@ -23,23 +23,21 @@ typedef struct SingleStageSearch {
     const SearchOptions *options;
     AmError refusal;  /* of the first plan that the user's decisions exclude */
     Scratch *scratch; /* of all problems */
-    int64_t cap;      /* evaluations of the whole search, 0: none */
-    bool is_cut;      /* the cap has left something out: nothing may follow */
-    int64_t limit;    /* evaluations of all problems together up to the end of the round, but for */
+    /* `used`: evaluations beside those of the problems, which count their own. `limit`: those of both up to
+     * the end of the round, but for */
+    Budget budget;
     int64_t refining; /* those that come after (refine.h) */
     int64_t sharing;  /* and those left for shares of mixed devices */
-    int64_t shared;   /* of these, used */
     bool may_share;   /* there were some */
     bool is_short;    /* shares may have ended for want of evaluations */
     ProblemShare shares[SEARCH_MOST_MESHES];
     int32_t share_count;
-    int64_t climbed; /* evaluations of climbs over single changes */
+    int64_t climbed; /* used evaluations of climbs over single changes */
     PlanClimb climb;
     double climbed_from; /* seconds of the last plan that was climbed from */
     int64_t round_size;  /* evaluations of the first round */
     uint64_t seed;
-    bool has_episode; /* SEARCHER_AUTO: the policy's plans are priced */
-    double deadline;
+    bool has_episode;     /* SEARCHER_AUTO: the policy's plans are priced */
     SearchResult *result; /* its pool has the plans of all rounds */
     int32_t *devices;     /* 0, 1, ... */
     Problem *problems[SEARCH_MOST_MESHES];
@@ -78,8 +76,9 @@ AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error
 
 /* Interrupted, or beyond the deadline. */
 bool single_stage_must_end(const SingleStageSearch *self);
+/* Returns the evaluations used, with those of the problems. */
 int64_t single_stage_evaluations(const SingleStageSearch *self);
-/* Evaluations that the cap leaves. */
+/* Returns budget_left() after the evaluations of the problems. */
 int64_t single_stage_left(const SingleStageSearch *self);
 /* Sets the problem's cap to its evaluations so far and what is left of the search's; false: the search is
  * cut, perhaps now, as nothing is left. */

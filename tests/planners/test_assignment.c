@@ -108,7 +108,7 @@ static double mean_search(const Modules *modules, Searcher searcher) {
     const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
                                    .method.searcher = searcher,
                                    .limits.evaluations = FEW,
-                                   .nested.cap = FEW,
+                                   .nested.budget = {.cap = FEW, .has_cap = true},
                                    .method.no_seeds = true,
                                    .method.no_polish = true,
                                    .space.no_overrides = true,

@@ -154,7 +154,7 @@ static void test_screening_beats_recipes(void **state) {
         assert_int_equal(screen_price(&screening, screened.problem, &error), AM_OK);
         assert_int_equal(baseline_price_seeds(recipes.problem, &error), AM_OK);
         assert_true(screened.problem->has_best);
-        assert_true(screened.problem->budget.evaluations <= BASELINE_COUNT);
+        assert_true(screened.problem->budget.used <= BASELINE_COUNT);
         better += screened.problem->best_price.seconds < 0.95 * recipes.problem->best_price.seconds;
         problem_case_close(&screened);
         problem_case_close(&recipes);
@@ -169,10 +169,10 @@ static void test_screening_ends(void **state) {
     Screening screening;
     AmError error = {0};
     problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", BASELINE_COUNT);
-    self.problem->budget.deadline = clock_seconds() - 1;
+    self.problem->budget.stop.deadline = clock_seconds() - 1;
     assert_int_equal(screen_search(&screening, self.problem, 0, &error), AM_OK);
     assert_int_equal(screening.count, 0);
-    self.problem->budget.deadline = clock_seconds() + 1000;
+    self.problem->budget.stop.deadline = clock_seconds() + 1000;
     assert_int_equal(screen_search(&screening, self.problem, 0, &error), AM_OK);
     assert_true(screening.count > 0);
     problem_case_close(&self);

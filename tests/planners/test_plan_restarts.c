@@ -52,7 +52,7 @@ static PlanClimb climb_of(Fixture *self, int64_t cap) {
                        .cluster = self->cluster,
                        .options = &self->options,
                        .keeps_micro_batches = true,
-                       .cap = cap};
+                       .budget = {.cap = cap, .has_cap = cap > 0}};
     AmError error = {0};
     assert_int_equal(plan_climb_open(&climb, &self->arena, &error), AM_OK);
     return climb;
@@ -70,7 +70,7 @@ static void test_larger_caps_are_never_worse(void **state) {
         Plan *plan = self.start;
         AmError error = {0};
         assert_int_equal(plan_restarts(&plan, &climb, most, 3, &self.arena, &error), AM_OK);
-        assert_true(climb.evaluations <= cap);
+        assert_true(climb.budget.used <= cap);
         assert_true(plan->predicted_step_seconds <= before);
         steps += plan->predicted_step_seconds < before;
         before = plan->predicted_step_seconds;
@@ -123,11 +123,11 @@ static void test_known_plans_take_no_evaluation(void **state) {
     PlanClimb climb = climb_of(&self, 0);
     Plan *plan = self.start, *again;
     assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, NULL), AM_OK);
-    int64_t evaluations = climb.evaluations;
+    int64_t evaluations = climb.budget.used;
     again = plan;
     assert_true(evaluations > 0);
     assert_int_equal(plan_climb(&again, &climb, 0, &self.arena, NULL), AM_OK);
-    assert_int_equal(climb.evaluations, evaluations);
+    assert_int_equal(climb.budget.used, evaluations);
     assert_ptr_equal(again, plan);
     plan_climb_close(&climb);
     close_case(&self);
@@ -146,7 +146,7 @@ static void test_the_faster_of_rivals_is_taken(void **state) {
     assert_true(fast->predicted_step_seconds < self.start->predicted_step_seconds);
     assert_int_equal(plan_climb_rivals(&plan, fast, &capped, &self.arena, NULL), AM_OK);
     assert_ptr_equal(plan, fast);
-    assert_true(capped.evaluations <= CAP);
+    assert_true(capped.budget.used <= CAP);
     plan = fast;
     assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
     assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);

@@ -43,7 +43,7 @@ static void test_gathered_again_where_it_does_not_fit(void **state) {
     const PlanPrice fitting = price_of(&self, &kept);
     assert_true(fitting.excess == 0 && fitting.gathers_again);
     assert_true(fitting.seconds == without.seconds);
-    assert_int_equal(self.problem->budget.evaluations, 2);
+    assert_int_equal(self.problem->budget.used, 2);
     assert_false(keeps(&self, &self.problem->best));
     problem_case_close(&self);
 }

@@ -1,0 +1,38 @@
+/* Counts of evaluations: limits, caps and the parts of a budget. */
+#include "planners/problem/budget.h"
+
+void budget_set_cap(Budget *budget, int64_t cap) {
+    budget->has_cap = cap > 0;
+    budget->cap = cap;
+}
+
+int64_t budget_left(const Budget *budget) {
+    return budget->has_cap ? budget->cap - budget->used : INT64_MAX;
+}
+
+int64_t budget_take(Budget *budget, int64_t wanted) {
+    int64_t left = budget_left(budget);
+    if (budget->is_cut) return 0;
+    if (left >= wanted) return wanted;
+    budget->is_cut = true;
+    return left > 0 ? left : 0;
+}
+
+bool budget_allows(Budget *budget, int64_t wanted) {
+    return budget_take(budget, wanted) == wanted;
+}
+
+bool budget_is_over(const Budget *budget) {
+    return budget->is_cut || budget_left(budget) <= 0 || stop_wanted(&budget->stop);
+}
+
+Budget budget_part(const Budget *budget) {
+    int64_t left = budget_left(budget);
+    return (Budget){
+        .has_cap = budget->has_cap, .cap = !budget->has_cap || left < 0 ? 0 : left, .stop = budget->stop};
+}
+
+void budget_return(Budget *budget, int64_t used, bool is_cut) {
+    budget->used += used;
+    budget->is_cut |= is_cut;
+}

@@ -1,0 +1,52 @@
+/* Budget: the evaluations of a search and of its parts, and the signal that ends it.
+ *
+ * A search prices plans in a sequence of parts. The size of each part depends on the module, the cluster and
+ * the options, never on the cap. The cap only cuts the sequence: a search with a cap prices the first plans
+ * of the search without it. So a larger cap prices all plans of a smaller one, and its result is at least as
+ * good.
+ *
+ *     limit   where the part in work ends: a part that reaches it is complete
+ *     cap     where the sequence is cut: is_cut is set, and nothing may follow
+ *
+ * A part has a budget of its own, so that parts can work side by side:
+ *
+ *     Budget part = budget_part(&budget);               its cap is the remainder of the budget
+ *     ...                                               budget_take() before, `used` after evaluations
+ *     budget_return(&budget, part.used, part.is_cut);
+ *
+ * A zeroed budget has neither cap nor stop signal.
+ */
+#ifndef PLANNERS_PROBLEM_BUDGET_H
+#define PLANNERS_PROBLEM_BUDGET_H
+
+#include <stdint.h>
+
+#include "base/system/stop.h"
+
+typedef struct Budget {
+    int64_t used;    /* evaluations so far */
+    int64_t limit;   /* `used` at the end of the part in work */
+    int64_t cap;     /* `used` at most, if has_cap */
+    bool has_cap;    /* false: `cap` is 0 */
+    bool is_cut;     /* the cap, or a part's stop signal, has left out an evaluation: none may follow */
+    StopSignal stop; /* the deadline of --seconds, and interrupts */
+} Budget;
+
+/* Sets a cap of evaluations; 0: none. */
+void budget_set_cap(Budget *budget, int64_t cap);
+/* Returns the evaluations that the cap leaves: INT64_MAX without a cap, perhaps below 0 with one. */
+int64_t budget_left(const Budget *budget);
+/* Returns how many of the next `wanted` evaluations the cap allows: none once the budget is cut. If they are
+ * fewer than wanted, the budget is cut. The caller adds those that it makes to `used`. */
+int64_t budget_take(Budget *budget, int64_t wanted);
+/* Returns whether the cap allows all of the next `wanted` evaluations; if not, the budget is cut. */
+bool budget_allows(Budget *budget, int64_t wanted);
+/* Returns whether the budget is cut or used up, or the stop signal is set. The limit of the part in work has
+ * no effect. */
+bool budget_is_over(const Budget *budget);
+/* Returns the budget of a part: nothing used, the cap that is left, the same stop signal, no limit. */
+Budget budget_part(const Budget *budget);
+/* Adds the evaluations of a part to those used, and its cut. */
+void budget_return(Budget *budget, int64_t used, bool is_cut);
+
+#endif
