@@ -92,14 +92,23 @@ static void case_task(void *user, int32_t k) {
     try_next(((BoundCase **)user)[k]);
 }
 
-/* Finds the lowest cases with untried ways that are below all cases without; in no order. */
-static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[ROUND]) {
+/* The least bound of the cases that have been bounded in every way; INFINITY: there is none. */
+static double least_tried(const BoundCase *cases, int32_t count) {
     double least = INFINITY;
-    int32_t found = 0;
     for (int32_t k = 0; k < count; k++)
         if (is_tried(&cases[k])) least = fmin(least, cases[k].seconds);
+    return least;
+}
+
+/* Finds the lowest cases with untried ways that are below all cases without, of up to so many stages; in no
+ * order. */
+static int32_t find_lowest(BoundCase *cases, int32_t count, int32_t least_stages, int32_t most_stages,
+                           BoundCase *lowest[ROUND]) {
+    double least = least_tried(cases, count);
+    int32_t found = 0;
     for (int32_t k = 0; k < count; k++) {
         int32_t place = found;
+        if (cases[k].stages < least_stages || cases[k].stages > most_stages) continue;
         if (is_tried(&cases[k]) || cases[k].seconds >= least) continue;
         if (found == ROUND)
             for (int32_t other = place = 0; other < ROUND; other++)
@@ -112,15 +121,20 @@ static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[RO
     return found;
 }
 
-/* The least bound over all numbers of stages above one and of micro-batches. The lowest are refined,
- * until one of them has been bounded in every way. */
-static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *stop) {
+/* The least bound over all numbers of stages above one and of micro-batches, or one that is at most `enough`.
+ * The lowest cases are refined, until one of them has been bounded in every way: first of those with the
+ * fewest stages, whose tables are small, then of those with the most, then of all. */
+static double bound_cases(BoundCase *cases, int32_t count, double enough, const StopSignal *stop) {
     BoundCase *lowest[ROUND];
     double least = INFINITY;
-    for (int32_t found; (found = find_lowest(cases, count, lowest)) > 0;) {
-        if (stop_wanted(stop)) return 0;
-        parallel_for(found, 0, case_task, lowest);
-    }
+    int32_t fewest = count > 0 ? cases[0].stages : 0, most = count > 0 ? cases[count - 1].stages : 0;
+    const int32_t stages[][2] = {{fewest, fewest}, {most, most}, {fewest, most}};
+    for (int32_t k = 0; k < (int32_t)(sizeof stages / sizeof *stages); k++)
+        for (int32_t found; least_tried(cases, count) > enough &&
+                            (found = find_lowest(cases, count, stages[k][0], stages[k][1], lowest)) > 0;) {
+            if (stop_wanted(stop)) return 0;
+            parallel_for(found, 0, case_task, lowest);
+        }
     for (int32_t k = 0; k < count; k++) least = fmin(least, cases[k].seconds);
     return least;
 }
@@ -142,7 +156,7 @@ static AmStatus bound_iterations(PipelineBound *bound, BoundPipelines *self, Bou
                                               .seconds = bound_launches_seconds(&self->launches, stages)};
     }
     bound->one_stage = fmax(bound->one_stage, bound_launches_seconds(&self->launches, 1));
-    bound->several_stages = bound_cases(cases, case_count, &self->space->stop);
+    bound->several_stages = bound_cases(cases, case_count, self->space->enough, &self->space->stop);
     return AM_OK;
 }
 
@@ -184,7 +198,8 @@ static AmStatus bound_module(double *seconds, Arena *arena, const PlanContext *w
     TRY(bound_work_find(&work, &known, arena, whole, cluster, 0, error));
     if (!known) return AM_OK;
     TRY(plan_bound_items(&bound, &work, cluster, space, launches, numbers, count, error));
-    if (bound.one_stage < bound.several_stages && !stop_wanted(&space->stop))
+    bool is_of_one_stage = bound.one_stage < bound.several_stages && bound.several_stages > space->enough;
+    if (is_of_one_stage && !stop_wanted(&space->stop))
         TRY(plan_bound_one_stage(&communicating, whole, cluster, bound.several_stages, &space->stop, error));
     *seconds = fmin(bound.several_stages, fmax(bound.one_stage, communicating));
     return AM_OK;
@@ -215,8 +230,10 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const 
     bool is_supported = cluster->type_count == 1 && cluster->device_count > 1 &&
                         cluster->device_count <= BOUND_MOST_DEVICES &&
                         space->schedule != SCHEDULE_INTERLEAVED; /* its stages have no consecutive items */
+    BoundSpace narrowed = *space;
+    narrowed.enough = bound->seconds;
     if (status == AM_OK && !isnan(bound->seconds) && is_supported)
-        status = bound_module(&seconds, &arena, whole, cluster, space, &launches, error);
+        status = bound_module(&seconds, &arena, whole, cluster, &narrowed, &launches, error);
     if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
     arena_free(&arena);
     return status;

@@ -24,6 +24,7 @@ typedef struct BoundSpace {
     int32_t most_stages;
     /* GPipe's steps are bounded with those of 1F1B, and both with those of ZB-H1. */
     ScheduleKind schedule;
+    double enough; /* seconds: where the bound of several stages is not above them, it need not be the best */
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
 
