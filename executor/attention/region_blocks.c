@@ -5,10 +5,6 @@ static AmStatus refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
 }
 
-static const ProgramInstruction *producer_of(const RegionBlocks *self, int32_t value) {
-    return self->producer[value] < 0 ? NULL : &self->region->instructions[self->producer[value]];
-}
-
 /* Returns whether the instruction sums or folds over the label. */
 static bool reduces(const RegionBlocks *self, const ProgramInstruction *instruction, int32_t label) {
     int32_t operands = ir_is_matrix_product(instruction->opcode) ? 2
@@ -21,8 +17,7 @@ static bool reduces(const RegionBlocks *self, const ProgramInstruction *instruct
 }
 
 static bool is_zero(const ProgramInstruction *instruction) {
-    if (!instruction || instruction->opcode != IR_CONSTANT || !instruction->compute.literal->data)
-        return false;
+    if (instruction->opcode != IR_CONSTANT || !instruction->compute.literal->data) return false;
     for (int64_t k = 0; k < instruction->compute.literal->bytes; k++)
         if (((const char *)instruction->compute.literal->data)[k] != 0) return false;
     return true;
@@ -32,7 +27,8 @@ static bool is_zero(const ProgramInstruction *instruction) {
 static bool is_sum(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (dtype_is_complex(self->region->values[instruction->first_result].shape.type)) return false;
     if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
-    return is_zero(producer_of(self, instruction->operands[1])) &&
+    int32_t start = self->producer[instruction->operands[1]];
+    return start >= 0 && is_zero(&self->region->instructions[start]) &&
            sbp_reduction_of(ir_computation_operator(self->region->module, instruction->compute.called)) ==
                SBP_ADD;
 }

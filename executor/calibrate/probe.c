@@ -203,13 +203,6 @@ static AmStatus measure_peaks(Probe *self, json_t **type) {
     return AM_OK;
 }
 
-/* Everything about the open device. */
-static AmStatus measure_type(Probe *self, json_t **type) {
-    self->listener.part = self->back_end->operators ? peaks_part : devices_part;
-    TRY(measure_peaks(self, type));
-    return self->back_end->operators ? measure_operators(self, *type) : AM_OK;
-}
-
 static json_t *link_of(const Probe *self, const Series *series, double latency) {
     return json_pack("{s:o, s:o, s:o}", "bytes_per_second",
                      json_four_digits(best_rate(series, latency) / self->share), "latency_seconds",
@@ -224,15 +217,6 @@ static AmStatus measure_copies(Probe *self, int32_t peer, json_t **link) {
     TRY(measure(self, WORK_COPY, peer, 4, &latency));
     TRY(measure_series(self, &series, WORK_COPY, peer, &bytes));
     *link = link_of(self, &series, latency);
-    return AM_OK;
-}
-
-/* Measures a link by transfers between stages; `*link` stays NULL where there is no time for them. */
-static AmStatus measure_transfers(Probe *self, const ProbeRanks *ranks, json_t **link) {
-    Series series;
-    TRY(probe_transfers(series.sizes, series.seconds, &series.count, ranks, clock_seconds() + link_seconds,
-                        self->error));
-    if (series.count > 1) *link = link_of(self, &series, series.seconds[0]);
     return AM_OK;
 }
 
@@ -269,7 +253,9 @@ static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int
         const char *name = self->device->name;
         if (!json_object_get(types, name)) {
             json_t *type = NULL;
-            AmStatus status = measure_type(self, &type);
+            self->listener.part = self->back_end->operators ? peaks_part : devices_part;
+            AmStatus status = measure_peaks(self, &type);
+            if (status == AM_OK && self->back_end->operators) status = measure_operators(self, type);
             json_object_set_new(types, name, type);
             if (status != AM_OK) return status;
         }
@@ -313,7 +299,12 @@ static AmStatus measure_link(Probe *self, int32_t count, double seconds, json_t 
     ProbeRanks ranks;
     TRY(open_device(self, 0));
     bool communicates = find_ranks(self, &ranks, count);
-    if (communicates && ranks.stopwatch) TRY(measure_transfers(self, &ranks, link));
+    if (communicates && ranks.stopwatch) { /* by transfers between stages, where there is time for them */
+        Series series;
+        double end = clock_seconds() + link_seconds;
+        TRY(probe_transfers(series.sizes, series.seconds, &series.count, &ranks, end, self->error));
+        if (series.count > 1) *link = link_of(self, &series, series.seconds[0]);
+    }
     if (!*link) TRY(measure_copies(self, count > 1 ? 1 : 0, link));
     return communicates ? measure_collectives(self, &ranks, seconds, *link) : AM_OK;
 }

@@ -150,13 +150,6 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
     return fmax(probe_median(samples, count) - worker->trial->bench->clock_seconds, 1e-9);
 }
 
-/* Times one run, to choose the length of a series. */
-static double time_run(Worker *worker) {
-    double begin = clock_seconds();
-    (void)executable_run(worker->ready, NULL);
-    return clock_seconds() - begin;
-}
-
 static void measure_series(Worker *worker, bool is_late) {
     double stretch = 1, seconds = worker->status == AM_OK ? run_series(worker, is_late, &stretch) : 1;
     if (stretch > most_stretch) {
@@ -188,8 +181,13 @@ static void *work(void *argument) {
     worker->status = open_program(&worker->ready, &worker->memory, &worker->arena, worker->station->device,
                                   trial->program, &worker->error);
     worker->seconds = INFINITY;
-    worker->first = worker->status == AM_OK ? time_run(worker) : 1;
+    worker->first = 1;
     double begun = clock_seconds();
+    if (worker->status == AM_OK) {
+        (void)executable_run(worker->ready, NULL);
+        worker->first = clock_seconds() - begun;
+        begun = clock_seconds();
+    }
     for (int32_t k = 0;; k++) {
         pthread_barrier_wait(&trial->together);
         if (!atomic_load(&trial->goes_on)) break;
@@ -202,11 +200,6 @@ static void *work(void *argument) {
     if (worker->restless > 0 && !isfinite(worker->seconds))
         worker->seconds = worker->scaled / worker->restless;
     return NULL;
-}
-
-static void close_worker(Worker *worker) {
-    if (worker->memory) kernels_cpu.release(worker->station->device, worker->memory);
-    arena_free(&worker->arena);
 }
 
 static AmStatus run_trial(OperatorTrial *trial, double *seconds, AmError *error) {
@@ -235,7 +228,11 @@ static AmStatus run_trial(OperatorTrial *trial, double *seconds, AmError *error)
             if (error) *error = workers[k].error;
         }
     }
-    for (int32_t k = 0; k < ranks; k++) close_worker(&workers[k]);
+    for (int32_t k = 0; k < ranks; k++) {
+        Worker *worker = &workers[k];
+        if (worker->memory) kernels_cpu.release(worker->station->device, worker->memory);
+        arena_free(&worker->arena);
+    }
     return status;
 }
 

@@ -159,14 +159,6 @@ static void settle(Checkpoint *self) {
 
 /* ---- Opening and resuming ---- */
 
-static AmStatus check_module(const Checkpoint *self, const CheckpointReader *reader, AmError *error) {
-    const char *module = plan_context_whole(self->owner.context)->sha256;
-    if (strcmp(reader->manifest.module, module) == 0) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, reader->manifest.source,
-                   "this checkpoint is of module %.12s, and the one to be trained is %.12s",
-                   reader->manifest.module, module);
-}
-
 /* Returns whether all processes find that all is well; the failure of one is everybody's. */
 static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
     World *world = self->owner.world;
@@ -195,8 +187,13 @@ static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError 
     AmError own = {0};
     AmStatus status = checkpoint_reader_open(&self->found, directory, &own);
     if (status == AM_OK) {
-        status = check_module(self, &self->found, &own);
-        *damaged = status == AM_OK;
+        const CheckpointManifest *manifest = &self->found.manifest;
+        const char *module = plan_context_whole(self->owner.context)->sha256;
+        *damaged = strcmp(manifest->module, module) == 0;
+        if (!*damaged)
+            status = am_fail(&own, AM_ERROR_INPUT, manifest->source,
+                             "this checkpoint is of module %.12s, and the one to be trained is %.12s",
+                             manifest->module, module);
     } else {
         *damaged = status == AM_ERROR_INPUT;
     }

@@ -43,12 +43,6 @@ static ArrayToWrite array_of(const Rank *rank, int32_t k, int64_t *dimensions) {
     return array;
 }
 
-static bool is_kept(const Rank *rank, const int32_t *tensors, int32_t k) {
-    const RankShard *shard = &rank->parameters[k];
-    return tensors[k] >= 0 && shard->value >= 0 && shard->writes_part &&
-           ir_shape_bytes(&rank->program->values[shard->value].shape) > 0;
-}
-
 static AmStatus allocate(CheckpointImage *image, const ArrayToWrite *arrays, AmError *error) {
     static const char *const metadata[] = {"format", CHECKPOINT_FORMAT, NULL};
     Text header = {0};
@@ -78,7 +72,10 @@ AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, const PlanC
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, (int64_t)count * (IR_MAX_RANK + 1) + 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *arrays * count);
     for (int32_t k = 0; k < count; k++) {
-        if (!is_kept(rank, tensors, k)) continue;
+        const RankShard *shard = &rank->parameters[k];
+        bool is_kept = tensors[k] >= 0 && shard->value >= 0 && shard->writes_part &&
+                       ir_shape_bytes(&rank->program->values[shard->value].shape) > 0;
+        if (!is_kept) continue;
         int64_t bytes = ir_shape_bytes(&rank->program->values[rank->parameters[k].value].shape);
         int32_t s = image->slice_count++;
         arrays[s] = array_of(rank, k, dimensions + (int64_t)s * (IR_MAX_RANK + 1));

@@ -7,14 +7,6 @@
 
 #define SLICE_BYTES (INT64_C(256) << 20)
 
-static AmStatus open_streams(CudaKernelDevice *self, AmError *error) {
-    static const char what[] = "making streams and events";
-    TRY(cuda_check(cuda.cuStreamCreate(&self->compute, CU_STREAM_NON_BLOCKING), what, error));
-    TRY(cuda_check(cuda.cuStreamCreate(&self->communication, CU_STREAM_NON_BLOCKING), what, error));
-    TRY(cuda_check(cuda.cuEventCreate(&self->forked, CU_EVENT_DISABLE_TIMING), what, error));
-    return cuda_check(cuda.cuEventCreate(&self->joined, CU_EVENT_DISABLE_TIMING), what, error);
-}
-
 AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmError *error) {
     TRY(cuda_driver_open(error));
     CudaKernelDevice *self = calloc(1, sizeof *self);
@@ -25,7 +17,13 @@ AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmE
     self->slice_bytes = SLICE_BYTES;
     int32_t ordinal = options->index % cuda_device_count();
     AmStatus status = cuda_device_open(&self->device, ordinal, error);
-    if (status == AM_OK) status = open_streams(self, error);
+    CUstream *streams[] = {&self->compute, &self->communication};
+    CUevent *events[] = {&self->forked, &self->joined};
+    for (int k = 0; k < 2 && status == AM_OK; k++)
+        status =
+            cuda_check(cuda.cuStreamCreate(streams[k], CU_STREAM_NON_BLOCKING), "making a stream", error);
+    for (int k = 0; k < 2 && status == AM_OK; k++)
+        status = cuda_check(cuda.cuEventCreate(events[k], CU_EVENT_DISABLE_TIMING), "making an event", error);
     if (status == AM_OK) *device = &self->base;
     else cuda_rank_close(&self->base);
     return status;

@@ -159,16 +159,6 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
     return AM_OK;
 }
 
-/* Limits a value that is the only index of a gather, or is compared with an iota: the dimension is
- * then known. */
-static void note_limit(Usage *usage, const IrModule *module, const IrInstruction *user, int32_t from) {
-    if (user->opcode == IR_COMPARE) note_index(usage, one_hot_width(module, user, from));
-    if (user->opcode != IR_GATHER || user->operands[1] != from) return;
-    const IrGather *form = user->attributes->gather;
-    const int64_t *operand = module->instructions[user->operands[0]].shape.dimensions;
-    if (form->index_map_count == 1) note_index(usage, operand[form->start_index_map[0]]);
-}
-
 AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t number, AmError *error) {
     const IrModule *module = plan_context_source(context)->canonical;
     const IrComputation *entry = &module->computations[module->entry];
@@ -181,7 +171,13 @@ AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t nu
         const IrInstruction *user = &module->instructions[u];
         for (int32_t k = 0; k < user->operand_count; k++) {
             if (!reached[user->operands[k] - entry->first]) continue;
-            note_limit(&usage, module, user, user->operands[k]);
+            int32_t from = user->operands[k];
+            if (user->opcode == IR_COMPARE) note_index(&usage, one_hot_width(module, user, from));
+            if (user->opcode == IR_GATHER && user->operands[1] == from) {
+                const IrGather *form = user->attributes->gather;
+                const int64_t *operand = module->instructions[user->operands[0]].shape.dimensions;
+                if (form->index_map_count == 1) note_index(&usage, operand[form->start_index_map[0]]);
+            }
             if (user->opcode != IR_CONCATENATE && keeps_indices(user->opcode) &&
                 user->shape.type != DTYPE_TUPLE)
                 reached[u - entry->first] = true;

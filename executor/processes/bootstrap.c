@@ -33,14 +33,12 @@ void bootstrap_secret(WorldPlace *place, const char *job) {
     sha256_end(&hash, place->secret);
 }
 
-static bool is_loopback(const char *host) {
-    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strncmp(host, "127.", 4) == 0;
-}
-
 bool bootstrap_is_open(const WorldPlace *place) {
     const char *own = getenv("AUTOMAP_SECRET");
     bool is_guessable = strcmp(place->launcher, "torchrun") == 0 || strcmp(place->launcher, "Slurm") == 0;
-    return is_guessable && place->count > 1 && !(own && *own) && !is_loopback(place->host);
+    bool is_loopback = strcmp(place->host, "localhost") == 0 || strcmp(place->host, "::1") == 0 ||
+                       strncmp(place->host, "127.", 4) == 0;
+    return is_guessable && place->count > 1 && !(own && *own) && !is_loopback;
 }
 
 AmStatus bootstrap_port(uint16_t *port, AmError *error) {

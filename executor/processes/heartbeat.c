@@ -122,14 +122,6 @@ static void read_notices(Heartbeat *self, HeartbeatPeer *peer) {
     pthread_cond_broadcast(&self->changed);
 }
 
-static void count_silence(Heartbeat *self, HeartbeatPeer *peer, double seconds) {
-    if (!self->complete || self->closing || peer->heard_bye) return;
-    peer->silent += seconds;
-    if (peer->silent <= self->silence_seconds) return;
-    fail_peer(self, peer, "has not answered for %.0f s", self->silence_seconds);
-    shutdown(peer->control, SHUT_RDWR);
-}
-
 /* Returns whether the thread is to go on. The mutex is held. */
 static bool has_work(const Heartbeat *self) {
     if (!self->closing) return true;
@@ -177,7 +169,12 @@ static void *watch(void *argument) {
             if (!is_connected(peer)) continue;
             if (polled[k].fd >= 0 && polled[k].revents) read_notices(self, peer);
             if (peer->ended) continue;
-            count_silence(self, peer, passed);
+            bool is_watched = self->complete && !self->closing && !peer->heard_bye;
+            if (is_watched) peer->silent += passed;
+            if (is_watched && peer->silent > self->silence_seconds) {
+                fail_peer(self, peer, "has not answered for %.0f s", self->silence_seconds);
+                shutdown(peer->control, SHUT_RDWR);
+            }
             if (sends) send_notice(peer, NOTICE_HERE, self->process, "");
         }
         report_failure(self);

@@ -50,12 +50,6 @@ static int listen_at(const struct addrinfo *address) {
     return -1;
 }
 
-static int listen_at_any_of(const struct addrinfo *addresses) {
-    int listener = -1;
-    for (const struct addrinfo *a = addresses; a && listener < 0; a = a->ai_next) listener = listen_at(a);
-    return listener;
-}
-
 static uint16_t port_of(int listener) {
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
@@ -71,7 +65,9 @@ AmStatus socket_listen(int *listener, const char *host, uint16_t *port, AmError 
         int code;
         struct addrinfo *addresses = resolve(hosts[k], *port, AI_PASSIVE, &code);
         if (!addresses) continue;
-        *listener = listen_at_any_of(addresses);
+        *listener = -1;
+        for (const struct addrinfo *a = addresses; a && *listener < 0; a = a->ai_next)
+            *listener = listen_at(a);
         int reason = errno;
         freeaddrinfo(addresses);
         if (*listener < 0 && reason != EADDRNOTAVAIL)

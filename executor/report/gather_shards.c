@@ -19,14 +19,6 @@ static const RankShard *shard_of(const WholeArray *array, int32_t r) {
     return array->is_parameter ? &rank->parameters[array->index] : &rank->outputs[array->index];
 }
 
-static int64_t part_bytes(const WholeArray *array, int32_t r) {
-    const RankShard *shard = shard_of(array, r);
-    const Rank *rank = &array->owner->ranks[r];
-    if (!shard->writes_part) return 0;
-    return kernel_align((int64_t)sizeof(PartHeader) +
-                        ir_shape_bytes(&rank->program->values[shard->value].shape));
-}
-
 AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *shape, bool is_parameter,
                     int32_t index, AmError *error) {
     *array = (WholeArray){.owner = owner, .shape = shape, .is_parameter = is_parameter, .index = index};
@@ -36,8 +28,14 @@ AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *s
     }
     array->offsets = calloc((size_t)owner->rank_count + 1, sizeof *array->offsets);
     if (!array->offsets) return am_fail_memory(error, owner->rank_count * 8);
-    for (int32_t r = 0; r < owner->rank_count; r++)
-        array->offsets[r + 1] = array->offsets[r] + part_bytes(array, r);
+    for (int32_t r = 0; r < owner->rank_count; r++) {
+        const RankShard *shard = shard_of(array, r);
+        const Rank *rank = &array->owner->ranks[r];
+        array->offsets[r + 1] = array->offsets[r];
+        if (shard->writes_part)
+            array->offsets[r + 1] += kernel_align((int64_t)sizeof(PartHeader) +
+                                                  ir_shape_bytes(&rank->program->values[shard->value].shape));
+    }
     int64_t bytes = array->offsets[owner->rank_count];
     if (bytes == 0) return AM_OK;
     array->packed = malloc((size_t)bytes);

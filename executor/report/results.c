@@ -143,15 +143,6 @@ AmStatus results_save_outputs(Results *results, AmError *error) {
     return array_file_write(results->options->outputs_path, arrays, count, NULL, error);
 }
 
-/* Gathers the current value of a parameter in process 0. */
-static AmStatus gather_parameter(Results *results, WholeArray *array, const IrParameter *parameter,
-                                 int32_t number, AmError *error) {
-    const IrShape *shape = &results->context->canonical->instructions[parameter->instruction].shape;
-    TRY(whole_open(array, &results->owner, shape, true, number, error));
-    for (int32_t r = 0; r < results->owner.rank_count; r++) whole_take(array, r);
-    return whole_gather(array, error);
-}
-
 AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error) {
     const IrRoles *roles = results->context->roles;
     const World *world = results->owner.world;
@@ -168,7 +159,11 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
         const IrShape *shape = &source->canonical->instructions[named->instruction].shape;
         if (named->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
         WholeArray *array = &wholes[gathered++];
-        status = gather_parameter(results, array, &roles->parameters[k], k, error);
+        const IrParameter *own = &roles->parameters[k];
+        const IrShape *own_shape = &results->context->canonical->instructions[own->instruction].shape;
+        status = whole_open(array, &results->owner, own_shape, true, k, error);
+        for (int32_t r = 0; status == AM_OK && r < results->owner.rank_count; r++) whole_take(array, r);
+        if (status == AM_OK) status = whole_gather(array, error);
         if (status == AM_OK)
             status = add_array(results, arrays, &count, array, part, shape, named->path, error);
         if (!writes) whole_close(array);

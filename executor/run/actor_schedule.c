@@ -320,12 +320,6 @@ static AmStatus is_next(void *user, int64_t iteration, bool *is_ready, AmError *
     return AM_OK;
 }
 
-/* The actors of a loop's iteration take theirs, one after the other. */
-static void append_iteration(IterationOrder *order, const RankActors *list, int32_t kind, int32_t chunk) {
-    for (int32_t g = 0; g < list->count; g++)
-        if (list->actors[g].kind == kind && list->actors[g].chunk == chunk) order->actors[order->count++] = g;
-}
-
 /* Orders the iterations of a stage in chunks by the schedule. */
 static AmStatus order_chunks(Schedule *self, RankActors *list, const InterleavedLoops *iterations,
                              AmError *error) {
@@ -339,7 +333,9 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
     if (!list->order.actors) return am_fail_memory(error, actors);
     list->order.actors[list->order.count++] = 0;
     for (int32_t k = 0; k < count; k++)
-        append_iteration(&list->order, list, kind_of_pass[all[k].pass], all[k].chunk);
+        for (int32_t g = 0; g < list->count; g++)
+            if (list->actors[g].kind == kind_of_pass[all[k].pass] && list->actors[g].chunk == all[k].chunk)
+                list->order.actors[list->order.count++] = g;
     list->order.actors[list->order.count++] = list->count - 1;
     if (list->order.count == actors) return AM_OK;
     return am_fail(

@@ -111,12 +111,6 @@ static AmStatus open_rank(Evaluation *self, AmError *error) {
     return feeds_start(self->feeds, error);
 }
 
-static AmStatus open_all(Evaluation *self, AmError *error) {
-    TRY(find_outputs(self, error));
-    TRY(match(self, error));
-    return self->owner.world && self->owner.world->process != 0 ? AM_OK : open_rank(self, error);
-}
-
 AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
                          const WholeOwner *owner, AmError *error) {
     *evaluation = NULL;
@@ -136,7 +130,10 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
                                       .data_count = options->evaluation.data_count,
                                       .prefetch = 1,
                                       .warnings = options->warnings};
-    AmStatus status = open_all(self, error);
+    bool has_rank = !self->owner.world || self->owner.world->process == 0;
+    AmStatus status = find_outputs(self, error);
+    if (status == AM_OK) status = match(self, error);
+    if (status == AM_OK && has_rank) status = open_rank(self, error);
     if (status != AM_OK) am_error_prefix(error, "evaluation: ");
     return status;
 }

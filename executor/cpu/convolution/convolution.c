@@ -86,15 +86,6 @@ static bool is_at_most_single(Dtype type) {
     return dtype_is_floating(type) && dtype_bits(type) <= 32;
 }
 
-/* Returns whether the plain definition can multiply these: all complex and equal, or all real. */
-static bool is_plain(const ConvolutionKernel *kernel) {
-    Dtype input = kernel->input_type, weights = kernel->weights_type, output = kernel->output_type;
-    if (dtype_is_complex(output)) return input == output && weights == output;
-    return wide_supports(input) && wide_supports(weights) && wide_supports(output) &&
-           dtype_is_floating(input) == dtype_is_floating(output) &&
-           dtype_is_floating(weights) == dtype_is_floating(output);
-}
-
 /* Sizes and strides by spatial dimension, from the labels. */
 static void describe(ConvolutionKernel *kernel, const IrConvolution *form, const KernelCall *call) {
     const IrShape *input = call->operand_shapes[0], *weights = call->operand_shapes[1];
@@ -167,7 +158,12 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
     bool widened = !single && is_at_most_single(kernel->input_type) &&
                    is_at_most_single(kernel->weights_type) && is_at_most_single(kernel->output_type);
     if (!single && !widened) {
-        if (!is_plain(kernel)) return kernel_call_refuse(call, "not on these types", error);
+        Dtype input = kernel->input_type, weights = kernel->weights_type, output = kernel->output_type;
+        bool same_kind = wide_supports(input) && wide_supports(weights) && wide_supports(output) &&
+                         dtype_is_floating(input) == dtype_is_floating(output) &&
+                         dtype_is_floating(weights) == dtype_is_floating(output);
+        if (dtype_is_complex(output) ? input != output || weights != output : !same_kind)
+            return kernel_call_refuse(call, "not on these types", error);
         call->run = convolution_run_plain;
         return AM_OK;
     }

@@ -74,11 +74,6 @@ static ElementParameter *new_parameter(ElementProgramBuilder *builder, Dtype fro
     return parameter;
 }
 
-static int32_t take_buffer(ElementProgramBuilder *builder) {
-    if (builder->free_count > 0) return builder->free_buffers[--builder->free_count];
-    return builder->program->buffer_count++;
-}
-
 static ElementStep *add_step(ElementProgramBuilder *builder, ElementLoop *loop, int32_t out, int32_t operand,
                              const ElementParameter *parameter) {
     ElementStep *step = &builder->steps[builder->program->step_count++];
@@ -267,7 +262,8 @@ static bool add_op(ElementProgramBuilder *builder, const ProgramFusionOp *op, in
     const ElementParameter *parameter = NULL;
     ElementLoop *loop = find_loop(builder, op, operand, &parameter);
     if (!loop) return false;
-    builder->buffers[slot] = take_buffer(builder);
+    builder->buffers[slot] = builder->free_count > 0 ? builder->free_buffers[--builder->free_count]
+                                                     : builder->program->buffer_count++;
     ElementStep *step = add_step(builder, loop, slot, -1, parameter);
     for (int32_t k = 0; k < op->operand_count; k++) step->operands[k] = builder->read_as[op->operands[k]];
     bool exact = op->opcode == IR_SELECT || op->opcode == IR_COPY || op->opcode == IR_BITCAST_CONVERT;

@@ -56,11 +56,6 @@ void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64
     words[3] = c3;
 }
 
-/* Elements of up to 32 bits keep the low bits of a word. */
-static void store_word(char *out, int64_t bytes, int64_t at, uint32_t word) {
-    memcpy(out + at * bytes, &word, (size_t)bytes);
-}
-
 /* The block, counted from the state's, that makes the element at a place in the
  * whole, and the first of its words. */
 static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
@@ -105,7 +100,9 @@ static void run_random_bits(const KernelCall *call) {
         if (bits->bytes == 8) {
             uint64_t both = (uint64_t)words[word + 1] << 32 | words[word];
             memcpy(out + at * 8, &both, 8);
-        } else store_word(out, bits->bytes, at, words[word]);
+        } else {
+            memcpy(out + at * bits->bytes, &words[word], (size_t)bits->bytes);
+        }
         if (bits->shard) strided_next(index, local->dimensions, local->rank);
     }
     if (bits->long_counter) next[2] = state[2] + (counted < state[1]);

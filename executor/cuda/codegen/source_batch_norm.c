@@ -35,14 +35,6 @@ static CudaFold new_fold(const BatchNormForm *self, int32_t value_count) {
                       .value_count = value_count};
 }
 
-/* Appends a number, by its bits if it has no digits. */
-static void append_number(Text *out, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (isfinite(value)) text_append(out, "%.17e", value);
-    else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
-}
-
 /* A template in which $0 to $4 stand for an element of an operand in double, at the place that follows in
  * brackets ("$1[result]"), $= for a store to result 0 to 2 ("$=1[result] = value;"), $n for the number of
  * elements of a feature, $e for epsilon and $f for the number of features. */
@@ -55,7 +47,12 @@ static void expand(Text *out, const BatchNormForm *self, const char *template) {
         c++;
         if (*c == 'n') text_append(out, "%lld.0", (long long)(self->outer * self->inner));
         if (*c == 'f') text_append(out, "%lldll", (long long)self->features);
-        if (*c == 'e') append_number(out, self->epsilon);
+        if (*c == 'e') {
+            uint64_t bits;
+            memcpy(&bits, &self->epsilon, sizeof bits);
+            if (isfinite(self->epsilon)) text_append(out, "%.17e", self->epsilon);
+            else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
+        }
         if (*c >= '0' && *c <= '4') {
             char element[64];
             const char *end = strchr(c, ']') + 1;

@@ -293,16 +293,15 @@ static AmStatus open_rank(LocalRank *rank, KernelDevice *device, AmError *error)
     return AM_OK;
 }
 
-static void close_rank(LocalRank *rank) {
-    CUevent events[] = {rank->ready, rank->folded, rank->read};
-    if (rank->shared.device) cuda_device_use(&rank->shared.device->device, NULL);
-    for (size_t k = 0; k < sizeof events / sizeof *events; k++)
-        if (events[k]) cuda.cuEventDestroy(events[k]);
-    cuda_comm_rank_close(&rank->shared);
-}
-
 static void free_world(CommWorld *world) {
-    for (int32_t r = 0; world->ranks && r < world->size; r++) close_rank(&world->ranks[r]);
+    for (int32_t r = 0; world->ranks && r < world->size; r++) {
+        LocalRank *rank = &world->ranks[r];
+        CUevent events[] = {rank->ready, rank->folded, rank->read};
+        if (rank->shared.device) cuda_device_use(&rank->shared.device->device, NULL);
+        for (size_t k = 0; k < sizeof events / sizeof *events; k++)
+            if (events[k]) cuda.cuEventDestroy(events[k]);
+        cuda_comm_rank_close(&rank->shared);
+    }
     rendezvous_close(world->rendezvous);
     free(world->ranks);
     free(world);

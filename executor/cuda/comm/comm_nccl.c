@@ -567,18 +567,14 @@ static void abort_all(Comm *comm) {
     for (int32_t r = 0; r < world->count; r++) abort_rank(&world->ranks[r]);
 }
 
-/* Returns whether the driver loads kernels with their module, not at their first launch. */
-static bool loads_at_once(void) {
-    CUmoduleLoadingMode mode;
-    return cuda.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;
-}
-
 /* Several ranks on one GPU: from version 2.30 on, where the user asks for it. */
 static AmStatus check_devices(KernelDevice *const *devices, int32_t first, int32_t count, AmError *error) {
     const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
     nccl.ncclGetVersion(&version);
-    bool may_share = version >= 23000 && enabled && strcmp(enabled, "1") == 0, at_once = loads_at_once();
+    bool may_share = version >= 23000 && enabled && strcmp(enabled, "1") == 0;
+    CUmoduleLoadingMode mode;
+    bool at_once = cuda.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;
     for (int32_t r = 0; r < count; r++)
         for (int32_t q = 0; q < r; q++) {
             int32_t ordinal = cuda_device_of(devices[r])->device.ordinal;
@@ -589,7 +585,7 @@ static AmStatus check_devices(KernelDevice *const *devices, int32_t first, int32
                     "ranks %d and %d are both on GPU %d, which NCCL %d.%d.%d does not allow: use --comm "
                     "local, or NCCL 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1",
                     first + q, first + r, ordinal, version / 10000, version % 10000 / 100, version % 100);
-            if (!at_once)
+            if (!at_once) /* the driver loads kernels at their first launch */
                 return am_fail(error, AM_ERROR_RUNTIME, "",
                                "ranks %d and %d are both on GPU %d, where kernels that are loaded late can "
                                "wait for ever: set CUDA_MODULE_LOADING=EAGER, or use --comm local",

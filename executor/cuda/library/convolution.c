@@ -327,14 +327,6 @@ static AmStatus open_dnn(CudaKernelDevice *device, AmError *error) {
     return AM_OK;
 }
 
-static bool is_convolved(const KernelCall *call) {
-    Dtype type = call->result_shapes[0]->type;
-    return (type == DTYPE_F32 || type == DTYPE_F64 || dtype_is_16bit_float(type)) &&
-           call->operand_shapes[0]->type == type && call->operand_shapes[1]->type == type &&
-           ir_shape_elements(call->operand_shapes[0]) > 0 && ir_shape_elements(call->operand_shapes[1]) > 0 &&
-           ir_shape_elements(call->result_shapes[0]) > 0;
-}
-
 /* AM_ERROR_INPUT: cuDNN does not support it. */
 static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const KernelCall *call,
                                  const IrConvolution *hlo, AmError *error) {
@@ -380,7 +372,13 @@ AmStatus cuda_prepare_convolution(KernelCall *call, Arena *arena, AmError *error
     CudaKernelDevice *device = cuda_device_of(call->device);
     AmError reason = {0};
     Form form;
-    if (!hlo || attributes->window_count != hlo->spatial_count || !is_convolved(call))
+    Dtype type = call->result_shapes[0]->type;
+    bool is_convolved = (type == DTYPE_F32 || type == DTYPE_F64 || dtype_is_16bit_float(type)) &&
+                        call->operand_shapes[0]->type == type && call->operand_shapes[1]->type == type &&
+                        ir_shape_elements(call->operand_shapes[0]) > 0 &&
+                        ir_shape_elements(call->operand_shapes[1]) > 0 &&
+                        ir_shape_elements(call->result_shapes[0]) > 0;
+    if (!hlo || attributes->window_count != hlo->spatial_count || !is_convolved)
         return cuda_prepare_plain(call, arena, error);
     if (open_dnn(device, &reason) != AM_OK) return cuda_prepare_without_dnn(call, arena, reason.text, error);
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
