@@ -3,11 +3,6 @@
  */
 #include "ir/module.h"
 
-static int64_t saturating_add(int64_t a, int64_t b) {
-    int64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
-}
-
 int64_t ir_shape_elements(const IrShape *shape) {
     int64_t elements = 1;
     for (int32_t i = 0; i < shape->rank; i++) elements *= shape->dimensions[i];
@@ -20,9 +15,8 @@ int64_t ir_shape_bytes(const IrShape *shape) {
         return each == 0 ? 0 : each * ir_shape_elements(shape);
     }
     int64_t bytes = 0;
-    for (int32_t i = 0; i < shape->rank; i++) {
-        bytes = saturating_add(bytes, ir_shape_bytes(&shape->elements[i]));
-    }
+    for (int32_t i = 0; i < shape->rank; i++)
+        if (__builtin_add_overflow(bytes, ir_shape_bytes(&shape->elements[i]), &bytes)) return INT64_MAX;
     return bytes;
 }
 

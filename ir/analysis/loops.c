@@ -170,13 +170,6 @@ static Linear combine(Linear a, int64_t factor, Linear b) {
     return result;
 }
 
-static Linear multiply(Linear a, Linear b) {
-    const Linear zero = {.is_known = true, .element = NONE};
-    if (!a.is_known || !b.is_known) return unknown;
-    if (b.element == NONE) return combine(a, b.offset, zero);
-    return a.element == NONE ? combine(b, a.offset, zero) : unknown;
-}
-
 static Linear extreme(Linear a, Linear b, bool least) {
     if (!a.is_known || !b.is_known || a.element != NONE || b.element != NONE) return unknown;
     return (a.offset < b.offset) == least ? a : b;
@@ -190,7 +183,10 @@ static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction 
     switch (instruction->opcode) {
     case IR_ADD: return combine(a, 1, b);
     case IR_SUBTRACT: return combine(b, -1, a);
-    case IR_MULTIPLY: return multiply(a, b);
+    case IR_MULTIPLY:
+        if (!a.is_known || !b.is_known) return unknown;
+        if (b.element == NONE) return combine(a, b.offset, zero);
+        return a.element == NONE ? combine(b, a.offset, zero) : unknown;
     case IR_MINIMUM: return extreme(a, b, true);
     default: return extreme(a, b, false);
     }
@@ -233,12 +229,6 @@ static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
     }
 }
 
-/* How often x, x + step, x + 2 step, ... is below zero before it is not. */
-static int64_t count_below_zero(int64_t x, int64_t step) {
-    if (x >= 0) return 0;
-    return step > 0 ? (-x + step - 1) / step : IR_TRIPS_UNKNOWN;
-}
-
 /* Trips while x COMPARISON 0, for x that grows by `step`. */
 static int64_t count_trips(const char *comparison, int64_t x, int64_t step) {
     bool greater = comparison[0] == 'G', or_equal = comparison[1] == 'E';
@@ -248,7 +238,9 @@ static int64_t count_trips(const char *comparison, int64_t x, int64_t step) {
     }
     if (comparison[0] == 'E') return x != 0 ? 0 : step != 0 ? 1 : IR_TRIPS_UNKNOWN;
     if (greater) x = -x, step = -step;
-    return count_below_zero(or_equal ? x - 1 : x, step);
+    int64_t below = or_equal ? x - 1 : x;
+    if (below >= 0) return 0;
+    return step > 0 ? (-below + step - 1) / step : IR_TRIPS_UNKNOWN;
 }
 
 /* `linear` at the first and the last value of its element. */

@@ -76,12 +76,6 @@ static AmStatus resolve_called(const Builder *builder, IrInstruction *instructio
     return AM_OK;
 }
 
-/* Unknown opcodes are kept if they have the form of an opcode. */
-static bool is_opcode(const char *opcode) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
-    return opcode[0] != '\0' && opcode[strspn(opcode, letters)] == '\0';
-}
-
 static AmStatus build_instruction(const Builder *builder, IrInstruction *instruction,
                                   Hlo__HloInstructionProto *message) {
     int32_t own = (int32_t)(instruction - builder->module->instructions);
@@ -93,7 +87,9 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
         if (instruction->name == NULL) return am_fail_memory(builder->error, 64);
     }
     if (message->opcode[0] == '\0') return build_refuse(builder, message, "it has no opcode");
-    if (!is_opcode(message->opcode)) return build_refuse(builder, message, "its opcode is not a word");
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+    if (message->opcode[strspn(message->opcode, letters)] != '\0') /* unknown opcodes of this form are kept */
+        return build_refuse(builder, message, "its opcode is not a word");
     const ProtobufCBinaryData *config = ir_payload(builder->message, message->backend_config_payload);
     if (config != NULL && message->backend_config.len == 0) { /* as XLA itself does when it reads */
         message->backend_config = *config;

@@ -311,18 +311,14 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     return make_names_unique(work, result->instructions + first, count);
 }
 
-/* Everything that works on the canonical module needs sizes, and types as kernels take them. */
-static AmStatus refuse_unplanned(const IrModule *module, AmError *error) {
-    if (module->unplanned) return am_pass_error(AM_ERROR_INPUT, module->unplanned, error);
-    if (!module->unbounded) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, module->source,
-                   "instruction %s: its shape has a dimension '?' without a size (expected a number)",
-                   module->unbounded);
-}
-
 static AmStatus canonicalize(Canonicalizer *work) {
     const IrModule *module = work->module;
-    TRY(refuse_unplanned(module, work->error));
+    /* Everything that works on the canonical module needs sizes, and types as kernels take them. */
+    if (module->unplanned) return am_pass_error(AM_ERROR_INPUT, module->unplanned, work->error);
+    if (module->unbounded)
+        return am_fail(work->error, AM_ERROR_INPUT, module->source,
+                       "instruction %s: its shape has a dimension '?' without a size (expected a number)",
+                       module->unbounded);
     IrModule *result = work->result;
     int32_t computations = module->computation_count;
     work->visits = ARENA_ARRAY(&work->scratch, Visit, computations);

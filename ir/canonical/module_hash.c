@@ -299,12 +299,6 @@ void ir_hash(const IrModule *canonical, char hex[65]) {
     arena_free(&scratch);
 }
 
-/* Marks the values that an instruction of the entry reads. */
-static void mark_read(bool *is_read, const IrInstruction *instruction, int32_t first) {
-    for (int32_t k = 0; k < instruction->operand_count; k++) is_read[instruction->operands[k] - first] = true;
-    for (int32_t k = 0; k < instruction->control_count; k++) is_read[instruction->control[k] - first] = true;
-}
-
 void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, IrUnused *unused) {
     Arena scratch = {0};
     const IrComputation *entry = &canonical->computations[canonical->entry];
@@ -318,8 +312,13 @@ void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, Ir
     if (!scratch.failed && unused->rows) {
         int32_t next = 0, next_number = 0;
         is_read[entry->root - entry->first] = true;
-        for (int32_t i = 0; i < entry->count; i++)
-            mark_read(is_read, &canonical->instructions[entry->first + i], entry->first);
+        for (int32_t i = entry->first; i < entry->first + entry->count; i++) {
+            const IrInstruction *reader = &canonical->instructions[i];
+            for (int32_t k = 0; k < reader->operand_count; k++)
+                is_read[reader->operands[k] - entry->first] = true;
+            for (int32_t k = 0; k < reader->control_count; k++)
+                is_read[reader->control[k] - entry->first] = true;
+        }
         for (int32_t i = 0; i < entry->count; i++) {
             bool is_left_out =
                 canonical->instructions[entry->first + i].opcode == IR_PARAMETER && !is_read[i];
@@ -345,11 +344,6 @@ typedef struct NumberedValue {
     int32_t first; /* its first instruction */
 } NumberedValue;
 
-static bool is_one_of_its_kind(const IrInstruction *instruction) {
-    return instruction->opcode == IR_PARAMETER || instruction->opcode == IR_RNG ||
-           instruction->control_count > 0 || ir_has_effect(instruction);
-}
-
 AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
                           AmError *error) {
     Arena scratch = {0};
@@ -364,7 +358,9 @@ AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int
     for (int32_t i = 0; i < entry->count && !hasher.failed; i++) {
         const IrInstruction *instruction = &canonical->instructions[i];
         numbers[i] = sources[i] == i ? i : numbers[sources[i]];
-        if (sources[i] != i || is_one_of_its_kind(instruction)) continue;
+        if (sources[i] != i || instruction->opcode == IR_PARAMETER || instruction->opcode == IR_RNG ||
+            instruction->control_count > 0 || ir_has_effect(instruction))
+            continue;
         char hex[65];
         for (int32_t k = 0; k < instruction->called_count; k++)
             if (!hasher.digests[instruction->called[k]].made)

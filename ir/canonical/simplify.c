@@ -128,13 +128,6 @@ typedef struct Forms {
 /* Forms of one form that are compared with a new one. */
 #define MOST_SIBLINGS 8
 
-static AmStatus forms_begin(Forms *forms, int32_t count, Arena *scratch, AmError *error) {
-    *forms = (Forms){.form = ARENA_ARRAY(scratch, int32_t, count),
-                     .first = ARENA_ARRAY(scratch, int32_t, count),
-                     .sibling = ARENA_ARRAY(scratch, int32_t, count)};
-    return scratch->failed ? am_fail_memory(error, (int64_t)count * 12) : AM_OK;
-}
-
 /* The form that instruction i hands on from behind a barrier, or -1. */
 static int32_t handed_form(const Forms *forms, const IrInstruction *instructions, int32_t i) {
     const IrInstruction *instruction = &instructions[i];
@@ -216,7 +209,11 @@ AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scr
     for (int32_t k = 0; list->is_entry && root->opcode == IR_TUPLE && k < root->operand_count; k++)
         is_output[root->operands[k]] = true;
     Forms forms = {0};
-    if (list->is_entry) TRY(forms_begin(&forms, list->count, scratch, error));
+    if (list->is_entry)
+        forms = (Forms){.form = ARENA_ARRAY(scratch, int32_t, list->count),
+                        .first = ARENA_ARRAY(scratch, int32_t, list->count),
+                        .sibling = ARENA_ARRAY(scratch, int32_t, list->count)};
+    if (list->is_entry && scratch->failed) return am_fail_memory(error, (int64_t)list->count * 12);
     for (int32_t i = 0; i < list->count; i++) {
         translate_instruction(&instructions[i], values);
         values[i] = stands_for(instructions, i, is_output[i]);

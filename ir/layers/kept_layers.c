@@ -6,11 +6,6 @@ bool kept_layers_omit(const LayerRun *self, int32_t layer) {
     return layer >= self->low + LAYERS_KEPT - LAYER_REACH && layer <= self->high - LAYER_REACH;
 }
 
-/* The place of a kept layer among those kept of the run. */
-static int32_t kept_place(const LayerRun *self, int32_t layer) {
-    return layer <= self->high - LAYER_REACH ? layer - self->low : LAYERS_KEPT - 1 - (self->high - layer);
-}
-
 /* Returns the first layer of the run that the kept layer at a place represents. The layers of the run are
  * divided evenly. If LAYERS_KEPT divides all layers, these are: the layers outside of the run belong to the
  * first and to the last stage. */
@@ -23,7 +18,8 @@ static int32_t first_represented(const LayerRun *self, int32_t at) {
 }
 
 int32_t kept_layers_count(const LayerRun *self, int32_t layer) {
-    int32_t at = kept_place(self, layer);
+    int32_t at =
+        layer <= self->high - LAYER_REACH ? layer - self->low : LAYERS_KEPT - 1 - (self->high - layer);
     bool is_in_run = layer >= self->low && layer <= self->high;
     return is_in_run ? first_represented(self, at + 1) - first_represented(self, at) : 1;
 }

@@ -330,14 +330,6 @@ static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescript
     return protobuf_c_message_descriptor_get_field(type, number);
 }
 
-/* Another member of a oneof takes the place of the one that was there. */
-static void choose_member(void *message, const ProtobufCFieldDescriptor *field) {
-    uint32_t *chosen = field_case(message, field);
-    if (*chosen == field->id) return;
-    *chosen = field->id;
-    memset(field_address(message, field), 0, field_element_size(field));
-}
-
 static AmStatus unpack_message(Unpacker *unpacker, void *message, const ProtobufCMessageDescriptor *type,
                                int64_t at, int64_t end, int32_t depth) {
     if (depth > IR_MAX_MESSAGE_DEPTH) {
@@ -366,7 +358,10 @@ static AmStatus unpack_message(Unpacker *unpacker, void *message, const Protobuf
             begun[position / 64] |= UINT64_C(1) << position % 64;
             TRY(unpack_repeated(unpacker, message, type, field, &value, field_at, at, end, is_first, depth));
         } else {
-            if (field_is_oneof(field)) choose_member(message, field);
+            if (field_is_oneof(field) && *field_case(message, field) != field->id) {
+                *field_case(message, field) = field->id; /* in the place of the member before */
+                memset(field_address(message, field), 0, field_element_size(field));
+            }
             TRY(unpack_value(unpacker, field, field_address(message, field), &value, depth));
         }
     }

@@ -114,12 +114,6 @@ static void append_enum(JsonOutput *output, const ProtobufCEnumDescriptor *type,
     }
 }
 
-/* The value of a map's entry may be left out, which says that it is empty. */
-static void append_value_message(JsonOutput *output, const ProtobufCMessage *message, int32_t level) {
-    if (message) append_message(output, message, level);
-    else text_append_string(output->text, "{}");
-}
-
 /* Values are copied out of the message: `address` is aligned for its own type. */
 static void append_value(JsonOutput *output, const ProtobufCFieldDescriptor *field, const void *address,
                          int32_t level) {
@@ -130,9 +124,11 @@ static void append_value(JsonOutput *output, const ProtobufCFieldDescriptor *fie
     memcpy(&narrow, address, sizeof narrow);
     if (field_element_size(field) >= sizeof wide) memcpy(&wide, address, sizeof wide);
     switch (field->type) {
-    case PROTOBUF_C_TYPE_MESSAGE:
-        append_value_message(output, *(ProtobufCMessage *const *)address, level);
-        break;
+    case PROTOBUF_C_TYPE_MESSAGE: {
+        const ProtobufCMessage *message = *(ProtobufCMessage *const *)address;
+        if (message) append_message(output, message, level);
+        else text_append_string(output->text, "{}");
+    } break;
     case PROTOBUF_C_TYPE_STRING: append_quoted(output, *(char *const *)address); break;
     case PROTOBUF_C_TYPE_BYTES: append_base64(output, address); break;
     case PROTOBUF_C_TYPE_BOOL: text_append_string(output->text, narrow ? "true" : "false"); break;
@@ -181,15 +177,6 @@ static void append_key(JsonOutput *output, const char *name) {
     text_append_bytes(output->text, "\": ", 3);
 }
 
-/* Keys of a JSON object are strings, whatever the map's keys are. */
-static void append_map_key(JsonOutput *output, const ProtobufCFieldDescriptor *field, const void *address) {
-    bool is_quoted = field->type == PROTOBUF_C_TYPE_STRING || field_element_size(field) == 8;
-    if (!is_quoted) append_character(output, '"');
-    append_value(output, field, address, 0);
-    if (!is_quoted) append_character(output, '"');
-    text_append_bytes(output->text, ": ", 2);
-}
-
 static void append_repeated(JsonOutput *output, const ProtobufCMessage *message,
                             const ProtobufCFieldDescriptor *field, int32_t level) {
     const char *elements = *(const char *const *)field_address(message, field);
@@ -202,7 +189,12 @@ static void append_repeated(JsonOutput *output, const ProtobufCMessage *message,
         if (is_map) {
             const ProtobufCMessage *entry = *(ProtobufCMessage *const *)(const void *)(elements + i * size);
             const ProtobufCFieldDescriptor *fields = entry->descriptor->fields;
-            append_map_key(output, &fields[0], field_address(entry, &fields[0]));
+            /* Keys of a JSON object are strings, whatever the map's keys are. */
+            bool is_quoted = fields[0].type == PROTOBUF_C_TYPE_STRING || field_element_size(&fields[0]) == 8;
+            if (!is_quoted) append_character(output, '"');
+            append_value(output, &fields[0], field_address(entry, &fields[0]), 0);
+            if (!is_quoted) append_character(output, '"');
+            text_append_bytes(output->text, ": ", 2);
             append_value(output, &fields[1], field_address(entry, &fields[1]), level + 1);
         } else {
             append_value(output, field, elements + i * size, level + 1);

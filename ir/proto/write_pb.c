@@ -19,12 +19,6 @@ static void append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data) 
     text_append_bytes(((TextBuffer *)(void *)buffer)->text, (const char *)data, length);
 }
 
-/* The position of the k-th computation in the order: the entry, then the others. */
-static size_t nth_computation(size_t k, size_t entry) {
-    if (k == 0) return entry;
-    return k <= entry ? k - 1 : k;
-}
-
 static size_t find_entry(const Hlo__HloModuleProto *module) {
     for (size_t c = 0; c < module->n_computations; c++)
         if (module->computations[c]->id == module->entry_computation_id) return c;
@@ -67,7 +61,7 @@ static AmStatus make_names_unique(Arena *arena, Hlo__HloModuleProto *copy, const
     int64_t suffix = 0;
     size_t entry = find_entry(message);
     for (size_t k = 0; k < message->n_computations; k++) {
-        size_t c = nth_computation(k, entry);
+        size_t c = k == 0 ? entry : k <= entry ? k - 1 : k; /* the entry, then the others */
         const Hlo__HloComputationProto *computation = message->computations[c];
         for (size_t i = 0; i < computation->n_instructions; i++) {
             const char *written = computation->instructions[i]->name, *name = written;

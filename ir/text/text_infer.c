@@ -97,15 +97,6 @@ static AmStatus set_array(Inference *self, Dtype type, const Sizes *sizes) {
     return sizes->is_wrong ? fail(self) : set_shape(self, new_array(self, type, sizes));
 }
 
-/* A shape with the dimensions and the layout of `like` and elements of `type`. */
-static Hlo__ShapeProto *retyped(const Inference *self, const Hlo__ShapeProto *like, Dtype type) {
-    Hlo__ShapeProto *shape = ir_new_message(self->reader->scanner.arena, &hlo__shape_proto__descriptor);
-    if (!shape) return NULL;
-    *shape = *like;
-    shape->element_type = (Hlo__PrimitiveType)type;
-    return shape;
-}
-
 static Hlo__ShapeProto *new_tuple(const Inference *self, size_t count) {
     Hlo__ShapeProto *tuple = ir_new_message(self->reader->scanner.arena, &hlo__shape_proto__descriptor);
     if (!tuple) return NULL;
@@ -179,7 +170,12 @@ static AmStatus of_select(Inference *self) {
 
 static AmStatus with_type(Inference *self, Dtype type) {
     TRY(alike(self));
-    return set_shape(self, retyped(self, self->instruction->shape, type));
+    Hlo__ShapeProto *shape = ir_new_message(self->reader->scanner.arena, &hlo__shape_proto__descriptor);
+    if (shape) {
+        *shape = *self->instruction->shape;
+        shape->element_type = (Hlo__PrimitiveType)type;
+    }
+    return set_shape(self, shape);
 }
 static AmStatus of_predicate(Inference *self) {
     return with_type(self, DTYPE_PRED);

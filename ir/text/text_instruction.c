@@ -180,15 +180,6 @@ static AmStatus name_nested(IrTextReader *reader, IrWord opcode, IrWord *name) {
     return AM_OK;
 }
 
-/* The shape, where it is written, must stand before what depends on it. */
-static AmStatus read_result_shape(IrTextReader *reader, Hlo__HloInstructionProto *instruction) {
-    IrScanner *scanner = &reader->scanner;
-    ir_scan_space(scanner);
-    if (ir_at_shape(scanner)) return ir_read_shape(scanner, &instruction->shape);
-    return at_nested(scanner) ? AM_OK
-                              : ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
-}
-
 /* SHAPE OPCODE(OPERANDS), ATTRIBUTES; an empty `name` stands for one that is made here. */
 static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start, bool has_attributes,
                                 Hlo__HloInstructionProto **result) {
@@ -200,7 +191,10 @@ static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start
     const char *outer = NULL;
     if (!instruction) return ir_scan_memory(scanner);
     *result = instruction;
-    TRY(read_result_shape(reader, instruction));
+    ir_scan_space(scanner);
+    if (ir_at_shape(scanner)) TRY(ir_read_shape(scanner, &instruction->shape));
+    else if (!at_nested(scanner))
+        return ir_scan_fail(scanner, scanner->at, "expected the shape of the result");
     ir_scan_space(scanner);
     int64_t opcode_at = scanner->at;
     TRY(ir_scan_word(scanner, "an opcode", &opcode));

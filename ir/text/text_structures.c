@@ -407,14 +407,6 @@ static void write_iota_groups(Text *out, const Hlo__IotaReplicaGroupListProto *l
     if (list->n_iota_transpose_perm > 1) text_append_string(out, ")");
 }
 
-static void write_mesh_groups(Text *out, const Hlo__MeshAxesReplicaGroupListProto *list) {
-    static const Hlo__MeshProto no_mesh = HLO__MESH_PROTO__INIT;
-    const Hlo__MeshProto *mesh = list->mesh ? list->mesh : &no_mesh;
-    ir_write_mesh(out, mesh);
-    text_append_string(out, " ");
-    ir_write_axes(out, mesh, list->n_axes, list->axes, false);
-}
-
 static void write_groups(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                          const void *field) {
     (void)row, (void)field;
@@ -433,9 +425,15 @@ static void write_groups(IrTextWriter *writer, const IrAttributeRow *row, const 
     case HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_IOTA_COLLECTIVE_DEVICE_LIST:
         iota = instruction->iota_collective_device_list;
         break;
-    case HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_MESH_AXES_REPLICA_GROUP_LIST:
-        write_mesh_groups(writer->out, instruction->mesh_axes_replica_group_list);
+    case HLO__HLO_INSTRUCTION_PROTO__REPLICA_GROUP_LIST_MESH_AXES_REPLICA_GROUP_LIST: {
+        static const Hlo__MeshProto no_mesh = HLO__MESH_PROTO__INIT;
+        const Hlo__MeshAxesReplicaGroupListProto *list = instruction->mesh_axes_replica_group_list;
+        const Hlo__MeshProto *mesh = list->mesh ? list->mesh : &no_mesh;
+        ir_write_mesh(writer->out, mesh);
+        text_append_string(writer->out, " ");
+        ir_write_axes(writer->out, mesh, list->n_axes, list->axes, false);
         return;
+    }
     default: break;
     }
     if (iota) {

@@ -102,13 +102,6 @@ static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction
     return row->function(verifier, instruction);
 }
 
-/* XLA compares the element types of these exactly: most of them only pass values on. */
-static bool keeps_types(IrOpcode opcode) {
-    return opcode == IR_CALL || opcode == IR_COMPLEX || opcode == IR_CONDITIONAL ||
-           opcode == IR_CUSTOM_CALL || opcode == IR_FFT || opcode == IR_GET_TUPLE_ELEMENT ||
-           opcode == IR_OPT_BARRIER || opcode == IR_TUPLE || opcode == IR_WHILE;
-}
-
 /* Notes the first error of the module that XLA does not have; otherwise refuses the instruction. */
 static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *instruction) {
     IrModule *module = verifier->module;
@@ -116,8 +109,14 @@ static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *ins
     Verifier first = {module, &strict, false}, second = {module, &ignored, true};
     AmStatus status = verify_instruction(&first, instruction);
     if (status == AM_OK) return AM_OK;
-    bool is_accepted = status == AM_ERROR_INPUT && !keeps_types(instruction->opcode) &&
-                       verify_instruction(&second, instruction) == AM_OK;
+    /* XLA compares the element types of these exactly: most of them only pass values on. */
+    bool keeps_types = instruction->opcode == IR_CALL || instruction->opcode == IR_COMPLEX ||
+                       instruction->opcode == IR_CONDITIONAL || instruction->opcode == IR_CUSTOM_CALL ||
+                       instruction->opcode == IR_FFT || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
+                       instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_TUPLE ||
+                       instruction->opcode == IR_WHILE;
+    bool is_accepted =
+        status == AM_ERROR_INPUT && !keeps_types && verify_instruction(&second, instruction) == AM_OK;
     if (!is_accepted) {
         module->refused = instruction->message;
         if (verifier->error && verifier->error->code == AM_OK) *verifier->error = strict;
