@@ -38,12 +38,6 @@ static AmStatus list_crossing(Splitter *self, AmError *error) {
     return AM_OK;
 }
 
-static bool has_parameter(const Splitter *self, const Half *half, int32_t p) {
-    const WaitingPart *part = self->part;
-    if (!half->is_later) return part->is_kept[p];
-    return part->is_later[p] || part->is_common[p] || part->is_taken[p];
-}
-
 /* Returns whether the half's loop has a result for operand p. */
 static bool carries(const Splitter *self, const Half *half, int32_t p) {
     const Program *body = self->loop.regions.programs[0];
@@ -290,8 +284,11 @@ static AmStatus make_body(const Splitter *self, Half *half, AmError *error) {
 static AmStatus make_half(const Splitter *self, Half *half, AmError *error) {
     half->parameters = ARENA_ARRAY(self->arena, int32_t, self->loop.operand_count + 1);
     if (!half->parameters) return am_fail_memory(error, self->loop.operand_count);
-    for (int32_t p = 0; p < self->loop.operand_count; p++)
-        if (has_parameter(self, half, p)) half->parameters[half->count++] = p;
+    const WaitingPart *part = self->part;
+    for (int32_t p = 0; p < self->loop.operand_count; p++) {
+        bool is_in_later = part->is_later[p] || part->is_common[p] || part->is_taken[p];
+        if (half->is_later ? is_in_later : part->is_kept[p]) half->parameters[half->count++] = p;
+    }
     TRY(make_body(self, half, error));
     return make_condition(self, half, error);
 }

@@ -14,13 +14,6 @@ static bool is_reshape(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW;
 }
 
-/* The value that `value` is a view of. */
-static int32_t viewed(const Program *program, const ProgramUses *uses, int32_t value) {
-    while (uses->maker[value] >= 0 && is_reshape(&program->instructions[uses->maker[value]]))
-        value = program->instructions[uses->maker[value]].operands[0];
-    return value;
-}
-
 /* The dimension whose index is the loop's counter, its parameter 0. Returns -1 unless there is
  * exactly one and all other dimensions of `window` are as large as the array. */
 static int32_t iteration_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
@@ -103,7 +96,10 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const ProgramInstruction *makes = &program->instructions[loops->first];
     const ProgramInstruction *takes = &program->instructions[loops->second];
     const Program *writes = makes->regions.programs[0], *reads = takes->regions.programs[0];
-    int32_t value = viewed(program, &loops->uses, takes->operands[operand]);
+    int32_t value = takes->operands[operand];
+    const int32_t *maker = loops->uses.maker;
+    while (maker[value] >= 0 && is_reshape(&program->instructions[maker[value]]))
+        value = program->instructions[maker[value]].operands[0];
     bool is_kept = reads->outputs[operand] == reads->parameters[operand];
     if (loops->uses.maker[value] != loops->first || !is_kept) return false;
     int32_t result = value - makes->first_result, p = makes->loop.carried[result];

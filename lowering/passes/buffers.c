@@ -353,15 +353,6 @@ static void add_copies(Planner *self, const ProgramStep *step, int32_t s, int32_
     self->created_first[copies.from] = self->released_first[copies.until] = value;
 }
 
-/* Releases and allocates the other copies after step s. */
-static void update_copies(Planner *self, int32_t s) {
-    OtherCopies *others = self->others;
-    for (int32_t v = self->released_first[s]; v >= 0; v = others[v].next_released)
-        release(self, others[v].offset, others[v].bytes);
-    for (int32_t v = self->created_first[s]; v >= 0; v = others[v].next_created)
-        others[v].offset = allocate(self, others[v].bytes);
-}
-
 /* Places a result of `step`, which is step s or runs together with it. */
 static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     Program *program = self->program;
@@ -401,13 +392,6 @@ static void place_workspace(Planner *self, const ProgramStep *step) {
     instruction->regions.workspace_bytes = workspace_bytes(instruction);
     if (instruction->regions.workspace_bytes == 0) return;
     instruction->regions.workspace = allocate(self, instruction->regions.workspace_bytes);
-}
-
-static void release_workspace(Planner *self, const ProgramStep *step) {
-    if (step->fusion >= 0) return;
-    const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    if (instruction->regions.workspace_bytes > 0)
-        release(self, instruction->regions.workspace, instruction->regions.workspace_bytes);
 }
 
 /* The step with the largest workspace of those that run together. */
@@ -471,8 +455,12 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
     ProgramMemory memory = {.inside = current_extent(self)};
-    for (int32_t own = placed; own < placed_end; own++)
-        release_workspace(self, &program->execution.steps[own]);
+    for (int32_t own = placed; own < placed_end; own++) {
+        const ProgramStep *step = &program->execution.steps[own];
+        const ProgramRegions *regions = &program->instructions[step->instruction].regions;
+        if (step->fusion < 0 && regions->workspace_bytes > 0)
+            release(self, regions->workspace, regions->workspace_bytes);
+    }
     memory.around = current_extent(self);
     for (int32_t own = s; own < s + together; own++) program->allocation.memory[own] = memory;
 }
@@ -503,7 +491,13 @@ static void release_operands(Planner *self, int32_t s, int32_t together) {
             release(self, program->values[storage].offset, program->values[storage].bytes);
             self->last_use[storage] = RELEASED;
         }
-    for (int32_t own = s; own < s + together && self->others; own++) update_copies(self, own);
+    OtherCopies *others = self->others;
+    for (int32_t own = s; own < s + together && others; own++) {
+        for (int32_t v = self->released_first[own]; v >= 0; v = others[v].next_released)
+            release(self, others[v].offset, others[v].bytes);
+        for (int32_t v = self->created_first[own]; v >= 0; v = others[v].next_created)
+            others[v].offset = allocate(self, others[v].bytes);
+    }
 }
 
 /* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */

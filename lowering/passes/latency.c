@@ -49,14 +49,6 @@ static double product_operations(const LiveBytes *live, const ProgramInstruction
     return 2 * sqrt(elements / batch);
 }
 
-/* Operations of a region, by the share of its results that are made here: equal on all devices. */
-static double region_operations(const LiveBytes *live, const ProgramInstruction *instruction) {
-    const IrModule *module = live->program->module;
-    double whole = (double)ir_shape_bytes(&module->instructions[instruction->origin].shape);
-    double operations = module->called_work[instruction->compute.called].work.flops;
-    return whole > 0 ? operations * result_bytes(live, instruction) / whole : 0;
-}
-
 static double estimate(const LiveBytes *live, const ProgramInstruction *instruction) {
     double made = result_bytes(live, instruction);
     switch (instruction->kind) {
@@ -68,8 +60,13 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     case PROGRAM_COMPUTE: break;
     }
     if (program_has_control(instruction)) return 0;
-    if (instruction->regions.in_blocks)
-        return OPERATIONS_PER_BYTE * made + region_operations(live, instruction);
+    if (instruction->regions.in_blocks) {
+        const IrModule *module = live->program->module;
+        double whole = (double)ir_shape_bytes(&module->instructions[instruction->origin].shape);
+        double operations = module->called_work[instruction->compute.called].work.flops;
+        double own = whole > 0 ? operations * result_bytes(live, instruction) / whole : 0;
+        return OPERATIONS_PER_BYTE * made + own;
+    }
     bool is_product = program_is_work(instruction) && instruction->operand_count >= 2;
     return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
 }

@@ -247,13 +247,6 @@ static int32_t take_next_beside(Scheduler *self) {
     return next;
 }
 
-/* The next collective that nothing waits for soon, where the chain has a long way to its next one. */
-static int32_t take_beside(Scheduler *self) {
-    bool is_far = latency_front_distance(&self->front, &self->latency) >= self->front.longest / 2;
-    if (self->beside_count == 0 || (!is_far && self->beside_bytes <= self->most / HELD_PART)) return -1;
-    return take_next_beside(self);
-}
-
 static void move_all(Scheduler *self, Urgency from, Urgency to) {
     for (int32_t i; (i = ready_take(&self->ready[from])) >= 0;) ready_add(&self->ready[to], i);
 }
@@ -403,7 +396,11 @@ static int32_t take(Scheduler *self) {
         add_ready(self, self->held[self->held_first++]);
     if (!is_holding(self)) release(self);
     int32_t next = take_for_sum(self);
-    if (next < 0) next = take_beside(self);
+    if (next < 0) {
+        bool is_far = latency_front_distance(&self->front, &self->latency) >= self->front.longest / 2;
+        bool is_held = !is_far && self->beside_bytes <= self->most / HELD_PART;
+        if (self->beside_count > 0 && !is_held) next = take_next_beside(self);
+    }
     if (next < 0) next = take_excess(self);
     if (next < 0) next = take_in_order(self);
     if (next < 0) next = take_next_beside(self);

@@ -113,20 +113,16 @@ static void adapt_instructions(json_t *list, const Adapter *self) {
     }
 }
 
-/* Renumbers a list of instructions and removes those of unused parameters. */
-static void adapt_numbers(json_t *list, const Adapter *self) {
-    for (size_t k = 0; k < json_array_size(list);) {
-        if (renumber_element(list, k, &self->instructions, false)) k++;
-        else json_array_remove(list, k);
-    }
-}
-
 static void adapt_stage(json_t *stage, const Adapter *self) {
     const char *axis;
     json_t *entries;
     adapt_ranges(json_object_get(stage, "ranges"), self);
     adapt_ranges(json_object_get(stage, "recompute"), self);
-    adapt_numbers(json_object_get(stage, "saved"), self);
+    json_t *saved = json_object_get(stage, "saved");
+    for (size_t k = 0; k < json_array_size(saved);) {
+        if (renumber_element(saved, k, &self->instructions, false)) k++;
+        else json_array_remove(saved, k);
+    }
     adapt_instructions(json_object_get(stage, "overrides"), self);
     adapt_instructions(json_object_get(stage, "reshards"), self);
     json_object_foreach(json_object_get(stage, "axis_priorities"), axis, entries) {

@@ -59,18 +59,6 @@ static void pass_leaves(ComputationLowering *self, int32_t operand, int32_t firs
     for (int32_t k = 0; k < count && !self->arena->failed; k++) add_leaf(self, self->leaves[at + k]);
 }
 
-static void pass_element(ComputationLowering *self, const IrInstruction *instruction) {
-    const IrShape *tuple = &self->module->instructions[instruction->operands[0]].shape;
-    int32_t first = 0, index = (int32_t)instruction->attributes->tuple_index;
-    for (int32_t k = 0; k < index; k++) first += rules_leaf_count(&tuple->elements[k]);
-    pass_leaves(self, instruction->operands[0], first, rules_leaf_count(&instruction->shape));
-}
-
-static bool is_view(const IrInstruction *instruction) {
-    return instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST ||
-           instruction->opcode == IR_COPY;
-}
-
 static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     Program *program = self->program;
@@ -90,8 +78,9 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
     }
     add_values(self, i, shape_of(self, i));
     ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
+    bool is_view = source->opcode == IR_RESHAPE || source->opcode == IR_BITCAST || source->opcode == IR_COPY;
     *instruction =
-        (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
+        (ProgramInstruction){.kind = is_view ? PROGRAM_VIEW : PROGRAM_COMPUTE,
                              .opcode = source->opcode,
                              .origin = i,
                              .operand_count = count,
@@ -116,7 +105,12 @@ static AmStatus lower(ComputationLowering *self, int32_t i, AmError *error) {
             pass_leaves(self, instruction->operands[k], 0,
                         self->leaf_count[instruction->operands[k] - self->body->first]);
         break;
-    case IR_GET_TUPLE_ELEMENT: pass_element(self, instruction); break;
+    case IR_GET_TUPLE_ELEMENT: {
+        const IrShape *tuple = &self->module->instructions[instruction->operands[0]].shape;
+        int32_t first = 0, index = (int32_t)instruction->attributes->tuple_index;
+        for (int32_t e = 0; e < index; e++) first += rules_leaf_count(&tuple->elements[e]);
+        pass_leaves(self, instruction->operands[0], first, rules_leaf_count(&instruction->shape));
+    } break;
     case IR_OPT_BARRIER:
     case IR_ADD_DEPENDENCY:
     case IR_DOMAIN:

@@ -29,18 +29,17 @@ bool lower_needs_leaf(const Lowering *self, const LoopLeaf *leaf) {
            options->uses[leaf->in_body] > 1; /* the first use is as its own next value */
 }
 
-static bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
-    if (!self->stages) return lower_needs_leaf(self, &loop->leaves[k]);
-    return stage_in(self->stages->map->carried[loop - self->rules->loops][k], self->stages->stage);
-}
-
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error) {
     *leaves = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
     *count = 0;
     if (!*leaves) return am_fail_memory(error, loop->leaf_count);
-    for (int32_t k = 0; k < loop->leaf_count; k++)
-        if (lower_carries(self, loop, k)) (*leaves)[(*count)++] = k;
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        bool is_carried = self->stages ? stage_in(self->stages->map->carried[loop - self->rules->loops][k],
+                                                  self->stages->stage)
+                                       : lower_needs_leaf(self, &loop->leaves[k]);
+        if (is_carried) (*leaves)[(*count)++] = k;
+    }
     return AM_OK;
 }
 

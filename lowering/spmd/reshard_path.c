@@ -297,14 +297,6 @@ static bool search(PathSearch *self, SbpState from, SbpState to, ReshardPath *pa
     return true;
 }
 
-static void weigh(const Mesh *mesh, SbpState from, ReshardPath *path) {
-    path->weight = 0;
-    for (int32_t k = 0; k < path->count; k++) {
-        path->weight += step_weight(mesh, from, &path->steps[k]);
-        from = path->steps[k].state;
-    }
-}
-
 bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *global, SbpState from,
                        SbpState to) {
     Node nodes[MOST_STATES];
@@ -319,7 +311,11 @@ bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *globa
             if (self.count > MOST_STATES || !search(&self, from, to, path)) return false;
         }
     }
-    weigh(mesh, from, path);
+    path->weight = 0;
+    for (int32_t k = 0; k < path->count; k++) {
+        path->weight += step_weight(mesh, from, &path->steps[k]);
+        from = path->steps[k].state;
+    }
     return true;
 }
 
