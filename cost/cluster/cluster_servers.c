@@ -12,14 +12,6 @@
  * backward pass are 58 kernels of models/transformer.h. */
 #define HOST_KERNEL_SECONDS 57e-6
 
-/* A card of that rate for each device. */
-static void add_network(json_t *root, json_t *edges, double gbit_per_device, int servers, int devices) {
-    json_t *link = cluster_builtin_link("infiniband-200");
-    double rate = gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
-    json_object_set_new(link, "bytes_per_second", json_real(rate));
-    cluster_add_rails(edges, json_object_get(root, "links"), "network", link, servers, devices);
-}
-
 /* Links of NVLink between pairs of V100 in a DGX-1. */
 static const struct {
     int8_t a, b, width;
@@ -78,7 +70,12 @@ AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers,
     json_t *edges = json_array();
     if (is_cube) json_object_del(json_array_get(json_object_get(root, "servers"), 0), "link");
     if (is_cube) add_cube(edges, inside, count, per_server);
-    if (count > 1) add_network(root, edges, servers->gbit_per_device, count, per_server);
+    if (count > 1) {
+        json_t *link = cluster_builtin_link("infiniband-200");
+        double rate = servers->gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
+        json_object_set_new(link, "bytes_per_second", json_real(rate));
+        cluster_add_rails(edges, json_object_get(root, "links"), "network", link, count, per_server);
+    }
     if (json_array_size(edges) > 0) json_object_set_new(root, "topology", json_pack("{s:O}", "edges", edges));
     json_decref(edges);
     *description = root;

@@ -176,11 +176,6 @@ ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instructi
     return PROGRAM_HALO_EXCHANGE;
 }
 
-/* S of an all_to_all in which every device receives `bytes`. */
-static double all_to_all_bytes(double bytes, int32_t devices) {
-    return devices > 1 ? bytes * devices * devices / (devices - 1) : 0;
-}
-
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction) {
     const ProgramCollective *collective = instruction->collective;
     double total = 0;
@@ -204,7 +199,9 @@ double collective_tensor_bytes(const Program *program, const ProgramInstruction 
     }
     bool is_scattered = collective->kind == PROGRAM_HALO_EXCHANGE &&
                         collective_priced_kind(instruction) == PROGRAM_ALL_TO_ALL;
-    return is_scattered ? all_to_all_bytes(total, collective->group_count) : total;
+    if (!is_scattered) return total;
+    int32_t devices = collective->group_count; /* each of which receives `total` */
+    return devices > 1 ? total * devices * devices / (devices - 1) : 0;
 }
 
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,

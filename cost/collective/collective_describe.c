@@ -3,13 +3,6 @@
 #include "cost/collective/collective_profile.h"
 #include "cost/collective/nccl_model.h"
 
-static void append_step(Text *text, const CollectiveStep *step, double bytes, double whole, int32_t rounds,
-                        const char *pattern, const Cluster *cluster) {
-    text_append(text, "  %s%s", rounds == 2 ? "2 x " : "", pattern);
-    edge_terms_describe(text, step->terms, step->term_count, step->messages, step->latency, bytes, whole,
-                        cluster);
-}
-
 static void append_others(Text *text, ProgramCollectiveKind kind, double bytes,
                           const CollectiveTopology *topology, const Cluster *cluster,
                           const CollectiveAlgorithm *best) {
@@ -116,9 +109,13 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
     double moved = bytes * (best->moves_whole ? topology->devices : 1);
     for (int32_t p = 0; p < best->pattern_count; p++) {
         const CollectiveMove *move = &islands->moves[best->patterns[p]];
-        for (int32_t k = 0; k < move->step_count; k++)
-            append_step(text, &move->steps[k], moved, bytes, collective_rounds(best, kind),
-                        collective_patterns[best->patterns[p]].name, cluster);
+        for (int32_t k = 0; k < move->step_count; k++) {
+            const CollectiveStep *step = &move->steps[k];
+            text_append(text, "  %s%s", collective_rounds(best, kind) == 2 ? "2 x " : "",
+                        collective_patterns[best->patterns[p]].name);
+            edge_terms_describe(text, step->terms, step->term_count, step->messages, step->latency, moved,
+                                bytes, cluster);
+        }
     }
     append_others(text, kind, bytes, topology, cluster, best);
 }

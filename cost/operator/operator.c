@@ -260,14 +260,6 @@ static double attention_step_seconds(const OperatorWork *work, const ClusterDevi
     return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
 }
 
-/* Fused attention in a 16-bit type. */
-static double attention_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
-    const MeasuredDevice *measured = type->measured ? type->measured : measured_device_find("A100");
-    double peak = type->flops_per_second[work->type] * (type->measured ? type->measured_rate : 1);
-    return fmax(attention_work_seconds(&work->attention, measured, peak),
-                work->bytes / type->memory_bytes_per_second);
-}
-
 /* The executor's kernel by blocks (executor/cpu/attention/) has no class of its own: it takes the time of its
  * steps for each block, as separate operators of a block's size do, and copies operands and results. */
 static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
@@ -312,8 +304,12 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
     if (type->operators && work->step && work->attention.rows > 0) return blocks_seconds(work, type);
     double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
     if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
-    if (work->attention.rows > 0 && dtype_is_16bit_float(work->type))
-        return launch + attention_seconds(work, type);
+    if (work->attention.rows > 0 && dtype_is_16bit_float(work->type)) { /* fused attention */
+        const MeasuredDevice *device = type->measured ? type->measured : measured_device_find("A100");
+        double peak = type->flops_per_second[work->type] * (type->measured ? type->measured_rate : 1);
+        return launch + fmax(attention_work_seconds(&work->attention, device, peak),
+                             work->bytes / type->memory_bytes_per_second);
+    }
     if (type->measured && work->unit == OPERATOR_DOT && dtype_is_16bit_float(work->type))
         return launch + measured_seconds(work, type);
     double arithmetic = 0, memory = 0;

@@ -211,12 +211,6 @@ typedef struct Scaling {
     double wanted; /* of the event in the query */
 } Scaling;
 
-static double scale_of(const Scaling *self, const Sample *sample) {
-    double have = self->scale ? self->scale(self->user, sample->sizes) : sample->work;
-    bool is_known = self->scale ? self->wanted > 0 && have > 0 : self->wanted >= 1 && have >= 1;
-    return is_known ? self->wanted / have : 1;
-}
-
 static bool find_seconds(const ProfileType *type, ProfileSource source, const StepEvent *of,
                          const Scaling *scaling, double *seconds) {
     const Event *event = find_event(type, of, hash_of(of));
@@ -243,7 +237,9 @@ static bool find_seconds(const ProfileType *type, ProfileSource source, const St
     for (int32_t k = 0; k < count; k++) {
         double weight = 1 / (distances[k] + 1e-9);
         weights += weight;
-        sum += weight * log(nearest[k]->seconds * scale_of(scaling, nearest[k]));
+        double have = scaling->scale ? scaling->scale(scaling->user, nearest[k]->sizes) : nearest[k]->work;
+        bool is_known = scaling->scale ? scaling->wanted > 0 && have > 0 : scaling->wanted >= 1 && have >= 1;
+        sum += weight * log(nearest[k]->seconds * (is_known ? scaling->wanted / have : 1));
     }
     if (count > 0) *seconds = exp(sum / weights);
     return count > 0;

@@ -67,20 +67,6 @@ static AmStatus order_nodes(Folder *self, AmError *error) {
     return AM_OK;
 }
 
-static uint64_t node_signature(const ShardingGraphNode *node) {
-    const int32_t parts[] = {node->label_count, node->is_tensor};
-    uint64_t hash = hash_bytes(parts, sizeof parts, 0);
-    return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
-}
-
-static uint64_t edge_signature(const Folder *self, const ShardingGraphEdge *edge) {
-    const ShardingGraphNode *nodes = self->model->nodes;
-    const float parts[] = {edge->scale, edge->share};
-    uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
-    hash = hash_bytes(edge->produced_states, (size_t)nodes[edge->producer].label_count, hash);
-    return hash_bytes(edge->needed_states, (size_t)nodes[edge->reader].label_count, hash);
-}
-
 /* Updates the color of every node from the colors at the other ends of its edges. */
 static void refine(Folder *self) {
     const ShardingGraph *model = self->model;
@@ -266,9 +252,22 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     const ShardingGraph *model = self->model;
     TRY(order_nodes(self, error));
-    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = node_signature(&model->nodes[n]);
-    for (int32_t e = 0; e < model->edge_count; e++)
-        self->signature[e] = edge_signature(self, &model->edges[e]);
+    for (int32_t n = 0; n < model->node_count; n++) {
+        const ShardingGraphNode *node = &model->nodes[n];
+        const int32_t parts[] = {node->label_count, node->is_tensor};
+        self->color[n] = hash_bytes(parts, sizeof parts, 0);
+        if (node->seconds)
+            self->color[n] =
+                hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, self->color[n]);
+    }
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const ShardingGraphEdge *edge = &model->edges[e];
+        const float parts[] = {edge->scale, edge->share};
+        uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
+        hash = hash_bytes(edge->produced_states, (size_t)model->nodes[edge->producer].label_count, hash);
+        self->signature[e] =
+            hash_bytes(edge->needed_states, (size_t)model->nodes[edge->reader].label_count, hash);
+    }
     for (int32_t round = 0; round < rounds; round++) refine(self);
     return AM_OK;
 }

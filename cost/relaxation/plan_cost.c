@@ -64,12 +64,6 @@ static ReshardState kept_state(const ShardingGraph *model, const Assignment *ass
     return reshard_state_of(model->reshards, state);
 }
 
-static double reshard(const ShardingGraph *model, ReshardState from, ReshardState to, double bytes,
-                      bool is_wide) {
-    float seconds = model->reshards->seconds[is_wide][from][to];
-    return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
-}
-
 /* The state in which the reader of a use, which is node `taken`, needs it. */
 static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
                                  const ShardingGraphUse *use) {
@@ -104,7 +98,8 @@ static ShardingGraphPurpose purpose_of(const ShardingGraph *model, int32_t i, in
 static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, ReshardState from,
                           ReshardState to, double bytes, double runs, double times, bool is_wide,
                           ShardingGraphPurpose purpose) {
-    double seconds = reshard(model, from, to, bytes, is_wide);
+    float per_byte = model->reshards->seconds[is_wide][from][to];
+    double seconds = bytes > 0 && isfinite(per_byte) ? per_byte * bytes : 0;
     bool changes[RESHARD_AXES] = {false};
     int32_t changed = 0, axes = model->reshards->axis_count;
     if (seconds <= 0 || from == RESHARD_ANY || to == RESHARD_ANY) return seconds;

@@ -32,11 +32,6 @@ static bool is_source(const GraphBuilder *self, int32_t i) {
     return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
 }
 
-static bool is_operator(const GraphBuilder *self, int32_t i) {
-    return !is_source(self, i) && self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
-           !rules_conditional(self->rules, i);
-}
-
 static double array_bytes(const GraphBuilder *self, int32_t i) {
     return self->split_options->array_bytes[i];
 }
@@ -198,7 +193,8 @@ static void add_nodes(GraphBuilder *self) {
         ShardingGraphPart *part = &self->parts[i];
         if (is_source(self, i)) {
             part->produced_states = add_tensor(self, i);
-        } else if (is_operator(self, i)) {
+        } else if (self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
+                   !rules_conditional(self->rules, i)) {
             for (int32_t axis = 0; axis < RESHARD_AXES; axis++) list_options(self, i, axis);
             part->operator_node = add_node(self, i, false, label_count(part));
             part->operator_states = slot_states(self, i, self->rules->rules[i].operand_count, NULL);
@@ -297,21 +293,16 @@ static bool takes_wide(const GraphBuilder *self, int32_t i, int32_t k, bool *nar
     return self->is_wide[source];
 }
 
-static bool sums_by_itself(const GraphBuilder *self, int32_t i) {
-    const FactorRule *rule = &self->rules->rules[i];
-    for (int32_t f = 0; f < rule->factor_count; f++)
-        if (rule->factors[f].kind == FACTOR_REDUCTION) return true;
-    return false;
-}
-
 /* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
 static void find_wide(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
         const IrInstruction *instruction = ir_instruction(self->module, i);
         bool is_half = dtype_is_16bit_float(instruction->shape.type);
-        bool takes = false, narrow = sums_by_itself(self, i);
+        const FactorRule *rule = &self->rules->rules[i];
+        bool takes = false, narrow = false;
         if (self->parts[i].operator_node < 0 || !is_half) continue;
+        for (int32_t f = 0; f < rule->factor_count; f++) narrow |= rule->factors[f].kind == FACTOR_REDUCTION;
         for (int32_t k = 0; k < instruction->operand_count && k < SHARDING_GRAPH_MOST_CARRYING; k++)
             takes |= takes_wide(self, i, k, &narrow);
         self->is_wide[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);

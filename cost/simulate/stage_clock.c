@@ -109,16 +109,11 @@ static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether a device is slower than its type. */
-static bool has_slow_device(const StageCosts *costs, const SimulationOptions *options) {
-    for (int32_t d = 0; options->slowdowns && d < costs->stage->mesh.device_count; d++)
-        if (options->slowdowns[costs->stage->devices[d]] != 1) return true;
-    return false;
-}
-
 AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
                           const SimulationOptions *options, const StageWatch *watch, AmError *error) {
-    bool varies = options->jitter > 0 || has_slow_device(costs, options);
+    bool varies = options->jitter > 0;
+    for (int32_t d = 0; options->slowdowns && d < costs->stage->mesh.device_count; d++)
+        varies |= options->slowdowns[costs->stage->devices[d]] != 1;
     *self = (StageClock){.costs = costs,
                          .first_rank = first_rank,
                          .stream_count = costs->is_uniform && !varies ? 1 : costs->stage->mesh.device_count,

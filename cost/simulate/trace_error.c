@@ -114,11 +114,6 @@ static AmStatus take_step(StepEvents *step, Arena *arena, const DeviceEvents *de
     return AM_OK;
 }
 
-/* Repeated forward operators belong to the backward pass. */
-static int32_t pass_of(const TraceEvent *event) {
-    return (event->micro_batch + 1) * 2 + (event->phase != IR_PHASE_FORWARD);
-}
-
 /* Adds the error of an operator that is from `a` to `a_end` in one timeline and from `b` to `b_end` in the
  * other. */
 static void add_pair(Comparison *self, StepSums *sums, int32_t step, const StepEvents *predicted,
@@ -133,7 +128,9 @@ static void add_pair(Comparison *self, StepSums *sums, int32_t step, const StepE
     sums->clock_error += (fabs(begins[0] - begins[1]) + fabs(ends[0] - ends[1])) / 2 / measured->seconds;
     sums->operators++;
     if (a->phase > IR_PHASE_BACKWARD) return;
-    PassSum *pass = &self->passes[(int64_t)pass_of(a) * self->most_steps + step];
+    int64_t number =
+        (a->micro_batch + 1) * 2 + (a->phase != IR_PHASE_FORWARD); /* recomputed ones are backward */
+    PassSum *pass = &self->passes[number * self->most_steps + step];
     pass->error += error;
     pass->count++;
 }
