@@ -277,15 +277,6 @@ static bool pins_agree(const Resolver *self, int32_t a, int32_t b) {
     return self->axis[a] == self->axis[b] && pin_number(&self->pins[a]) == pin_number(&self->pins[b]);
 }
 
-/* Fails because of two pins on one weight. */
-static AmStatus fail_pair(const Resolver *self, int32_t a, int32_t b, bool is_nested, AmError *error) {
-    char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
-    const char *problem = is_nested ? " contradict each other: they are on the same weights"
-                                    : ": the scopes overlap, and neither lies inside the other";
-    return am_fail(error, pin_error(&self->pins[a]), pin_file(&self->pins[a]), "%s and %s%s",
-                   pin_place(first, &self->pins[a]), pin_label(second, &self->pins[b]), problem);
-}
-
 /* The scope that counts for each weight: the innermost of those that hold it. */
 static AmStatus find_innermost(Resolver *self, AmError *error) {
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
@@ -299,8 +290,14 @@ static AmStatus find_innermost(Resolver *self, AmError *error) {
             bool is_inner = self->size[k] < self->size[inner];
             bool is_nested = is_inner ? is_within(self, k, inner) : is_within(self, inner, k);
             bool is_same = self->size[k] == self->size[inner];
-            if (!is_nested || (is_same && !pins_agree(self, k, inner)))
-                return fail_pair(self, inner, k, is_nested, error);
+            if (!is_nested || (is_same && !pins_agree(self, k, inner))) {
+                char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
+                const char *problem = is_nested ? " contradict each other: they are on the same weights"
+                                                : ": the scopes overlap, and neither lies inside the other";
+                return am_fail(error, pin_error(&self->pins[inner]), pin_file(&self->pins[inner]),
+                               "%s and %s%s", pin_place(first, &self->pins[inner]),
+                               pin_label(second, &self->pins[k]), problem);
+            }
             if (is_inner) inner = k;
         }
         if (inner < 0) continue;

@@ -59,11 +59,6 @@ static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t numb
     return NULL;
 }
 
-static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
-    int32_t reader = loop_leaf_reader(leaf);
-    return reader >= 0 ? writer->states[reader] : (SbpState){.axis = {SBP_B}};
-}
-
 /* Finds the representative of leaf `leaf` of a tuple that is the result or an input of a planned
  * conditional or of one of its branches; false for other tuples. */
 static bool find_branch_reader(const PlanContext *context, int32_t number, int32_t instruction, int32_t leaf,
@@ -107,8 +102,8 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
                                            ? &writer->context->canonical->instructions[value->operands[leaf]]
                                            : NULL;
         int32_t reader;
-        if (loop) state = carried_state(writer, &loop->leaves[leaf]);
-        else if (find_branch_reader(writer->context, number, instruction, leaf, &reader))
+        if (loop) reader = loop_leaf_reader(&loop->leaves[leaf]);
+        if (loop || find_branch_reader(writer->context, number, instruction, leaf, &reader))
             state = reader >= 0 ? writer->states[reader] : whole;
         else if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
         message->tuple_shardings[message->n_tuple_shardings++] =

@@ -12,19 +12,17 @@ static int64_t floor_divide(int64_t a, int64_t b) {
     return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
 
-static HaloRange clip(int64_t first, int64_t last, int64_t size) {
-    if (first < 0) first = 0;
-    if (last > size - 1) last = size - 1;
-    return last < first ? (HaloRange){0, 0} : (HaloRange){first, last - first + 1};
-}
-
 /* The range that a shard reads. */
 static HaloRange range_of(const HaloMap *map, HaloRange part) {
     if (part.extent == 0) return (HaloRange){0, 0};
     if (map->is_reversed) return (HaloRange){map->size - part.start - part.extent, part.extent};
     int64_t first = part.start * map->step - map->low;
     int64_t last = (part.start + part.extent - 1) * map->step + map->span - map->low;
-    return clip(-floor_divide(-first, map->base), floor_divide(last, map->base), map->size);
+    int64_t low = -floor_divide(-first, map->base);
+    int64_t high = floor_divide(last, map->base);
+    if (low < 0) low = 0;
+    if (high > map->size - 1) high = map->size - 1;
+    return high < low ? (HaloRange){0, 0} : (HaloRange){low, high - low + 1};
 }
 
 int64_t halo_operand_size(const Halo *halo, int32_t slot) {

@@ -54,14 +54,6 @@ static bool can_be_planned(const IrModule *module, const IrInstruction *loop, co
            module->computations[loop->called[1]].parameter_count == 1;
 }
 
-static LoopLeaf *make_leaves(Arena *arena, const IrShape *shape, int32_t count) {
-    LoopLeaf *leaves = ARENA_ARRAY(arena, LoopLeaf, count + 1);
-    for (int32_t k = 0; leaves && k < count; k++)
-        leaves[k] =
-            (LoopLeaf){.shape = rules_leaf(shape, k), .in_body = -1, .in_condition = -1, .afterwards = -1};
-    return leaves;
-}
-
 static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, int32_t instruction) {
     Rules *rules = self->rules;
     const IrInstruction *loop = &rules->module->instructions[instruction];
@@ -75,11 +67,15 @@ static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, in
         double times = rules->times[computation] * (trips == IR_TRIPS_UNKNOWN ? 1 : (double)trips + k);
         rules->times[called] = times < RULES_MOST_TIMES ? times : RULES_MOST_TIMES;
     }
+    LoopLeaf *made = ARENA_ARRAY(arena, LoopLeaf, leaves + 1);
+    for (int32_t k = 0; made && k < leaves; k++)
+        made[k] = (LoopLeaf){
+            .shape = rules_leaf(&loop->shape, k), .in_body = -1, .in_condition = -1, .afterwards = -1};
     rules->loops[rules->loop_count++] = (PlannedLoop){.instruction = instruction,
                                                       .body = loop->called[0],
                                                       .condition = loop->called[1],
                                                       .leaf_count = leaves,
-                                                      .leaves = make_leaves(arena, &loop->shape, leaves)};
+                                                      .leaves = made};
 }
 
 /* ---- equal constants ---- */

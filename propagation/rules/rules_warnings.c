@@ -30,11 +30,6 @@ static int64_t bytes_of(const IrModule *module, const IrInstruction *instruction
     return most;
 }
 
-static bool is_tiny(const IrModule *module, const IrInstruction *instruction) {
-    bool is_known = instruction->opcode != IR_UNKNOWN && instruction->opcode != IR_CUSTOM_CALL;
-    return is_known && bytes_of(module, instruction) < RULES_TINY_BYTES;
-}
-
 static const char *remedy_of(const IrInstruction *instruction) {
     if (instruction->opcode == IR_WHILE)
         return "a loop is split where it carries one tuple and no other loop calls its body; for random "
@@ -76,7 +71,9 @@ void rules_warn(IrModule *module, const bool *is_blocked) {
     for (int32_t i = 0; i < module->instruction_count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         int32_t g = 0;
-        if (!is_blocked[i] || is_tiny(module, instruction)) continue;
+        bool is_known = instruction->opcode != IR_UNKNOWN && instruction->opcode != IR_CUSTOM_CALL;
+        bool is_tiny = is_known && bytes_of(module, instruction) < RULES_TINY_BYTES;
+        if (!is_blocked[i] || is_tiny) continue;
         while (g < group_count && strcmp(opcode_name_of(groups[g].largest), opcode_name_of(instruction)) != 0)
             g++;
         if (g == MOST_GROUPS) {
