@@ -217,14 +217,6 @@ static AmStatus check_micro_batches(const char *name, const char *text, AmError 
     return option_parse_integer(name, text, 1, MICRO_BATCHES_MOST, &ignored, error);
 }
 
-static AmStatus check_pin(const char *text, AmError *error) {
-    Arena arena = {0};
-    PropagationPin pin;
-    AmStatus status = propagation_parse_pin(&pin, &arena, text, error);
-    arena_free(&arena);
-    return status;
-}
-
 /* Checks a value by the rule of its row; `name`: the option in errors. */
 static AmStatus check_value(const OptionRow *row, const char *name, const char *text, AmError *error) {
     const OptionRule *rule = &row->rule;
@@ -245,7 +237,13 @@ static AmStatus check_value(const OptionRow *row, const char *name, const char *
         return option_parse_choice(name, text, lists[rule->list].name_of, lists[rule->list].count, &choice,
                                    error);
     case OPTION_MICRO_BATCHES: return check_micro_batches(name, text, error);
-    case OPTION_PIN: return check_pin(text, error);
+    case OPTION_PIN: {
+        Arena arena = {0};
+        PropagationPin pin;
+        AmStatus status = propagation_parse_pin(&pin, &arena, text, error);
+        arena_free(&arena);
+        return status;
+    }
     }
     return AM_OK;
 }

@@ -129,15 +129,6 @@ static const char *print_number(char *buffer, size_t size, int64_t number) {
     return number > 0 ? buffer : "auto";
 }
 
-/* The last degree that the user fixed, and the number of stages beyond one. */
-static void find_degrees(Traits *traits, const Degrees *degrees) {
-    for (int32_t k = 0; k < DEGREE_KINDS; k++)
-        if (degrees->origins[k]) traits->of[DEGREE] = (Trait){degrees->origins[k], NULL};
-    traits->of[STAGES] =
-        trait_if(degrees->stages > 1 && degrees->origins[DEGREE_STAGES], degrees->origins[DEGREE_STAGES],
-                 print_number(traits->numbers[0], sizeof traits->numbers[0], degrees->stages));
-}
-
 /* Sets the traits of the goal and of the method, each with its option and value. */
 static void find_method(Trait *of, const SearchOptions *search, const AmOptions *options) {
     const char *searcher = searcher_name(search->method.searcher);
@@ -185,7 +176,12 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
         of[PIN] = option_has(options, "hints") ? given(options, "hints", "--hints")
                                                : (Trait){"a mark in the module", NULL};
     of[QUOTA] = given(options, "quota", "--quota");
-    find_degrees(traits, &search->constraints.degrees);
+    const Degrees *degrees = &search->constraints.degrees;
+    for (int32_t k = 0; k < DEGREE_KINDS; k++)
+        if (degrees->origins[k]) traits->of[DEGREE] = (Trait){degrees->origins[k], NULL};
+    traits->of[STAGES] =
+        trait_if(degrees->stages > 1 && degrees->origins[DEGREE_STAGES], degrees->origins[DEGREE_STAGES],
+                 print_number(traits->numbers[0], sizeof traits->numbers[0], degrees->stages));
     if (placement_stages(search->constraints.pins, search->constraints.pin_count, &last_pin) > 1) {
         of[PINNED_STAGES] = (Trait){pin_place(traits->label, last_pin), NULL};
         traits->pin_file = pin_file(last_pin);

@@ -145,14 +145,6 @@ static void open_lanes(SimulateTrace *self, SimulateLanes *lanes, const Simulate
                                            self->error);
 }
 
-/* Appends the memory of the rank where it changes. */
-static void append_memory(SimulateTrace *self, SimulateLanes *lanes, const SimulatedSlice *slice) {
-    const ExecutedStep *executed = slice->executed;
-    if (executed && self->status == AM_OK)
-        memory_counter_append(&self->text, lanes->memory, slice->rank, executed->program, executed->step,
-                              slice->start);
-}
-
 void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     SimulateTrace *self = user;
     const ExecutedStep *executed = slice->executed;
@@ -194,7 +186,9 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     }
     trace_append_slice(&self->text, &shown);
     if (crosses) add_end(self, &shown, transfer, slice->start);
-    append_memory(self, lanes, slice);
+    if (executed && self->status == AM_OK)
+        memory_counter_append(&self->text, lanes->memory, slice->rank, executed->program, executed->step,
+                              slice->start);
     if (self->status == AM_OK) write(self);
 }
 

@@ -130,10 +130,6 @@ static void block_unmap(ArenaBlock *block) {
     else free(block);
 }
 
-static void block_free(ArenaBlock *block) {
-    if (!put_in_cache(block)) block_unmap(block);
-}
-
 void arena_free_cache(void) {
     for (int32_t class = 0; class < CACHE_CLASSES; class ++)
         for (ArenaBlock *block = take_cached(class); block; block = take_cached(class)) block_unmap(block);
@@ -146,13 +142,6 @@ static size_t round_up(size_t bytes) {
 static void *fail(Arena *arena) {
     arena->failed = true;
     return NULL;
-}
-
-/* Fails because the system has no memory, which the program notes; fail() alone is for the arena's own
- * limit. */
-static void *fail_without_memory(Arena *arena, size_t bytes) {
-    out_of_memory((int64_t)bytes);
-    return fail(arena);
 }
 
 /* The next bytes of a block, zeroed on request. */
@@ -189,7 +178,10 @@ static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
         block = take_spare(arena, rounded);
         if (!block) {
             block = block_new(capacity);
-            if (!block) return fail_without_memory(arena, capacity);
+            if (!block) {
+                out_of_memory((int64_t)capacity);
+                return fail(arena);
+            }
         }
         block->older = arena->blocks;
         arena->blocks = block;
@@ -281,7 +273,7 @@ void arena_free(Arena *arena) {
         ArenaBlock *block = list ? arena->spare : arena->blocks;
         while (block) {
             ArenaBlock *older = block->older;
-            block_free(block);
+            if (!put_in_cache(block)) block_unmap(block);
             block = older;
         }
     }

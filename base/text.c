@@ -155,11 +155,6 @@ static size_t display_width(const char *cell, size_t bytes) {
     return width;
 }
 
-static bool is_right_aligned(const char *cell, size_t bytes) {
-    size_t at = style_length(cell, bytes);
-    return at < bytes && ((cell[at] >= '0' && cell[at] <= '9') || cell[at] == '-' || cell[at] == '+');
-}
-
 static void append_spaces(Text *text, size_t count) {
     while (count--) text_append_bytes(text, " ", 1);
 }
@@ -185,7 +180,9 @@ void text_append_table(Text *text, const char *rows) {
         bool last = cell[bytes] != '\t';
         size_t width = display_width(cell, bytes);
         size_t padding = column < MOST_COLUMNS && widths[column] > width ? widths[column] - width : 0;
-        bool right = is_right_aligned(cell, bytes);
+        size_t at = style_length(cell, bytes);
+        bool right =
+            at < bytes && ((cell[at] >= '0' && cell[at] <= '9') || cell[at] == '-' || cell[at] == '+');
         if (right) append_spaces(text, padding);
         text_append_bytes(text, cell, bytes);
         if (last && is_head) text_append_style(text, TEXT_PLAIN);

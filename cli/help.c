@@ -44,13 +44,6 @@ static void append_options(Text *text, const CliOption *options, size_t width) {
     }
 }
 
-static size_t widest_command(const CliCommand *const *commands) {
-    size_t width = 0;
-    for (; *commands; commands++)
-        if (strlen((*commands)->name) > width) width = strlen((*commands)->name);
-    return width;
-}
-
 static void append_commands(Text *text, const CliCommand *const *commands, size_t width) {
     for (; *commands; commands++)
         text_append(text, "%*s%-*s%s\n", INDENT, "", (int)width + GAP, (*commands)->name,
@@ -72,7 +65,10 @@ void help_append_command(Text *text, const CliCommand *command) {
                 *command->arguments ? " " : "", command->summary);
     if (command->actions) {
         append_heading(text, "actions");
-        append_commands(text, command->actions, widest_command(command->actions));
+        size_t widest = 0;
+        for (const CliCommand *const *action = command->actions; *action; action++)
+            if (strlen((*action)->name) > widest) widest = strlen((*action)->name);
+        append_commands(text, command->actions, widest);
     }
     append_options(text, command->options, width);
     append_options(text, cli_common_options, width);

@@ -155,14 +155,6 @@ static AmStatus close_output(AmStatus status) {
     return AM_ERROR_RUNTIME;
 }
 
-static AmStatus print_version(AmError *error) {
-    char *features;
-    TRY(am_features(&features, NULL, error));
-    printf("automap %s\n%s", am_version(), features);
-    am_free(features);
-    return AM_OK;
-}
-
 static AmStatus exit_status;
 
 static void leave_at_once(void) {
@@ -199,7 +191,11 @@ static AmStatus answer(int count, char **words, AmError *error) {
         if (count > 1)
             return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s (expected automap %s)",
                            words[1], words[0]);
-        return print_version(error);
+        char *features;
+        TRY(am_features(&features, NULL, error));
+        printf("automap %s\n%s", am_version(), features);
+        am_free(features);
+        return AM_OK;
     }
     return run_command(count, words, error);
 }

@@ -66,19 +66,15 @@ static int64_t memory_bytes(const Network *network, const LearnerSettings *setti
            (settings->threaded ? thread_bytes(network, settings) : 0);
 }
 
-static AmStatus check_shape(const Device *device, const NetworkShape *shape, AmError *error) {
-    const char *missing = shape->noisy ? "noisy" : shape->atoms > 0 ? "atoms" : NULL;
-    if (!missing || !device->plain) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "",
-                   "agent setting %s: device %s cannot learn with it; device %s can", missing, device->name,
-                   DEVICES[DQN_CPU].name);
-}
-
 AmStatus learner_create(Learner **learner, DqnDevice device, const LearnerSettings *settings,
                         int64_t most_bytes, AmError *error) {
     *learner = NULL;
     Learner base = {.settings = *settings};
-    TRY(check_shape(&DEVICES[device], &settings->shape, error));
+    const char *missing = settings->shape.noisy ? "noisy" : settings->shape.atoms > 0 ? "atoms" : NULL;
+    if (missing && DEVICES[device].plain)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "agent setting %s: device %s cannot learn with it; device %s can", missing,
+                       DEVICES[device].name, DEVICES[DQN_CPU].name);
     TRY(network_create(&base.network, &settings->shape, error));
     base.atoms = (Atoms){settings->shape.atoms, settings->v_min, settings->v_max};
     int64_t bytes = memory_bytes(&base.network, settings);

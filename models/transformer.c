@@ -263,12 +263,6 @@ static EmitValue loss(Model *self, int32_t table, EmitValue x, EmitValue targets
     return value;
 }
 
-/* ---- optimizers ---- */
-
-static EmitValue fill_like(Emitter *emitter, EmitValue scalar, EmitValue like) {
-    return emit_broadcast(emitter, scalar, like, NULL);
-}
-
 /* 1 - decay^step */
 static EmitValue correction(Emitter *emitter, EmitValue step, double decay) {
     EmitValue power = emit_binary(emitter, "power", emit_fill(emitter, decay, step), step);
@@ -304,7 +298,7 @@ static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t 
             EmitValue variance = emit_scaled(emitter, "multiply", weight->variance, 0.999);
             variance = emit_binary(emitter, "add", variance, square);
             EmitValue below = emit_scaled(emitter, "add", emit_unary(emitter, "sqrt", variance), 1e-6);
-            change = emit_binary(emitter, "multiply", mean, fill_like(emitter, rate, mean));
+            change = emit_binary(emitter, "multiply", mean, emit_broadcast(emitter, rate, mean, NULL));
             change = emit_binary(emitter, "divide", change, below);
             aliases[*count] = parameter + 1 + has_master;
             results[(*count)++] = mean;

@@ -36,14 +36,6 @@ static void *work(void *argument) {
     }
 }
 
-/* Asking the system takes as long as many a task. */
-static long processors(void) {
-    static atomic_long known;
-    long count = atomic_load(&known);
-    if (count == 0) atomic_store(&known, count = sysconf(_SC_NPROCESSORS_ONLN));
-    return count;
-}
-
 /* The value of AUTOMAP_THREADS; 0: not set, -1: no valid number of threads. */
 static long wanted_threads(void) {
     const char *text = getenv("AUTOMAP_THREADS");
@@ -59,7 +51,11 @@ bool parallel_threads_are_valid(void) {
 
 int32_t parallel_threads(void) {
     long threads = wanted_threads();
-    if (threads <= 0) threads = processors();
+    if (threads <= 0) {
+        static atomic_long known;
+        threads = atomic_load(&known);
+        if (threads == 0) atomic_store(&known, threads = sysconf(_SC_NPROCESSORS_ONLN));
+    }
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : (int32_t)threads;
 }
 

@@ -42,22 +42,18 @@ static AmStatus write_events(RunWatch *watch, const AmStep *step) {
     return AM_OK;
 }
 
-/* Once; the report counts the others. */
-static void note_not_finite(RunWatch *watch, const AmStep *step) {
-    if (!watch->warns_of_nan || !watch->stream.has_loss || isfinite(step->loss) || watch->not_finite++ > 0)
-        return;
-    run_progress_clear(&watch->progress);
-    cli_note(watch->cli, "warning: the loss of step %lld is %s", (long long)step->step,
-             isnan(step->loss) ? "not a number" : "infinite");
-}
-
 int run_watch_step(void *user, const AmStep *step) {
     RunWatch *watch = user;
     if (watch->steps_seen == 0) cli_release_notes(watch->cli);
     run_stream_step(&watch->stream, step);
     if (watch->status == AM_OK) watch->status = run_log_step(&watch->log, step, &watch->error);
     if (watch->status == AM_OK) watch->status = write_events(watch, step);
-    note_not_finite(watch, step);
+    bool is_bad = watch->warns_of_nan && watch->stream.has_loss && !isfinite(step->loss);
+    if (is_bad && watch->not_finite++ == 0) {
+        run_progress_clear(&watch->progress);
+        cli_note(watch->cli, "warning: the loss of step %lld is %s", (long long)step->step,
+                 isnan(step->loss) ? "not a number" : "infinite");
+    }
     run_progress_step(&watch->progress, step);
     watch->steps_seen++;
     return 0;
@@ -73,16 +69,12 @@ void run_watch_end(RunWatch *watch) {
     run_progress_clear(&watch->progress);
 }
 
-static AmStatus commit(RunWatch *watch) {
-    TRY(watch->status);
-    TRY(run_log_close(&watch->log, &watch->error));
-    TRY(event_file_close(&watch->events, &watch->error));
-    TRY(watch->stream.status);
-    return file_writer_commit(&watch->stream.writer, &watch->error);
-}
-
 AmStatus run_watch_commit(RunWatch *watch, AmError *error) {
-    AmStatus status = commit(watch);
+    AmStatus status = watch->status;
+    if (status == AM_OK) status = run_log_close(&watch->log, &watch->error);
+    if (status == AM_OK) status = event_file_close(&watch->events, &watch->error);
+    if (status == AM_OK) status = watch->stream.status;
+    if (status == AM_OK) status = file_writer_commit(&watch->stream.writer, &watch->error);
     if (status != AM_OK) *error = watch->error;
     return status;
 }
