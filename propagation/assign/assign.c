@@ -576,6 +576,24 @@ static void choose_on_axes(Assigner *self, void (*choose)(Assigner *self, int32_
     }
 }
 
+/* The phases in order; each reads fields that earlier phases wrote.
+ *
+ *      phase                       reads                          writes
+ *   1  rank_classes                axis priorities                rank
+ *   2  choose_stored               rank                           stored, of computed values
+ *   3  storage_choose_states       storage entries, stored        stored, regathered, of ZeRO's roles
+ *   4  storage_apply_places        reshards of the plan           regathered; stored, of loops' arrays
+ *   5  join_carried                stored, of a loop's reader     stored, where a loop's array is held
+ *   6  choose_factor               rank, stored                   factor, cut
+ *   7  storage_choose_factors,     stored, factor                 factor, cut, of the optimizer
+ *      storage_follow_overrides    states of weights              stored, factor, cut, of their roles
+ *   8  apply_overrides             overrides                      stored, factor, cut, pinned
+ *   9  join_carried                as 5                           as 5
+ *  10  unconstrained_states_choose stored, factor, of neighbours  stored, factor, cut, if replicated
+ *      states_follow_users         factor, of users               stored, if replicated
+ *  11  part_collisions             stored, factor, cut            stored, factor: replicated
+ *  12  place_reductions            stored, factor                 carries, deferred, partial
+ */
 AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
                            const PlanStage *stage, const StageMap *map, AmError *error) {
     int32_t count = context->rules->count;

@@ -1,4 +1,29 @@
-/* The kernels of sums over tiles: 16 x 16 threads, each with every 16th row and key of a tile. */
+/* The kernels of sums over tiles: 16 x 16 threads, each with every 16th row and key of a tile.
+ *
+ * The text for the greatest score of each of 70 rows, over 70 keys, with 8 numbers a head (shortened):
+ *
+ *     __shared__ f32 stage[2176];                             16 columns of 64 rows and of 64 keys
+ *     __shared__ f64 lanes[1024];
+ *     const u32 x = threadIdx.x % 16u, y = threadIdx.x / 16u;
+ *     const u32 r0 = (u32)(rest % 2u) * 64u;                  the block's first row
+ *     f64 g0[4];                                              sums of a thread, at first the identity
+ *     for (u32 k0 = 0; k0 < 70u; k0 += 64u) {                 append_loops(): tiles of keys
+ *     if (keys_least > rows_most && first_key <= rows_least) continue;    append_skip(): causal mask
+ *     f32 s2[16] = {};                                        append_score(): 4 rows x 4 keys
+ *     for (u32 d0 = 0; d0 < 8u; d0 += 16u) {
+ *     stage[0u + n / 16u * 17u + n % 16u] = number;           append_stage(): rows, then keys
+ *     s2[i * 4u + j] = fmaf(a[i], b[j], s2[i * 4u + j]);      append_products()
+ *     }
+ *     const u32 l1 = r0 + y + 16u * i, l4 = k0 + x + 16u * j; append_elements(): for each i, j
+ *     const f32 v2 = v0 * v1;                                 the score scaled, then masked
+ *     g0[i] = greatest_of(g0[i], summand0);
+ *     }
+ *     lanes[(y + 16u * i) * 16u + x] = g0[i];                 append_element_results()
+ *     for (u32 n = 1; n < 16u; n++) sum = greatest_of(sum, lanes[threadIdx.x * 16u + n]);
+ *     out1[l0 * 140u + l2 * 70u + l1] = v1;                   l0 and l2: batch and head of the block
+ *
+ * A product such as probabilities times values has its tile in shared memory (append_sum_product()).
+ */
 #include <stdio.h>
 
 #include "base/integers.h"
