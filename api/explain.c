@@ -48,6 +48,7 @@ AmStatus am_explain(AmExplanation **explanation, const AmPlan *plan, const AmOpt
     ApiWork work = {.callbacks = &own, .run = run_explain, .user = &job};
     AmStatus status = api_work_run(&work, 0, error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted");
+    if (status == AM_OK) api_note_carried(&own, plan);
     if (status == AM_OK) *explanation = self;
     else am_explanation_free(self);
     return status;
@@ -80,6 +81,8 @@ static AmStatus append_explanation(Text *text, const AmExplanation *self, AmForm
     if (format == AM_FORMAT_HTML) return append_page(text, self, error);
     if (format == AM_FORMAT_JSON) {
         json_t *json = explanation_to_json(self->explanation, context->classes);
+        json_t *carried = api_carried_to_json(self->plan);
+        if (carried) json_object_set_new(json, "carried", carried);
         return api_append_json(text, json, JSON_STYLE_COMPACT, error);
     }
     text_append(text, "%s\n", self->title);

@@ -104,6 +104,8 @@ static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t
     bool has_key = self->target == TARGET_JAX || self->target == TARGET_TORCH;
     if (has_key && self->from->whole->unfused)
         json_object_set_new(exported, "attention", json_string("fused"));
+    json_t *carried = self->target == TARGET_AUTOMAP ? NULL : api_carried_to_json(self->from);
+    if (carried) json_object_set_new(exported, "carried", carried);
     if (!self->format->print || self->as_json)
         return api_give_json(buffer, bytes, exported, JSON_STYLE_INDENTED, error);
     self->format->print(&text, exported);
@@ -131,6 +133,7 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));
+    api_note_carried(self->callbacks, self->from);
     api_message(self->callbacks, AM_NOTE, "%s", self->format->note);
     if (self->from->whole->unfused && self->format->fused)
         api_message(self->callbacks, AM_WARNING,

@@ -126,6 +126,26 @@ void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *forma
     text_free(&text);
 }
 
+void api_note_carried(const AmCallbacks *callbacks, const AmPlan *plan) {
+    const Plan *from = plan->plan;
+    const PlanContext *to = plan->module;
+    if (!from->carried_sha256) return;
+    api_message(
+        callbacks, AM_NOTE,
+        "%s is for module %.100s (sha256 %.12s); its decisions apply by name to %.100s of %s (sha256 %.12s), "
+        "which has the same parameters",
+        from->source, from->module_name, from->carried_sha256, to->canonical->name, to->module->source,
+        to->sha256);
+}
+
+json_t *api_carried_to_json(const AmPlan *plan) {
+    const Plan *from = plan->plan;
+    const PlanContext *to = plan->module;
+    if (!from->carried_sha256) return NULL;
+    return json_pack("{s:{s:s, s:s}, s:{s:s, s:s}}", "from", "module", from->module_name, "sha256",
+                     from->carried_sha256, "to", "module", to->canonical->name, "sha256", to->sha256);
+}
+
 void api_warn(const AmCallbacks *callbacks, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         api_message(callbacks, AM_WARNING, "%s", warnings->texts[k]);

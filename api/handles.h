@@ -50,6 +50,7 @@ struct AmSimulation {
     Profile *profile;
     Simulation *simulation;
     Text collectives; /* the option "verbose": derivation of each price */
+    json_t *carried;  /* api_carried_to_json() */
 };
 
 struct AmExplanation {
@@ -88,6 +89,10 @@ AmStatus api_append_json(Text *text, json_t *root, JsonStyle style, AmError *err
 /* Gives the caller the text of a JSON value, whose reference is taken; NULL: no memory. */
 AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle style, AmError *error);
 /* Sends warnings as messages, one for each. */
+/* Notes that the plan is for another module, whose decisions apply here by their names. */
+void api_note_carried(const AmCallbacks *callbacks, const AmPlan *plan);
+/* Both modules of such a plan, the value of "carried" in reports; NULL for other plans. */
+json_t *api_carried_to_json(const AmPlan *plan);
 void api_warn(const AmCallbacks *callbacks, const AmWarnings *warnings);
 void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

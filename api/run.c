@@ -213,6 +213,8 @@ static AmStatus report_result(RunJob *job, const Plan *predicted, AmError *error
     }
     if (!callbacks->on_result || !job->reports) return AM_OK;
     AmRunResult shown = *result;
+    shown.carried_module = predicted && predicted->carried_sha256 ? predicted->module_name : NULL;
+    shown.carried_sha256 = predicted ? predicted->carried_sha256 : NULL;
     shown.device_peak_bytes = report->peak_bytes;
     shown.device_scratch_bytes = report->scratch_bytes;
     if (predicted) {
@@ -271,6 +273,7 @@ static AmStatus run_in(World *world, AmModule *module, const AmPlan *plan, const
         api_message(&own, AM_WARNING,
                     "anyone who reaches this machine's port can join the run: set AUTOMAP_SECRET to the same "
                     "words for all processes");
+    if (plan && job.reports) api_note_carried(&own, plan);
     API_IN_C_LOCALE(status, run(&job, module, plan, options, error), error);
     if (result && (status == AM_OK || status == AM_INTERRUPTED))
         api_copy_facts(result, result->size, &job.result, sizeof job.result, NULL);

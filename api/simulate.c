@@ -113,6 +113,8 @@ AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClus
         am_simulation_free(self);
         return status;
     }
+    self->carried = api_carried_to_json(plan);
+    api_note_carried(&own, plan);
     api_warn(&own, &self->simulation->warnings);
     *simulation = self;
     return AM_OK;
@@ -120,6 +122,7 @@ AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClus
 
 void api_close_simulation(AmSimulation *simulation) {
     text_free(&simulation->collectives);
+    json_decref(simulation->carried);
     cluster_free(simulation->cluster);
     profile_close(simulation->profile);
     arena_free(&simulation->arena);
@@ -179,6 +182,7 @@ static AmStatus append_simulation(Text *text, const AmSimulation *self, AmFormat
         json_t *json = simulation_to_json(self->simulation);
         if (json && self->collectives.data)
             json_object_set_new(json, "derivation", lines_to_json(self->collectives.data));
+        if (self->carried) json_object_set(json, "carried", self->carried);
         return api_append_json(text, json, JSON_STYLE_COMPACT, error);
     }
     simulation_print(text, self->simulation);

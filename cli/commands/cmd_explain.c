@@ -27,6 +27,10 @@ static AmStatus set_page_options(const Cli *cli, AmOptions *options, AmError *er
     return status;
 }
 
+static void note(void *user, AmMessage kind, const char *text) {
+    cli_on_message((void *)((SearchProgressLine *)user)->cli, kind, text);
+}
+
 typedef struct Explaining {
     AmModule *module;
     AmPlan *plan;
@@ -44,8 +48,10 @@ static AmStatus explain(const Cli *cli, Explaining *self, AmError *error) {
     if (cli_has(cli, "--html")) TRY(set_page_options(cli, self->options, error));
     TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
     bool is_shown = search_progress_open(&progress, cli, PROGRESS_EXPLANATION, 0);
-    const AmCallbacks callbacks = {
-        .size = sizeof callbacks, .user = &progress, .on_progress = is_shown ? search_progress_show : NULL};
+    const AmCallbacks callbacks = {.size = sizeof callbacks,
+                                   .user = &progress,
+                                   .on_progress = is_shown ? search_progress_show : NULL,
+                                   .on_message = note};
     AmStatus status = am_explain(&self->explanation, self->plan, self->options, &callbacks, error);
     search_progress_close(&progress);
     TRY(status);

@@ -57,12 +57,16 @@ void run_report_json(RunStream *stream, const AmRunResult *report) {
                                "resident_bytes_early", (json_int_t)report->early_resident_bytes,
                                "resident_bytes", (json_int_t)report->resident_bytes, "peak_resident_bytes",
                                (json_int_t)report->peak_resident_bytes);
-    run_stream_json(stream,
-                    json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:I}", "format", "automap-run-1", "steps",
-                              (json_int_t)report->steps, "measured", measured_to_json(report), "predicted",
-                              has_plan ? predicted_to_json(report) : json_null(), "ratio",
-                              has_plan ? ratios_to_json(report) : json_null(), "memory", memory,
-                              "not_finite_steps", (json_int_t)report->not_finite_steps));
+    json_t *row = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:I}", "format", "automap-run-1", "steps",
+                            (json_int_t)report->steps, "measured", measured_to_json(report), "predicted",
+                            has_plan ? predicted_to_json(report) : json_null(), "ratio",
+                            has_plan ? ratios_to_json(report) : json_null(), "memory", memory,
+                            "not_finite_steps", (json_int_t)report->not_finite_steps);
+    if (report->carried_sha256)
+        json_object_set_new(
+            row, "carried_from",
+            json_pack("{s:s, s:s}", "module", report->carried_module, "sha256", report->carried_sha256));
+    run_stream_json(stream, row);
 }
 
 static void append_ratio(Text *rows, double measured, double predicted) {

@@ -233,11 +233,16 @@ static AmStatus carry_ranges(const Carrier *self, json_t *ranges) {
     for (size_t k = 0; k < json_array_size(ranges);) {
         json_t *range = json_array_get(ranges, k);
         if (!json_is_array(range) || json_array_size(range) != 2) return AM_OK; /* refused where it is read */
+        json_int_t first = json_integer_value(json_array_get(range, 0));
+        json_int_t behind = json_integer_value(json_array_get(range, 1));
         TRY(carry_border(self, range, 0));
         TRY(carry_border(self, range, 1));
-        bool is_empty =
-            json_integer_value(json_array_get(range, 0)) == json_integer_value(json_array_get(range, 1));
-        if (is_empty) json_array_remove(ranges, k);
+        json_int_t carried_first = json_integer_value(json_array_get(range, 0));
+        json_int_t carried_behind = json_integer_value(json_array_get(range, 1));
+        if (carried_first > carried_behind && first <= behind)
+            return refuse(self, "the operators at its borders %lld and %lld have the other order here",
+                          (long long)first, (long long)behind);
+        if (carried_first == carried_behind) json_array_remove(ranges, k);
         else k++;
     }
     return AM_OK;

@@ -22,6 +22,8 @@ static AmStatus refuse_module(const PlanReader *self, const json_t *root, const 
     const PlanContext *context = self->context;
     Text difference = {0};
     plan_append_difference(&difference, root, context);
+    if (json_object_get(root, "names") && context->layers_reason)
+        text_append(&difference, "; this module's layers cannot be split: %s", context->layers_reason);
     am_fail(self->error, AM_ERROR_INPUT, self->source,
             "$.module: the plan is for module %.100s (sha256 %.12s), not for %.100s of %s (sha256 %.12s)%s",
             self->plan->module_name, sha256, context->canonical->name, context->module->source,
@@ -342,6 +344,18 @@ static AmStatus read_rewriting(PlanReader *self, PlanContext **whole, json_t *ro
     return status;
 }
 
+/* Carries the plan to the module at hand by its names, and notes the hash of the plan's own module. */
+static AmStatus carry_names(PlanReader *self, json_t *root, PlanContext *source) {
+    const json_t *module = json_object_get(root, "module");
+    const char *sha256 = json_string_value(json_object_get(module, "sha256"));
+    const char *before = arena_copy_string(self->arena, sha256 ? sha256 : "");
+    if (!before) return am_fail_memory(self->error, 0);
+    TRY(plan_names_carry(root, source, self->source, self->error));
+    const char *after = json_string_value(json_object_get(module, "sha256"));
+    if (after && strcmp(before, after) != 0) self->plan->carried_sha256 = before;
+    return AM_OK;
+}
+
 static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {"format",        "automap_version", "module",    "cluster",
                                        "micro_batches", "schedule",        "stages",    "relaxations",
@@ -355,7 +369,7 @@ static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(plan_rename_keys(root, self->error));
     TRY(plan_adapt(root, plan_context_source(whole), self->source, self->error));
-    TRY(plan_names_carry(root, whole->source ? whole->source : whole, self->source, self->error));
+    TRY(carry_names(self, root, whole->source ? whole->source : whole));
     TRY(read_rewriting(self, &whole, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));

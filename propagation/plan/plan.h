@@ -144,6 +144,7 @@ typedef struct Plan {
     const char *source; /* the file that it was read from, for errors; NULL: none */
     const char *module_name, *module_sha256;
     int32_t module_instructions;
+    const char *carried_sha256; /* module of the file, if its names were carried to another one; or NULL */
     const char *cluster_name, *cluster_sha256;
     json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
     int32_t micro_batches;

@@ -137,13 +137,23 @@ void plan_context_free(PlanContext *context) {
     arena_free(&arena);
 }
 
+/* Why a module has no layers to split, if it has no obstacle. */
+static const char *no_layers_reason(const IrModule *module) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        if (module->instructions[i].opcode == IR_WHILE)
+            return "it has no stacked parameters of which a loop takes one row in each trip, as scan does "
+                   "without "
+                   "unroll and without a scan inside";
+    return "it has no stacked parameters that are read layer by layer";
+}
+
 static AmStatus split_layers(PlanContext *self, PlanContext *source, AmError *error) {
     const char *reason = NULL;
     IrLayerMap *map = NULL;
     TRY(ir_split_layers(&self->canonical, &map, &reason, &source->arena, source->canonical, source->roles,
                         error));
     if (!self->canonical) {
-        source->layers_reason = reason ? reason : "it has no stacked parameters that are read layer by layer";
+        source->layers_reason = reason ? reason : no_layers_reason(source->canonical);
         return am_fail(error, AM_ERROR_INFEASIBLE, source->module->source, "its layers cannot be split: %s",
                        source->layers_reason);
     }

@@ -191,6 +191,8 @@ class AmRunResult(Structure):
         ("device_peak_bytes", POINTER(c_int64)),
         ("device_scratch_bytes", POINTER(c_int64)),
         ("device_predicted_bytes", POINTER(c_int64)),
+        ("carried_module", c_char_p),
+        ("carried_sha256", c_char_p),
     ]
 
 

@@ -10,6 +10,7 @@ files and checkpoints hold the stacked arrays, whichever plan writes and reads t
 Run as `AUTOMAP=build/automap python tests/e2e/test_layers.py`.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -264,6 +265,68 @@ def check_other_form(folder, scan, losses, given):
     assert "the plan is for module" in run.stderr, run.stderr
 
 
+def check_notes(folder):
+    """Reports name both modules if a plan is carried to another one, and neither if it is not."""
+    first, other = (forms.export("gpt", form, SIZES, folder / f"notes_{form}", forms.sgd) for form in ("scan", "trees"))
+    plan = folder / "notes.json"
+    own = search(first, plan, "--baseline", "data_parallel", "--layers", "split", cluster="nominal:2")["module"]
+    there = search(other, folder / "other.json", "--baseline", "data_parallel", cluster="nominal:2")
+    both = {"from": {key: own["sha256" if key == "sha256" else "name"] for key in ("module", "sha256")},
+            "to": {"module": there["module"]["name"], "sha256": there["module"]["sha256"]}}
+    tokens = np.zeros(SIZES[4:6], np.int32)
+    np.savez(folder / "tokens.npz", tokens=tokens, targets=tokens)
+    random = ["--state", "random", "--data", folder / "tokens.npz", "--steps", 1]
+    commands = [["simulate", plan, None, "--json"], ["explain", plan, None, "--json"], ["export", plan, None, "--format", "jax"],
+                ["run", None, "--plan", plan, "--json", *random]]
+    for words in commands:
+        for model in (other,) if words[0] == "export" else (first, other):
+            run = automap(*(model if word is None else word for word in words))
+            text = run.stdout if words[0] != "run" else run.stdout.strip().splitlines()[-1]
+            document = json.loads(text)
+            found = document.get("carried_from" if words[0] == "run" else "carried")
+            expected = None if model == first else both["from"] if words[0] == "run" else both
+            assert found == expected, (words, found)
+            hashes = [side["sha256"][:12] in run.stderr for side in both.values()]
+            assert hashes == [model == other] * 2, (words, run.stderr)
+
+
+def check_borders(folder):
+    """A plan whose borders have another order in the module at hand is refused for that reason."""
+    sizes = (4, *SIZES[1:])
+    first, other = (forms.export("gpt", form, sizes, folder / f"borders_{form}", forms.sgd) for form in ("trees", "sliced"))
+    plan = folder / "borders.json"
+    document = search(first, plan, "--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1",
+                      "--micro-batches", 2, cluster="nominal:4")
+    borders = document["names"]["borders"]
+    assert len(borders) == 3, borders
+    borders[0][1], borders[1][1] = borders[1][1], borders[0][1]
+    plan.write_text(json.dumps(document))
+    run = automap("simulate", plan, other, expect=3)
+    assert "have the other order here" in run.stderr and run.stderr.count("\n") == 1, run.stderr
+
+
+def check_unrolled_scans(folder):
+    """Loops with several layers in a trip, and loops in loops, keep their stacks; a refused plan says so."""
+    trees = forms.export("gpt", "trees", (4, *SIZES[1:]), folder / "unrolled_trees", forms.sgd)
+    plan = folder / "unrolled.json"
+    search(trees, plan, "--baseline", "data_parallel", cluster="nominal:2")
+    run_layers = forms.run_layers
+
+    def scan(unroll, form, heads, causal, x, layers, memory=None):
+        one = lambda x, p: (forms.layer(heads, causal, memory, x, p), None)
+        if unroll:
+            return jax.lax.scan(one, x, layers, unroll=2)[0]
+        pairs = jax.tree.map(lambda stack: stack.reshape(2, 2, *stack.shape[1:]), layers)
+        return jax.lax.scan(lambda x, pair: (jax.lax.scan(one, x, pair)[0], None), x, pairs)[0]
+
+    for unroll in (True, False):
+        forms.run_layers = functools.partial(scan, unroll)
+        model = forms.export("gpt", "scan", (4, *SIZES[1:]), folder / f"unrolled_{unroll}", forms.sgd)
+        run = automap("simulate", plan, model, expect=3)
+        assert "as scan does without unroll" in run.stderr and run.stderr.count("\n") == 1, run.stderr
+    forms.run_layers = run_layers
+
+
 def check_prices(folder):
     """A plan takes as long on the other form, where operators take longer than their launches."""
     sizes = (3, 256, 4, 1024, 16, 64, 500)
@@ -298,6 +361,9 @@ def main():
                 check_choice(model)
                 check_other_form(folder, model, losses, given)
         check_recomputation(folder)
+        check_notes(folder)
+        check_borders(folder)
+        check_unrolled_scans(folder)
         check_prices(folder)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
