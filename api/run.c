@@ -13,7 +13,7 @@
 #include "executor/run/run.h"
 
 struct AmProcesses {
-    World *world;
+    ProcessGroup *group;
 };
 
 /* Sets the members of *settings that options exist for; their texts must outlive it. */
@@ -53,8 +53,8 @@ static AmStatus read_settings(RunOptions *settings, const AmOptions *options, Am
 
 typedef struct RunJob {
     const AmCallbacks *callbacks;
-    World *world; /* NULL: this process alone */
-    bool reports; /* process 0 */
+    ProcessGroup *processes; /* NULL: this process alone */
+    bool reports;            /* process 0 */
     volatile sig_atomic_t stopped;
     Arena arena, warnings_arena;
     AmWarnings warnings;
@@ -235,7 +235,7 @@ static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const Am
     const Plan *plan = given ? given->plan : NULL;
     Plan predicted;
     RunOptions settings = {.plan = plan,
-                           .world = job->world,
+                           .processes = job->processes,
                            .steps = 1,
                            .interrupted = job->callbacks->cancel,
                            .stopped = &job->stopped,
@@ -256,11 +256,13 @@ static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const Am
     return status;
 }
 
-static AmStatus run_in(World *world, AmModule *module, const AmPlan *plan, const AmOptions *options,
-                       const AmCallbacks *callbacks, AmRunResult *result, AmError *error) {
+static AmStatus run_in(ProcessGroup *processes, AmModule *module, const AmPlan *plan,
+                       const AmOptions *options, const AmCallbacks *callbacks, AmRunResult *result,
+                       AmError *error) {
     AmCallbacks own;
     AmStatus status;
-    RunJob job = {.callbacks = &own, .world = world, .reports = !world || world->process == 0};
+    RunJob job = {
+        .callbacks = &own, .processes = processes, .reports = !processes || processes->process == 0};
     job.warnings.arena = &job.warnings_arena;
     TRY(api_require(module, "module", error));
     TRY(api_check_options(options, AM_COMMAND_RUN, error));
@@ -269,7 +271,7 @@ static AmStatus run_in(World *world, AmModule *module, const AmPlan *plan, const
     if (plan && plan->module != module->context)
         return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
     TRY(api_check_module(module, error));
-    if (world && world->is_open && job.reports)
+    if (processes && processes->is_open && job.reports)
         api_message(&own, AM_WARNING,
                     "anyone who reaches this machine's port can join the run: set AUTOMAP_SECRET to the same "
                     "words for all processes");
@@ -293,7 +295,7 @@ AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options, 
 /* ---- processes ---- */
 
 AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError *error) {
-    const WorldOptions options = {.join_seconds = join_seconds};
+    const ProcessGroupOptions options = {.join_seconds = join_seconds};
     api_begin(error);
     TRY(api_require(processes, "processes", error));
     *processes = NULL;
@@ -303,18 +305,18 @@ AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError
     AmProcesses *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     AmStatus status;
-    API_IN_C_LOCALE(status, world_open(&self->world, &options, error), error);
+    API_IN_C_LOCALE(status, process_group_open(&self->group, &options, error), error);
     if (status == AM_OK) *processes = self;
     else free(self);
     return status;
 }
 
 int32_t am_processes_index(const AmProcesses *processes) {
-    return processes ? processes->world->process : 0;
+    return processes ? processes->group->process : 0;
 }
 
 int32_t am_processes_count(const AmProcesses *processes) {
-    return processes ? processes->world->count : 0;
+    return processes ? processes->group->count : 0;
 }
 
 AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan *plan,
@@ -322,15 +324,16 @@ AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan
                           AmError *error) {
     api_begin(error);
     TRY(api_require(processes, "processes", error));
-    AmStatus status = run_in(processes->world, module, plan, options, callbacks, result, error);
-    if (status != AM_OK && status != AM_INTERRUPTED && error) world_abort_for(processes->world, error);
+    AmStatus status = run_in(processes->group, module, plan, options, callbacks, result, error);
+    if (status != AM_OK && status != AM_INTERRUPTED && error)
+        process_group_abort_for(processes->group, error);
     return status;
 }
 
 void am_processes_leave(AmProcesses *processes, const AmError *failure) {
     if (!processes) return;
-    if (failure) world_abort_for(processes->world, failure);
-    world_close(processes->world);
+    if (failure) process_group_abort_for(processes->group, failure);
+    process_group_close(processes->group);
     free(processes);
 }
 

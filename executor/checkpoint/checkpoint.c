@@ -73,7 +73,7 @@ static void write_save(Checkpoint *self, Iteration iteration) {
     if (iteration == ITERATION_FILES)
         self->status = checkpoint_write_files(&self->writer, self->images, self->owner.rank_count,
                                               &self->saving, &self->save_arena, &self->error);
-    bool commits = iteration == ITERATION_COMMIT || !self->owner.world;
+    bool commits = iteration == ITERATION_COMMIT || !self->owner.processes;
     if (!commits || self->status != AM_OK) return;
     self->status = checkpoint_commit(&self->writer, &self->saving, &self->save_arena, &self->error);
     if (self->status == AM_OK) checkpoint_remove_old(&self->writer, &self->save_arena, &self->not_removed);
@@ -89,8 +89,8 @@ static void *work(void *argument) {
             pthread_mutex_unlock(&self->mutex);
             write_save(self, iteration);
             pthread_mutex_lock(&self->mutex);
-            set_iteration(self, iteration == ITERATION_FILES && self->owner.world ? ITERATION_WRITTEN
-                                                                                  : ITERATION_DONE);
+            set_iteration(self, iteration == ITERATION_FILES && self->owner.processes ? ITERATION_WRITTEN
+                                                                                      : ITERATION_DONE);
         } else if (self->quits) {
             break;
         } else {
@@ -120,7 +120,7 @@ static void hand_over(Checkpoint *self, Iteration iteration) {
 /* ---- Messages for the user ---- */
 
 static bool leads(const Checkpoint *self) {
-    return !self->owner.world || self->owner.world->process == 0;
+    return !self->owner.processes || self->owner.processes->process == 0;
 }
 
 static void note(const Checkpoint *self, const char *text) {
@@ -161,27 +161,27 @@ static void settle(Checkpoint *self) {
 
 /* Returns whether all processes find that all is well; the failure of one is everybody's. */
 static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
-    World *world = self->owner.world;
-    if (!world) return am_pass_error(status, own, error);
-    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
-    if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+    ProcessGroup *processes = self->owner.processes;
+    if (!processes) return am_pass_error(status, own, error);
+    ProcessPart *parts = calloc((size_t)processes->count, sizeof *parts);
+    if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * processes->count);
     AmError all = {0};
-    AmStatus sent = world_gather(world, own, sizeof *own, sizeof *own, parts, error);
-    if (sent == AM_OK && world->process == 0) {
-        for (int32_t p = world->count - 1; p >= 0; p--)
+    AmStatus sent = process_group_gather(processes, own, sizeof *own, sizeof *own, parts, error);
+    if (sent == AM_OK && processes->process == 0) {
+        for (int32_t p = processes->count - 1; p >= 0; p--)
             if (parts[p].count == sizeof all && ((const AmError *)parts[p].bytes)->code != AM_OK)
                 memcpy(&all, parts[p].bytes, sizeof all);
-        world_release_parts(world, parts);
+        process_group_release_parts(processes, parts);
     }
     free(parts);
     TRY(sent);
-    TRY(world_broadcast(world, &all, sizeof all, error));
+    TRY(process_group_broadcast(processes, &all, sizeof all, error));
     return am_pass_error(all.code, &all, error);
 }
 
 /* Opens and verifies the checkpoint of one step; `*damaged`: the failure is the checkpoint's own. */
 static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError *error) {
-    World *world = self->owner.world;
+    ProcessGroup *processes = self->owner.processes;
     const char *directory = checkpoint_directory(&self->arena, self->writer.folder, step, "");
     if (!directory) return am_fail_memory(error, 64);
     AmError own = {0};
@@ -202,8 +202,8 @@ static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError 
                          "its step is %lld, which its folder's name does not say",
                          (long long)self->found.manifest.step);
     if (status == AM_OK)
-        status = checkpoint_reader_verify(&self->found, world ? world->process : 0, world ? world->count : 1,
-                                          &own);
+        status = checkpoint_reader_verify(&self->found, processes ? processes->process : 0,
+                                          processes ? processes->count : 1, &own);
     status = agree_on(self, status, &own, error);
     self->has_found = status == AM_OK;
     if (status != AM_OK) checkpoint_reader_close(&self->found);
@@ -212,19 +212,19 @@ static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError 
 
 /* The folder's steps as process 0 sees them, newest first; in the arena. */
 static AmStatus list_steps(Checkpoint *self, int64_t **steps, int32_t *count, AmError *error) {
-    World *world = self->owner.world;
+    ProcessGroup *processes = self->owner.processes;
     int64_t *list = NULL, total = 0;
     *count = 0;
     if (leads(self)) TRY(checkpoint_list(self->writer.folder, &list, count, error));
     total = *count;
-    AmStatus status = world ? world_broadcast(world, &total, sizeof total, error) : AM_OK;
+    AmStatus status = processes ? process_group_broadcast(processes, &total, sizeof total, error) : AM_OK;
     *count = (int32_t)total;
     *steps = ARENA_ARRAY(&self->arena, int64_t, total + 1);
     if (status == AM_OK && !*steps) status = am_fail_memory(error, total * 8);
     if (status == AM_OK && list) memcpy(*steps, list, sizeof *list * (size_t)total);
     free(list);
-    if (status == AM_OK && world && total > 0)
-        status = world_broadcast(world, *steps, (int64_t)sizeof **steps * total, error);
+    if (status == AM_OK && processes && total > 0)
+        status = process_group_broadcast(processes, *steps, (int64_t)sizeof **steps * total, error);
     return status;
 }
 
@@ -317,7 +317,7 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
  * memory. Returns whether it is abandoned. */
 static bool abandon(Checkpoint *self) {
     struct timespec until;
-    if (!self->owner.world || world_check(self->owner.world, NULL) == AM_OK) return false;
+    if (!self->owner.processes || process_group_check(self->owner.processes, NULL) == AM_OK) return false;
     atomic_store(&self->is_abandoned, true);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ABANDON_SECONDS;
@@ -501,10 +501,10 @@ void checkpoint_take(Checkpoint *self, int32_t r, int64_t steps) {
 AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
                            AmError *error) {
     if (!self) return AM_OK;
-    World *world = self->owner.world;
+    ProcessGroup *processes = self->owner.processes;
     TRY(finish_save(self, error));
     bool is_missing = self->saved != steps && steps > 0;
-    if (world) TRY(world_broadcast(world, &is_missing, sizeof is_missing, error));
+    if (processes) TRY(process_group_broadcast(processes, &is_missing, sizeof is_missing, error));
     if (is_missing) {
         TRY(prepare_save(self, steps, position, error));
         for (int32_t r = 0; r < self->owner.rank_count; r++) checkpoint_image_take(&self->images[r]);
@@ -530,8 +530,8 @@ int checkpoint_news(Checkpoint *self) {
 }
 
 /* Combines the files that every process has written, in process 0. */
-static AmStatus add_shares(Checkpoint *self, const WorldPart *parts, AmError *error) {
-    for (int32_t p = 1; p < self->owner.world->count; p++) {
+static AmStatus add_shares(Checkpoint *self, const ProcessPart *parts, AmError *error) {
+    for (int32_t p = 1; p < self->owner.processes->count; p++) {
         CheckpointManifest share;
         const char *source = arena_format(&self->save_arena, "process %d", (int)p);
         if (!source) return am_fail_memory(error, 32);
@@ -544,15 +544,15 @@ static AmStatus add_shares(Checkpoint *self, const WorldPart *parts, AmError *er
 
 /* A failure to write is the save's, in every process; one of the processes themselves ends the run. */
 AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
-    World *world = self->owner.world;
+    ProcessGroup *processes = self->owner.processes;
     Text text = {0};
     if (self->status == AM_OK) self->status = checkpoint_manifest_print(&text, &self->saving, &self->error);
     AmError own = self->error;
     AmError all = {0};
     self->status = agree_on(self, self->status, &own, &all);
-    if (self->status != AM_OK && world_check(world, NULL) != AM_OK) {
+    if (self->status != AM_OK && process_group_check(processes, NULL) != AM_OK) {
         text_free(&text);
-        return world_check(world, error);
+        return process_group_check(processes, error);
     }
     self->error = all;
     if (self->status != AM_OK) {
@@ -560,17 +560,18 @@ AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
         hand_over(self, ITERATION_DONE);
         return AM_OK;
     }
-    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
-    AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+    ProcessPart *parts = calloc((size_t)processes->count, sizeof *parts);
+    AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts * processes->count);
     if (status == AM_OK)
-        status = world_gather(world, text.data, (int64_t)text.length, MOST_SHARE_BYTES, parts, error);
-    if (status == AM_OK && world->process == 0) {
+        status =
+            process_group_gather(processes, text.data, (int64_t)text.length, MOST_SHARE_BYTES, parts, error);
+    if (status == AM_OK && processes->process == 0) {
         self->status = add_shares(self, parts, &self->error);
-        world_release_parts(world, parts);
+        process_group_release_parts(processes, parts);
     }
     free(parts);
     text_free(&text);
     TRY(status);
-    hand_over(self, world->process == 0 && self->status == AM_OK ? ITERATION_COMMIT : ITERATION_DONE);
+    hand_over(self, processes->process == 0 && self->status == AM_OK ? ITERATION_COMMIT : ITERATION_DONE);
     return AM_OK;
 }

@@ -24,9 +24,9 @@ typedef struct Checkpoint Checkpoint;
 typedef struct CheckpointOwner {
     const PlanContext *context;
     const RunOptions *options;
-    const char *plan; /* hash, or "none" */
-    World *world;     /* NULL: this process alone */
-    Rank *ranks;      /* of this process, opened */
+    const char *plan;        /* hash, or "none" */
+    ProcessGroup *processes; /* NULL: this process alone */
+    Rank *ranks;             /* of this process, opened */
     int32_t rank_count, first, device_count;
 } CheckpointOwner;
 

@@ -22,7 +22,7 @@ typedef struct MpiChannel {
     MpiRequest *requests; /* [quota][part_count] */
 } MpiChannel;
 
-static CommWorld *world_of(const ChannelSet *set) {
+static CommShared *shared_of(const ChannelSet *set) {
     return set->user;
 }
 
@@ -44,7 +44,7 @@ static AmStatus begin(Channel *channel, int64_t iteration, AmError *error) {
 static AmStatus is_carried(const Channel *channel, int64_t iteration, bool *is_ready, AmError *error) {
     const MpiChannel *self = channel->state;
     int64_t slot = iteration % channel->quota;
-    if (comm_mpi_has_failed(world_of(channel->set)))
+    if (comm_mpi_has_failed(shared_of(channel->set)))
         return comm_mpi_fail_released(self->sends ? channel->sender : channel->receiver, error);
     *is_ready = true;
     for (int32_t part = 0; part < self->part_count && *is_ready; part++)
@@ -69,8 +69,8 @@ static void sleep_briefly(void) {
 }
 
 static void *make_progress(void *argument) {
-    CommWorld *world = argument;
-    while (!atomic_load(&world->thread_ends) && !comm_mpi_has_failed(world)) {
+    CommShared *shared = argument;
+    while (!atomic_load(&shared->thread_ends) && !comm_mpi_has_failed(shared)) {
         mpi_wire_progress();
         sleep_briefly();
     }
@@ -79,17 +79,17 @@ static void *make_progress(void *argument) {
 
 static AmStatus open_channel(Channel *channel, AmError *error) {
     ChannelSet *set = channel->set;
-    CommWorld *world = world_of(set);
+    CommShared *shared = shared_of(set);
     MpiChannel *self = ARENA_ARRAY(&set->arena, MpiChannel, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    self->sends = channel->sender >= world->first && channel->sender < world->first + world->count;
-    self->process = (self->sends ? channel->receiver : channel->sender) / world->count;
+    self->sends = channel->sender >= shared->first && channel->sender < shared->first + shared->count;
+    self->process = (self->sends ? channel->receiver : channel->sender) / shared->count;
     self->part_count = channel->bytes > 0 ? (int32_t)((channel->bytes + PART_BYTES - 1) / PART_BYTES) : 1;
     self->requests = ARENA_ARRAY(&set->arena, MpiRequest, channel->quota * self->part_count);
     if (!self->requests) return am_fail_memory(error, channel->quota * 16);
-    int64_t pairs = (int64_t)world->count * world->count;
-    int64_t tag = comm_mpi_barrier_tag(world) + 1 + channel->number * pairs +
-                  comm_mpi_pair(world, channel->sender, channel->receiver);
+    int64_t pairs = (int64_t)shared->count * shared->count;
+    int64_t tag = comm_mpi_barrier_tag(shared) + 1 + channel->number * pairs +
+                  comm_mpi_pair(shared, channel->sender, channel->receiver);
     if (tag > mpi_wire_most_tag())
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "%d channels between two ranks are more than %s can tell apart", channel->number + 1,
@@ -102,7 +102,7 @@ static AmStatus open_channel(Channel *channel, AmError *error) {
 }
 
 static AmStatus start(ChannelSet *set, AmError *error) {
-    CommWorld *world = world_of(set);
+    CommShared *shared = shared_of(set);
     int32_t remote_count = 0;
     for (int32_t k = 0; k < set->count; k++) {
         if (!channel_is_remote(set->channels[k])) continue;
@@ -110,35 +110,35 @@ static AmStatus start(ChannelSet *set, AmError *error) {
         TRY(open_channel(set->channels[k], error));
     }
     if (remote_count == 0) return AM_OK;
-    atomic_store(&world->thread_ends, false);
-    TRY(parallel_start_thread(&world->thread, make_progress, world, error));
-    world->has_thread = true;
+    atomic_store(&shared->thread_ends, false);
+    TRY(parallel_start_thread(&shared->thread, make_progress, shared, error));
+    shared->has_thread = true;
     return AM_OK;
 }
 
 /* Waits for sent messages to arrive; receives requested beyond the last iteration are cancelled. */
 static void close_channel(Channel *channel) {
     const MpiChannel *self = channel->state;
-    CommWorld *world = world_of(channel->set);
+    CommShared *shared = shared_of(channel->set);
     for (int32_t k = 0; k < channel->quota * self->part_count; k++) {
         bool done = false;
         if (!self->sends) mpi_wire_cancel(&self->requests[k]);
-        while (!comm_mpi_has_failed(world) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
+        while (!comm_mpi_has_failed(shared) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
                !done)
             sleep_briefly();
     }
 }
 
 static void close_all(ChannelSet *set) {
-    CommWorld *world = world_of(set);
-    atomic_store(&world->thread_ends, true);
-    if (world->has_thread) pthread_join(world->thread, NULL);
-    world->has_thread = false;
-    if (comm_mpi_has_failed(world)) return;
+    CommShared *shared = shared_of(set);
+    atomic_store(&shared->thread_ends, true);
+    if (shared->has_thread) pthread_join(shared->thread, NULL);
+    shared->has_thread = false;
+    if (comm_mpi_has_failed(shared)) return;
     for (int32_t k = 0; k < set->count; k++)
         if (set->channels[k]->state) close_channel(set->channels[k]);
     /* A process that continues may reuse these tags once no process waits for messages of this set. */
-    comm_mpi_barrier(world, world->first, NULL);
+    comm_mpi_barrier(shared, shared->first, NULL);
 }
 
 const ChannelBackEnd channel_mpi = {

@@ -48,7 +48,7 @@ static AmStatus comm_back_end_find(const CommBackEnd **result, const char *name,
 }
 
 AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
-                              const World *processes, AmError *error) {
+                              const ProcessGroup *processes, AmError *error) {
     bool on_host = kernels == &kernels_cpu;
     if (!processes) /* a single process, whose ranks are all local */
         return comm_back_end_find(result, !name || (on_host && strcmp(name, "mpi") == 0) ? "local" : name,

@@ -18,7 +18,7 @@
 
 #include "executor/comm/rendezvous.h"
 #include "executor/kernels.h"
-#include "executor/processes/world.h"
+#include "executor/processes/process_group.h"
 
 typedef struct Comm Comm;
 
@@ -47,7 +47,7 @@ typedef struct CommBackEnd {
      * may use its operations in start() and barrier(). close() once, with the same
      * array, when no thread uses them any more. */
     AmStatus (*open)(Comm *comms, int32_t first, int32_t count, int32_t size, KernelDevice *const *devices,
-                     World *processes, AmError *error);
+                     ProcessGroup *processes, AmError *error);
     void (*close)(Comm *comms);
     /* Names the group of these ranks (the caller is one of them); the same ranks, the same name. */
     AmStatus (*join)(Comm *comm, const int32_t *ranks, int32_t count, int32_t *group, AmError *error);
@@ -79,7 +79,7 @@ struct Comm {
     int32_t rank, size;
     KernelDevice *device;
     struct StreamList *streams; /* for transfers with slots (stream.h); NULL: there can be none */
-    struct CommWorld *world;    /* the back end's own */
+    struct CommShared *shared;  /* the back end's own, of this process's ranks */
 };
 
 /* Makes a step's collective or transfer ready: shapes and group. Addresses are bound by comm_bind():
@@ -103,7 +103,7 @@ const char *comm_call_name(const CommCall *call);
 /* Chooses the back end of collectives for the processes of a run (NULL: a single one); `name` NULL: the
  * default for them. AM_ERROR_USAGE lists the suitable ones. */
 AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
-                              const World *processes, AmError *error);
+                              const ProcessGroup *processes, AmError *error);
 
 /* Returns the number of the first row in part k of a dimension that is cut into parts. */
 static inline int64_t comm_part_start(const int64_t *parts, int32_t k) {

@@ -17,11 +17,11 @@
 #include "executor/comm/comm.h"
 #include "executor/comm/rendezvous.h"
 
-typedef struct CommWorld {
+typedef struct CommShared {
     Rendezvous *rendezvous;
     int32_t size;
     Arena arenas[]; /* [size]: of each rank's calls */
-} CommWorld;
+} CommShared;
 
 /* The prepared data of a call for one member. */
 typedef struct LocalCall {
@@ -31,7 +31,7 @@ typedef struct LocalCall {
 } LocalCall;
 
 static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
-    return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
+    return rendezvous_join(comm->shared->rendezvous, ranks, count, name, error);
 }
 
 enum { PART_BYTES = 64 }; /* parts of an all_reduce end at multiples of this: members write other lines */
@@ -85,7 +85,7 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
         memcpy(own + at, call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
         at += in_letter(call->operand_shapes[k]);
     }
-    TRY(rendezvous_wait(comm->world->rendezvous, local->group, comm->rank, error));
+    TRY(rendezvous_wait(comm->shared->rendezvous, local->group, comm->rank, error));
     at = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
         if (in_letter(call->operand_shapes[k]) == 0) continue;
@@ -124,13 +124,13 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
 }
 
 static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
-    CommWorld *world = comm->world;
-    Arena *arena = &world->arenas[comm->rank];
+    CommShared *shared = comm->shared;
+    Arena *arena = &shared->arenas[comm->rank];
     LocalCall *self = ARENA_ARRAY(arena, LocalCall, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     call->prepared = self;
     if (call->position < 0) return AM_OK;
-    self->group = rendezvous_group(world->rendezvous, call->group);
+    self->group = rendezvous_group(shared->rendezvous, call->group);
     self->scratch.members = ARENA_ARRAY(arena, const char *, call->rank_count);
     self->scratch.results = ARENA_ARRAY(arena, char *, call->rank_count);
     if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
@@ -138,11 +138,11 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     bool is_small = letter_bytes(call) <= LETTER_BYTES;
     if (!call->collective || call->collective->kind != PROGRAM_ALL_REDUCE || !is_small) return AM_OK;
     self->by_letters = true;
-    return rendezvous_reserve_letters(world->rendezvous, self->group, letter_bytes(call), error);
+    return rendezvous_reserve_letters(shared->rendezvous, self->group, letter_bytes(call), error);
 }
 
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
-    Rendezvous *rendezvous = comm->world->rendezvous;
+    Rendezvous *rendezvous = comm->shared->rendezvous;
     const LocalCall *local = call->prepared;
     if (call->position < 0) return transfer(comm, NULL, call, error);
     if (local->by_letters) return all_reduce_by_letters(comm, call, error);
@@ -155,45 +155,45 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
-    return rendezvous_barrier(comm->world->rendezvous, comm->rank, error);
+    return rendezvous_barrier(comm->shared->rendezvous, comm->rank, error);
 }
 
 static void abort_all(Comm *comm) {
-    rendezvous_abort(comm->world->rendezvous);
+    rendezvous_abort(comm->shared->rendezvous);
 }
 
-static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, World *processes, AmError *error) {
+static AmStatus open_comms(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, ProcessGroup *processes, AmError *error) {
     (void)processes;
     if (first != 0 || count != size)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);
-    size_t bytes = sizeof(CommWorld) + sizeof(Arena) * (size_t)size;
-    CommWorld *world = calloc(1, bytes);
-    if (!world) return am_fail_memory(error, (int64_t)bytes);
-    world->size = size;
-    AmStatus status = rendezvous_open(&world->rendezvous, 0, size, error);
+    size_t bytes = sizeof(CommShared) + sizeof(Arena) * (size_t)size;
+    CommShared *shared = calloc(1, bytes);
+    if (!shared) return am_fail_memory(error, (int64_t)bytes);
+    shared->size = size;
+    AmStatus status = rendezvous_open(&shared->rendezvous, 0, size, error);
     if (status != AM_OK) {
-        free(world);
+        free(shared);
         return status;
     }
     for (int32_t r = 0; r < size; r++)
         comms[r] =
-            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .world = world};
+            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .shared = shared};
     return AM_OK;
 }
 
-static void close_world(Comm *comms) {
-    CommWorld *world = comms[0].world;
-    rendezvous_close(world->rendezvous);
-    for (int32_t r = 0; r < world->size; r++) arena_free(&world->arenas[r]);
-    free(world);
+static void close_comms(Comm *comms) {
+    CommShared *shared = comms[0].shared;
+    rendezvous_close(shared->rendezvous);
+    for (int32_t r = 0; r < shared->size; r++) arena_free(&shared->arenas[r]);
+    free(shared);
 }
 
 const CommBackEnd comm_local = {
     .name = "local",
-    .open = open_world,
-    .close = close_world,
+    .open = open_comms,
+    .close = close_comms,
     .join = join,
     .prepare = prepare,
     .start = barrier, /* letters are of one size when all have prepared their calls */

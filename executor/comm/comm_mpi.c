@@ -81,14 +81,14 @@ static bool is_direct(const MpiCall *self, const CommStream *stream) {
 /* Adds a copy of the stream, unless it is empty. */
 static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const PeerStream *stream,
                        int32_t peer, int32_t phase) {
-    const CommWorld *world = comm->world;
+    const CommShared *shared = comm->shared;
     if (stream->elements.bytes == 0) return;
     PeerStream *added = &self->streams[self->stream_count++];
     *added = *stream;
-    added->process = peer / world->count;
-    added->tag =
-        2 * comm_mpi_pair(world, stream->receives ? peer : comm->rank, stream->receives ? comm->rank : peer) +
-        phase;
+    added->process = peer / shared->count;
+    added->tag = 2 * comm_mpi_pair(shared, stream->receives ? peer : comm->rank,
+                                   stream->receives ? comm->rank : peer) +
+                 phase;
     added->staged = stream->staged || stream->reduced || !is_direct(self, &stream->elements);
     if (!added->staged) return;
     added->buffer = call->scratch_bytes;
@@ -98,7 +98,7 @@ static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const Pe
 /* A result stream of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
 static AmStatus add_result_streams(MpiCall *self, Comm *comm, CommCall *call, int32_t position,
                                    PeerStream *given, AmError *error) {
-    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     PeerStream out = {.gate = &self->reduced},
                in = {.receives = true, .gate = given ? &given->carried : NULL};
     TRY(comm_stream_reduced(&out.elements, arena, call, call->position, true, error));
@@ -109,7 +109,7 @@ static AmStatus add_result_streams(MpiCall *self, Comm *comm, CommCall *call, in
 }
 
 static AmStatus add_collective_streams(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
-    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     ProgramCollectiveKind kind = call->collective->kind;
     bool reduces = kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_REDUCE_SCATTER;
     bool whole = kind == PROGRAM_ALL_REDUCE && comm_reduces_whole(call);
@@ -136,7 +136,7 @@ static AmStatus add_collective_streams(MpiCall *self, Comm *comm, CommCall *call
 }
 
 static AmStatus add_transfer_streams(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
-    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     TRY(comm_stream_pieces(&self->own_sent, arena, call, comm->rank, false, error));
     TRY(comm_stream_pieces(&self->own_received, arena, call, comm->rank, true, error));
     if (call->position < 0) return AM_OK;
@@ -162,7 +162,7 @@ static int64_t longest_stream(const CommCall *call) {
 }
 
 static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
-    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     MpiCall *self = ARENA_ARRAY(arena, MpiCall, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     /* All members have the same chunk: they know the call, but not the shapes of the others. */
@@ -281,13 +281,13 @@ AmStatus comm_mpi_fail_released(int32_t rank, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }
 
-bool comm_mpi_has_failed(CommWorld *world) {
-    return atomic_load(&world->failed) || world_check(world->processes, NULL) != AM_OK;
+bool comm_mpi_has_failed(CommShared *shared) {
+    return atomic_load(&shared->failed) || process_group_check(shared->processes, NULL) != AM_OK;
 }
 
 /* Pauses between two polls: yields the processor, then sleeps for longer intervals. */
-static AmStatus rest(CommWorld *world, int32_t rank, int64_t *idle, AmError *error) {
-    bool has_failed = ++*idle % 128 == 0 ? comm_mpi_has_failed(world) : atomic_load(&world->failed);
+static AmStatus rest(CommShared *shared, int32_t rank, int64_t *idle, AmError *error) {
+    bool has_failed = ++*idle % 128 == 0 ? comm_mpi_has_failed(shared) : atomic_load(&shared->failed);
     if (has_failed) return comm_mpi_fail_released(rank, error);
     if (*idle < 1000) sched_yield();
     else nanosleep(&(struct timespec){.tv_nsec = *idle < 5000 ? 20000 : 100000}, NULL);
@@ -310,7 +310,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
         begins = false;
         if (is_complete(self)) return AM_OK;
         if (moved) idle = 0;
-        else TRY(rest(comm->world, comm->rank, &idle, error));
+        else TRY(rest(comm->shared, comm->rank, &idle, error));
     }
 }
 
@@ -322,52 +322,52 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     return AM_OK;
 }
 
-static AmStatus finish_message(CommWorld *world, int32_t rank, MpiRequest *request, AmError *error) {
+static AmStatus finish_message(CommShared *shared, int32_t rank, MpiRequest *request, AmError *error) {
     int64_t idle = 0;
     for (bool done = false;;) {
         TRY(mpi_wire_test(request, &done, error));
         if (done) return AM_OK;
-        TRY(rest(world, rank, &idle, error));
+        TRY(rest(shared, rank, &idle, error));
     }
 }
 
 /* A barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
  * 2^k before have arrived. */
-AmStatus comm_mpi_barrier(CommWorld *world, int32_t rank, AmError *error) {
-    int32_t process = world->processes->process, count = world->processes->count;
-    int32_t tag = comm_mpi_barrier_tag(world);
+AmStatus comm_mpi_barrier(CommShared *shared, int32_t rank, AmError *error) {
+    int32_t process = shared->processes->process, count = shared->processes->count;
+    int32_t tag = comm_mpi_barrier_tag(shared);
     for (int32_t distance = 1; distance < count; distance *= 2) {
         MpiRequest in = {0}, out = {0};
         char byte = 0, its;
         TRY(mpi_wire_receive(&in, &its, 1, (process + count - distance) % count, tag, error));
         TRY(mpi_wire_send(&out, &byte, 1, (process + distance) % count, tag, error));
-        TRY(finish_message(world, rank, &in, error));
-        TRY(finish_message(world, rank, &out, error));
+        TRY(finish_message(shared, rank, &in, error));
+        TRY(finish_message(shared, rank, &out, error));
     }
     return AM_OK;
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
-    CommWorld *world = comm->world;
-    TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (comm->rank == world->first) TRY(comm_mpi_barrier(world, comm->rank, error));
-    return rendezvous_barrier(world->rendezvous, comm->rank, error);
+    CommShared *shared = comm->shared;
+    TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
+    if (comm->rank == shared->first) TRY(comm_mpi_barrier(shared, comm->rank, error));
+    return rendezvous_barrier(shared->rendezvous, comm->rank, error);
 }
 
 static void abort_all(Comm *comm) {
-    atomic_store(&comm->world->failed, true);
-    rendezvous_abort(comm->world->rendezvous);
+    atomic_store(&comm->shared->failed, true);
+    rendezvous_abort(comm->shared->rendezvous);
 }
 
-static void free_world(CommWorld *world) {
-    for (int32_t r = 0; world->ranks && r < world->count; r++) arena_free(&world->ranks[r].arena);
-    rendezvous_close(world->rendezvous);
-    free(world->ranks);
-    free(world);
+static void free_shared(CommShared *shared) {
+    for (int32_t r = 0; shared->ranks && r < shared->count; r++) arena_free(&shared->ranks[r].arena);
+    rendezvous_close(shared->rendezvous);
+    free(shared->ranks);
+    free(shared);
 }
 
-static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, World *processes, AmError *error) {
+static AmStatus open_comms(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, ProcessGroup *processes, AmError *error) {
     if (!processes)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "collectives 'mpi' join processes that mpirun starts; here is one alone");
@@ -375,31 +375,31 @@ static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t si
     if (count > MAX_RANKS || 2 * count * count > mpi_wire_most_tag())
         return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks in one process are more than %s can tell apart",
                        count, mpi_wire_name());
-    CommWorld *world = calloc(1, sizeof *world);
-    if (!world) return am_fail_memory(error, (int64_t)sizeof *world);
-    *world = (CommWorld){.processes = processes, .first = first, .count = count};
-    atomic_init(&world->failed, false);
-    world->ranks = calloc((size_t)count, sizeof *world->ranks);
-    AmStatus status = world->ranks ? rendezvous_open(&world->rendezvous, first, count, error)
-                                   : am_fail_memory(error, (int64_t)sizeof *world->ranks * count);
+    CommShared *shared = calloc(1, sizeof *shared);
+    if (!shared) return am_fail_memory(error, (int64_t)sizeof *shared);
+    *shared = (CommShared){.processes = processes, .first = first, .count = count};
+    atomic_init(&shared->failed, false);
+    shared->ranks = calloc((size_t)count, sizeof *shared->ranks);
+    AmStatus status = shared->ranks ? rendezvous_open(&shared->rendezvous, first, count, error)
+                                    : am_fail_memory(error, (int64_t)sizeof *shared->ranks * count);
     if (status != AM_OK) {
-        free_world(world);
+        free_shared(shared);
         return status;
     }
     for (int32_t r = 0; r < count; r++)
         comms[r] = (Comm){
-            .back_end = &comm_mpi, .rank = first + r, .size = size, .device = devices[r], .world = world};
+            .back_end = &comm_mpi, .rank = first + r, .size = size, .device = devices[r], .shared = shared};
     return AM_OK;
 }
 
-static void close_world(Comm *comms) {
-    free_world(comms[0].world);
+static void close_comms(Comm *comms) {
+    free_shared(comms[0].shared);
 }
 
 const CommBackEnd comm_mpi = {
     .name = "mpi",
-    .open = open_world,
-    .close = close_world,
+    .open = open_comms,
+    .close = close_comms,
     .join = join,
     .prepare = prepare,
     .run = run,

@@ -13,9 +13,9 @@
 #include "executor/comm/comm.h"
 #include "executor/processes/mpi_wire.h"
 
-typedef struct CommWorld {
+typedef struct CommShared {
     Rendezvous *rendezvous; /* of this process's ranks */
-    World *processes;
+    ProcessGroup *processes;
     int32_t first, count; /* they are first .. first + count - 1; every process has so many */
     atomic_bool failed;
     struct MpiRank *ranks; /* [count] */
@@ -23,27 +23,27 @@ typedef struct CommWorld {
     pthread_t thread;
     atomic_bool thread_ends;
     bool has_thread;
-} CommWorld;
+} CommShared;
 
 /* Number of a pair of ranks, of which at least one belongs to this process; `process`: that of the
  * other. */
-static inline int32_t comm_mpi_pair(const CommWorld *world, int32_t from, int32_t to) {
-    return from % world->count * world->count + to % world->count;
+static inline int32_t comm_mpi_pair(const CommShared *shared, int32_t from, int32_t to) {
+    return from % shared->count * shared->count + to % shared->count;
 }
 
-static inline int32_t comm_mpi_barrier_tag(const CommWorld *world) {
-    return 2 * world->count * world->count;
+static inline int32_t comm_mpi_barrier_tag(const CommShared *shared) {
+    return 2 * shared->count * shared->count;
 }
 
 /* "rank 3 was stopped because another rank failed" */
 AmStatus comm_mpi_fail_released(int32_t rank, AmError *error);
 
 /* Returns whether a rank here or a process has failed, so that messages may not come. */
-bool comm_mpi_has_failed(CommWorld *world);
+bool comm_mpi_has_failed(CommShared *shared);
 /* Returns when one thread of every process has come here; `rank` is the caller. */
-AmStatus comm_mpi_barrier(CommWorld *world, int32_t rank, AmError *error);
+AmStatus comm_mpi_barrier(CommShared *shared, int32_t rank, AmError *error);
 
-/* Channels between processes; ChannelSet.user is Comm.world of comm_mpi. Messages
+/* Channels between processes; ChannelSet.user is Comm.shared of comm_mpi. Messages
  * go from the sender's slots to the receiver's, which are ready for as many as there are. All
  * processes start and close such a set together, also those in which no channel ends. */
 extern const ChannelBackEnd channel_mpi;

@@ -24,7 +24,7 @@ AmStatus bootstrap_integer(const char *name, int64_t least, int64_t most, int64_
     return AM_OK;
 }
 
-void bootstrap_secret(WorldPlace *place, const char *job) {
+void bootstrap_secret(ProcessPlace *place, const char *job) {
     const char *own = getenv("AUTOMAP_SECRET");
     const char *const parts[] = {"automap", place->launcher, job ? job : "", own ? own : ""};
     Sha256 hash;
@@ -33,7 +33,7 @@ void bootstrap_secret(WorldPlace *place, const char *job) {
     sha256_end(&hash, place->secret);
 }
 
-bool bootstrap_is_open(const WorldPlace *place) {
+bool bootstrap_is_open(const ProcessPlace *place) {
     const char *own = getenv("AUTOMAP_SECRET");
     bool is_guessable = strcmp(place->launcher, "torchrun") == 0 || strcmp(place->launcher, "Slurm") == 0;
     bool is_loopback = strcmp(place->host, "localhost") == 0 || strcmp(place->host, "::1") == 0 ||
@@ -54,7 +54,7 @@ static bool torchrun_is_present(void) {
 }
 
 /* torchrun may keep a store of its own on MASTER_PORT; then the next port is used. */
-static AmStatus torchrun(WorldPlace *place, AmError *error) {
+static AmStatus torchrun(ProcessPlace *place, AmError *error) {
     int64_t count, process, local_count, local_process, port;
     TRY(bootstrap_integer("WORLD_SIZE", 1, BOOTSTRAP_MOST_PROCESSES, &count, error));
     TRY(bootstrap_integer("RANK", 0, count - 1, &process, error));
@@ -81,7 +81,7 @@ static AmStatus torchrun(WorldPlace *place, AmError *error) {
 typedef struct Launcher {
     const char *name;
     bool (*is_present)(void);
-    AmStatus (*read)(WorldPlace *place, AmError *error);
+    AmStatus (*read)(ProcessPlace *place, AmError *error);
 } Launcher;
 
 /* mpirun before Slurm: inside a job its processes see the variables of both. */
@@ -91,8 +91,8 @@ static const Launcher launchers[] = {
     {"Slurm", bootstrap_slurm_is_present, bootstrap_slurm},
 };
 
-AmStatus bootstrap_read(WorldPlace *place, AmError *error) {
-    *place = (WorldPlace){.launcher = "none", .count = 1, .local_count = 1};
+AmStatus bootstrap_read(ProcessPlace *place, AmError *error) {
+    *place = (ProcessPlace){.launcher = "none", .count = 1, .local_count = 1};
     for (size_t k = 0; k < sizeof launchers / sizeof launchers[0]; k++) {
         if (!launchers[k].is_present()) continue;
         place->launcher = launchers[k].name;

@@ -19,9 +19,9 @@
 
 enum { BOOTSTRAP_HOST = 256, BOOTSTRAP_SECRET = 65, BOOTSTRAP_MOST_PROCESSES = 1024 };
 
-typedef struct WorldPlace WorldPlace;
+typedef struct ProcessPlace ProcessPlace;
 
-struct WorldPlace {
+struct ProcessPlace {
     const char *launcher;               /* "torchrun", "mpirun", "Slurm"; "none": a run of its own */
     int32_t process, count;             /* 0 <= process < count */
     int32_t local_process, local_count; /* among those of this machine; picks the device */
@@ -31,31 +31,31 @@ struct WorldPlace {
     /* Gives process 0's host, port and secret to all, or NULL where all know
      * them. Called once by every process; process 0 listens already, or has
      * failed to: then port is 0, here and after the call everywhere. */
-    AmStatus (*share)(WorldPlace *place, AmError *error);
+    AmStatus (*share)(ProcessPlace *place, AmError *error);
 };
 
 /* AM_ERROR_USAGE names the variable that is missing or wrong. */
-AmStatus bootstrap_read(WorldPlace *place, AmError *error);
+AmStatus bootstrap_read(ProcessPlace *place, AmError *error);
 
 /* For the launchers: an environment variable as an integer in [least, most]. */
 AmStatus bootstrap_integer(const char *name, int64_t least, int64_t most, int64_t *value, AmError *error);
 /* The secret from the launcher's name for this job and AUTOMAP_SECRET. */
-void bootstrap_secret(WorldPlace *place, const char *job);
+void bootstrap_secret(ProcessPlace *place, const char *job);
 /* Returns whether others on the network can join: the launcher gives no random name for the job,
  * AUTOMAP_SECRET is not set, and process 0 listens on an address that is not of the machine itself. */
-bool bootstrap_is_open(const WorldPlace *place);
+bool bootstrap_is_open(const ProcessPlace *place);
 /* AUTOMAP_PORT, where it is set. */
 AmStatus bootstrap_port(uint16_t *port, AmError *error);
 
 /* Slurm (bootstrap_slurm.c). */
 bool bootstrap_slurm_is_present(void);
-AmStatus bootstrap_slurm(WorldPlace *place, AmError *error);
+AmStatus bootstrap_slurm(ProcessPlace *place, AmError *error);
 /* The first host of a node list, "gpu[003-007,12],login" -> "gpu003";
  * AM_ERROR_USAGE where it is not such a list. */
 AmStatus bootstrap_first_node(char host[BOOTSTRAP_HOST], const char *list, AmError *error);
 
 /* MPI (bootstrap_mpi.c). */
 bool bootstrap_mpi_is_present(void);
-AmStatus bootstrap_mpi(WorldPlace *place, AmError *error);
+AmStatus bootstrap_mpi(ProcessPlace *place, AmError *error);
 
 #endif

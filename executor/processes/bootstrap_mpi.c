@@ -49,7 +49,7 @@ static void draw_job(char job[BOOTSTRAP_SECRET]) {
     for (size_t k = 0; k < sizeof bytes; k++) snprintf(job + 2 * k, 3, "%02x", bytes[k]);
 }
 
-static AmStatus share(WorldPlace *place, AmError *error) {
+static AmStatus share(ProcessPlace *place, AmError *error) {
     Address address = {.port = place->port};
     if (place->process == 0) {
         snprintf(address.host, sizeof address.host, "%s", place->host);
@@ -65,7 +65,7 @@ static AmStatus share(WorldPlace *place, AmError *error) {
     return AM_OK;
 }
 
-AmStatus bootstrap_mpi(WorldPlace *place, AmError *error) {
+AmStatus bootstrap_mpi(ProcessPlace *place, AmError *error) {
     const Names *names = find_names();
     int64_t count, process, local_count = 1, local_process = 0;
     TRY(bootstrap_integer(names->count, 1, BOOTSTRAP_MOST_PROCESSES, &count, error));

@@ -72,7 +72,7 @@ static int64_t tasks_of_node(const char *list, int64_t node) {
     return 0;
 }
 
-AmStatus bootstrap_slurm(WorldPlace *place, AmError *error) {
+AmStatus bootstrap_slurm(ProcessPlace *place, AmError *error) {
     int64_t count, process, local_process, local_count = 1;
     const char *count_name = first_set("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS");
     const char *list = getenv(first_set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"));

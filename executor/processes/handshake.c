@@ -49,7 +49,7 @@ typedef struct Welcome {
 
 /* Computes the proof of a process that has the secret and both random numbers; `side` distinguishes
  * the two directions. */
-static void prove(char proof[PROOF], const char *side, const WorldPlace *place, const Challenge *challenge,
+static void prove(char proof[PROOF], const char *side, const ProcessPlace *place, const Challenge *challenge,
                   const Hello *hello) {
     char hex[PROOF + 1];
     Sha256 hash;
@@ -74,7 +74,7 @@ static bool is_ours(const char bytes[8]) {
 /* ---- other processes ---- */
 
 /* Runs one handshake on a new connection. AM_OK with *again: the connection ended before an answer. */
-static AmStatus try_handshake(int connection, const WorldPlace *place, HandshakeChannel channel,
+static AmStatus try_handshake(int connection, const ProcessPlace *place, HandshakeChannel channel,
                               double deadline, bool *again, AmError *error) {
     Challenge challenge;
     Hello hello = {.version = VERSION, .channel = channel, .process = place->process, .count = place->count};
@@ -112,7 +112,7 @@ static AmStatus try_handshake(int connection, const WorldPlace *place, Handshake
     return AM_OK;
 }
 
-AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
+AmStatus handshake_join(int *connection, const ProcessPlace *place, HandshakeChannel channel, double deadline,
                         AmError *error) {
     for (;;) {
         bool again;
@@ -170,8 +170,8 @@ static AmStatus accept_connections(PendingHandshakes *pending, int listener, AmE
     return AM_OK;
 }
 
-__attribute__((format(printf, 3, 4))) static void answer(const PendingHandshake *handshake,
-                                                         const WorldPlace *place, const char *refusal, ...) {
+__attribute__((format(printf, 3, 4))) static void
+answer(const PendingHandshake *handshake, const ProcessPlace *place, const char *refusal, ...) {
     Welcome welcome = {.is_refused = refusal != NULL};
     memcpy(welcome.magic, magic, sizeof magic);
     if (refusal) {
@@ -189,7 +189,7 @@ __attribute__((format(printf, 3, 4))) static void answer(const PendingHandshake 
  * error ends the run: a process with the secret was started with other settings than process 0. */
 static AmStatus check_peer(HandshakeServer *server, const PendingHandshake *handshake, bool *stays,
                            AmError *error) {
-    const WorldPlace *place = server->place;
+    const ProcessPlace *place = server->place;
     const Hello *hello = &handshake->hello;
     char proof[PROOF], host[HEARTBEAT_HOST];
     *stays = false;

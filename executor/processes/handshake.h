@@ -25,7 +25,7 @@ typedef struct HandshakeJoined {
 /* Joins as a process other than process 0: connects to place->host and place->port until the deadline (a
  * time of clock_seconds()). AM_ERROR_RUNTIME: no listener, no automap process, or another run; the text
  * names both sides. The caller closes *connection. */
-AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
+AmStatus handshake_join(int *connection, const ProcessPlace *place, HandshakeChannel channel, double deadline,
                         AmError *error);
 
 /* Process 0: serves `listener` until joined[1..count) are complete; `on_joined` is
@@ -34,7 +34,7 @@ AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChann
  * of this run was started with other settings, or `check` failed. Sockets in joined[] are the
  * caller's in any case. */
 typedef struct HandshakeServer {
-    const WorldPlace *place;
+    const ProcessPlace *place;
     int listener;
     double deadline, seconds;
     HandshakeJoined *joined; /* [count] */

@@ -1,7 +1,7 @@
 /* A minimal interface to MPI: non-blocking messages between processes.
  *
  * Messages and their assignment are polled, so that a waiting process can check for failures in
- * between; the processes monitor each other elsewhere (world.h). Any thread may call: calls are
+ * between; the processes monitor each other elsewhere (process_group.h). Any thread may call: calls are
  * serialised. Messages from one process to another with the same tag arrive in the order in which
  * they were sent. mpi_wire.c is the only file that includes mpi.h; a build without MPI has these
  * functions too, and refuses to start.

@@ -1,5 +1,5 @@
-/* TCP connections with time limits, for the processes of one run (executor/processes/world.h). Sockets are
- * non-blocking, and poll() waits. */
+/* TCP connections with time limits, for the processes of one run (executor/processes/process_group.h).
+ * Sockets are non-blocking, and poll() waits. */
 #define _GNU_SOURCE /* accept4 */
 #include "executor/processes/socket.h"
 

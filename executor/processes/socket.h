@@ -1,4 +1,4 @@
-/* TCP connections with time limits, for the processes of one run (executor/processes/world.h).
+/* TCP connections with time limits, for the processes of one run (executor/processes/process_group.h).
  *
  * Every call ends: by success, by failure, at its deadline (a time of
  * clock_seconds(); INFINITY: when the peer or shutdown() ends the connection).

@@ -14,7 +14,7 @@
 
 #include "base/files/disk.h"
 #include "executor/comm/comm.h"
-#include "executor/processes/world.h"
+#include "executor/processes/process_group.h"
 #include "propagation/plan/plan.h"
 
 /* An output that is reported every step, as doubles. */
@@ -94,7 +94,7 @@ typedef struct RunOptions {
     const char *comm;               /* comm_back_end_choose(); NULL: what suits */
     bool tf32;                      /* KernelOptions */
     int32_t threads;                /* KernelOptions: of a rank on the host; 0: processors over ranks */
-    World *world;                   /* the processes that run the plan together; NULL: this one alone */
+    ProcessGroup *processes;        /* the processes that run the plan together; NULL: this one alone */
     const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
     /* -- state and data -- */
     int64_t steps;

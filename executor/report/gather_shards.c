@@ -22,7 +22,7 @@ static const RankShard *shard_of(const WholeArray *array, int32_t r) {
 AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *shape, bool is_parameter,
                     int32_t index, AmError *error) {
     *array = (WholeArray){.owner = owner, .shape = shape, .is_parameter = is_parameter, .index = index};
-    if (!owner->world || owner->world->process == 0) {
+    if (!owner->processes || owner->processes->process == 0) {
         array->whole = malloc((size_t)ir_shape_bytes(shape) + 1);
         return array->whole ? AM_OK : am_fail_memory(error, ir_shape_bytes(shape));
     }
@@ -49,24 +49,24 @@ void whole_close(WholeArray *array) {
     *array = (WholeArray){0};
 }
 
-AmStatus whole_find_places(WholeArray *arrays, int32_t count, World *world, AmError *error) {
+AmStatus whole_find_places(WholeArray *arrays, int32_t count, ProcessGroup *processes, AmError *error) {
     if (count == 0) return AM_OK;
-    if (!world) {
+    if (!processes) {
         for (int32_t k = 0; k < count; k++) arrays[k].needs_no_other = true;
         return AM_OK;
     }
     char *elsewhere = malloc((size_t)count);
-    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
+    ProcessPart *parts = calloc((size_t)processes->count, sizeof *parts);
     AmStatus status = elsewhere && parts ? AM_OK : am_fail_memory(error, count);
     for (int32_t k = 0; k < count && status == AM_OK; k++) elsewhere[k] = arrays[k].packed != NULL;
-    if (status == AM_OK) status = world_gather(world, elsewhere, count, count, parts, error);
-    if (status == AM_OK && world->process == 0) {
-        for (int32_t p = 1; p < world->count; p++)
+    if (status == AM_OK) status = process_group_gather(processes, elsewhere, count, count, parts, error);
+    if (status == AM_OK && processes->process == 0) {
+        for (int32_t p = 1; p < processes->count; p++)
             for (int32_t k = 0; k < count && k < parts[p].count; k++)
                 elsewhere[k] |= ((const char *)parts[p].bytes)[k];
-        world_release_parts(world, parts);
+        process_group_release_parts(processes, parts);
     }
-    if (status == AM_OK) status = world_broadcast(world, elsewhere, count, error);
+    if (status == AM_OK) status = process_group_broadcast(processes, elsewhere, count, error);
     for (int32_t k = 0; k < count && status == AM_OK; k++) arrays[k].needs_no_other = !elsewhere[k];
     free(parts);
     free(elsewhere);
@@ -107,7 +107,7 @@ static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t by
 }
 
 /* All parts that one process has sent, to their places. */
-static AmStatus place_parts(WholeArray *array, const WorldPart *sent, int32_t process, AmError *error) {
+static AmStatus place_parts(WholeArray *array, const ProcessPart *sent, int32_t process, AmError *error) {
     const IrShape *shape = array->shape;
     int64_t strides[IR_MAX_RANK], bytes = dtype_bytes(shape->type);
     for (int64_t at = 0; at < sent->count;) {
@@ -126,18 +126,18 @@ static AmStatus place_parts(WholeArray *array, const WorldPart *sent, int32_t pr
 }
 
 AmStatus whole_gather(WholeArray *array, AmError *error) {
-    World *world = array->owner->world;
-    if (!world || array->needs_no_other) return AM_OK;
+    ProcessGroup *processes = array->owner->processes;
+    if (!processes || array->needs_no_other) return AM_OK;
     int32_t ranks = array->owner->rank_count;
     int64_t most = ir_shape_bytes(array->shape) + (int64_t)(sizeof(PartHeader) + 64) * ranks;
-    if (world->process != 0)
-        return world_gather(world, array->packed, array->offsets[ranks], most, NULL, error);
-    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
-    if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
-    AmStatus status = world_gather(world, NULL, 0, most, parts, error);
-    for (int32_t p = 1; p < world->count && status == AM_OK; p++)
+    if (processes->process != 0)
+        return process_group_gather(processes, array->packed, array->offsets[ranks], most, NULL, error);
+    ProcessPart *parts = calloc((size_t)processes->count, sizeof *parts);
+    if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * processes->count);
+    AmStatus status = process_group_gather(processes, NULL, 0, most, parts, error);
+    for (int32_t p = 1; p < processes->count && status == AM_OK; p++)
         status = place_parts(array, &parts[p], p, error);
-    world_release_parts(world, parts);
+    process_group_release_parts(processes, parts);
     free(parts);
     return status;
 }

@@ -12,7 +12,7 @@
 typedef struct WholeOwner {
     Rank *ranks;
     int32_t rank_count;
-    World *world; /* NULL: this process has all ranks */
+    ProcessGroup *processes; /* NULL: this process has all ranks */
 } WholeOwner;
 
 typedef struct WholeArray {
@@ -32,7 +32,7 @@ AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *s
 void whole_close(WholeArray *array);
 
 /* Finds out which arrays process 0 can put together alone. All processes, same arrays. */
-AmStatus whole_find_places(WholeArray *arrays, int32_t count, World *world, AmError *error);
+AmStatus whole_find_places(WholeArray *arrays, int32_t count, ProcessGroup *processes, AmError *error);
 
 /* Takes the current part of rank r; called by that rank's thread. */
 void whole_take(WholeArray *array, int32_t r);

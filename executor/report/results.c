@@ -50,7 +50,7 @@ static AmStatus open_watched(Results *results, AmError *error) {
                            dtype_name(output_shape(results, output)->type));
         TRY(add_watched(results, output, error));
     }
-    return whole_find_places(results->watched, results->watched_count, results->owner.world, error);
+    return whole_find_places(results->watched, results->watched_count, results->owner.processes, error);
 }
 
 AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
@@ -139,14 +139,14 @@ AmStatus results_save_outputs(Results *results, AmError *error) {
                       name, error));
     }
     if (results->arena->failed) return am_fail_memory(error, roles->output_count * 16);
-    if (results->owner.world && results->owner.world->process != 0) return AM_OK;
+    if (results->owner.processes && results->owner.processes->process != 0) return AM_OK;
     return array_file_write(results->options->outputs_path, arrays, count, NULL, error);
 }
 
 AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error) {
     const IrRoles *roles = results->context->roles;
-    const World *world = results->owner.world;
-    bool writes = !world || world->process == 0;
+    const ProcessGroup *processes = results->owner.processes;
+    bool writes = !processes || processes->process == 0;
     ArrayToWrite *arrays = ARENA_ARRAY(results->arena, ArrayToWrite, roles->parameter_count + 1);
     WholeArray *wholes = ARENA_ARRAY(results->arena, WholeArray, roles->parameter_count + 1);
     if (!arrays || !wholes) return am_fail_memory(error, roles->parameter_count * 64);

@@ -105,19 +105,20 @@ static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank
 }
 
 /* Writes the records of all processes' rank number r to the file; `text` is this process's. */
-static AmStatus add_all(const TimelineTrace *trace, Trace *file, const Text *text, WorldPart *parts,
+static AmStatus add_all(const TimelineTrace *trace, Trace *file, const Text *text, ProcessPart *parts,
                         AmError *error) {
-    World *world = trace->world;
-    if (!world) return trace_add(file, text->data, text->length, error);
-    AmStatus status = world_gather(world, text->data, (int64_t)text->length, MOST_TEXT, parts, error);
-    if (status != AM_OK || world->process != 0) return status;
-    for (int32_t p = 0; p < world->count && status == AM_OK; p++)
+    ProcessGroup *processes = trace->processes;
+    if (!processes) return trace_add(file, text->data, text->length, error);
+    AmStatus status =
+        process_group_gather(processes, text->data, (int64_t)text->length, MOST_TEXT, parts, error);
+    if (status != AM_OK || processes->process != 0) return status;
+    for (int32_t p = 0; p < processes->count && status == AM_OK; p++)
         status = trace_add(file, parts[p].bytes, (size_t)parts[p].count, error);
-    world_release_parts(world, parts);
+    process_group_release_parts(processes, parts);
     return status;
 }
 
-static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, WorldPart *parts, AmError *error) {
+static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, ProcessPart *parts, AmError *error) {
     double origin = INFINITY; /* nothing is shown at a time before 0 */
     AmStatus status = AM_OK;
     for (int32_t r = 0; r < trace->rank_count; r++)
@@ -143,8 +144,8 @@ static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, WorldPart *pa
 }
 
 AmStatus timeline_write_trace(const TimelineTrace *trace, AmError *error) {
-    bool writes = !trace->world || trace->world->process == 0;
-    WorldPart *parts = calloc(trace->world ? (size_t)trace->world->count : 1, sizeof *parts);
+    bool writes = !trace->processes || trace->processes->process == 0;
+    ProcessPart *parts = calloc(trace->processes ? (size_t)trace->processes->count : 1, sizeof *parts);
     Trace file = {0};
     AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts);
     if (status == AM_OK && writes) status = trace_begin(&file, trace->path, TRACE_OF_RUN, error);

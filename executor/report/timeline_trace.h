@@ -10,7 +10,7 @@
 #define EXECUTOR_REPORT_TIMELINE_TRACE_H
 
 #include "executor/comm/channel.h"
-#include "executor/processes/world.h"
+#include "executor/processes/process_group.h"
 #include "executor/program/rank.h"
 #include "executor/program/timeline.h"
 #include "propagation/plan/plan.h"
@@ -23,7 +23,7 @@ typedef struct TimelineTrace {
     const Rank *ranks; /* [rank_count], those of this process, with their timelines */
     int32_t rank_count;
     const ChannelSet *channels; /* between stages, or NULL */
-    World *world;               /* NULL: one process */
+    ProcessGroup *processes;    /* NULL: one process */
     AmWarnings *warnings;       /* warns if the rings were too small; or NULL */
 } TimelineTrace;
 

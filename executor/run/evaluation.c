@@ -130,7 +130,7 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
                                       .data_count = options->evaluation.data_count,
                                       .prefetch = 1,
                                       .warnings = options->warnings};
-    bool has_rank = !self->owner.world || self->owner.world->process == 0;
+    bool has_rank = !self->owner.processes || self->owner.processes->process == 0;
     AmStatus status = find_outputs(self, error);
     if (status == AM_OK) status = match(self, error);
     if (status == AM_OK && has_rank) status = open_rank(self, error);

@@ -51,7 +51,7 @@ static AmStatus agree(const Run *run, AmError *error) {
     text_append_string(&watch, options->outputs_path ? "all " : "");
     text_append_string(&watch, options->save_path ? "state " : "");
     text_append_string(&watch, options->trace.path ? "trace" : "");
-    const WorldFact facts[] = {
+    const ProcessFact facts[] = {
         {"module", run->context->sha256},
         {"plan", plan},
         {"number of steps", arena_format(arena, "%lld", (long long)options->steps)},
@@ -73,7 +73,7 @@ static AmStatus agree(const Run *run, AmError *error) {
     bool failed = watch.failed || arena->failed;
     text_free(&watch);
     if (failed) return am_fail_memory(error, 64);
-    return world_agree(run->world, facts, sizeof facts / sizeof *facts, error);
+    return process_group_agree(run->processes, facts, sizeof facts / sizeof *facts, error);
 }
 
 /* Checks the memory of the ranks together: ranks that fit one by one may exceed the machine. Counts
@@ -84,7 +84,7 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     MemoryLimit limit = memory_limit("");
     double present = (double)limit.bytes, needed = 0;
     bool are_alike = !plan || plan->stage_count == 1;
-    int32_t processes = run->world ? run->world->local_count : 1;
+    int32_t processes = run->processes ? run->processes->local_count : 1;
     for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
     if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
     needed = needed * processes + (double)evaluation_bytes(run->evaluation);
@@ -103,7 +103,7 @@ static AmStatus choose_back_ends(Run *run, AmError *error) {
         am_warn(options->warnings, "device cpu multiplies f32 in f32: tf32 is for device 'cuda'");
     run->collectives = options->collectives;
     if (run->collectives) return AM_OK;
-    return comm_back_end_choose(&run->collectives, options->comm, run->kernels, run->world, error);
+    return comm_back_end_choose(&run->collectives, options->comm, run->kernels, run->processes, error);
 }
 
 static AmStatus open_channels(Run *run, AmError *error) {
@@ -111,7 +111,7 @@ static AmStatus open_channels(Run *run, AmError *error) {
     run->streams = ARENA_ARRAY(run->arena, StreamList, run->rank_count);
     if (!run->streams) return am_fail_memory(error, run->rank_count);
     TRY(channels_open(&run->channels, run->first, run->rank_count, run->collectives->channels,
-                      run->comms[0].world, error));
+                      run->comms[0].shared, error));
     for (int32_t r = 0; r < run->rank_count; r++) {
         run->streams[r].channels = run->channels;
         run->comms[r].streams = &run->streams[r];
@@ -121,17 +121,18 @@ static AmStatus open_channels(Run *run, AmError *error) {
 
 static AmStatus open_devices(Run *run, AmError *error) {
     const RunOptions *options = run->options;
-    int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
+    int32_t first_here = run->processes ? run->processes->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
         KernelOptions of_rank = {.index = first_here + r,
                                  .threads = options->threads,
-                                 .ranks_here = run->rank_count * (run->world ? run->world->local_count : 1),
+                                 .ranks_here =
+                                     run->rank_count * (run->processes ? run->processes->local_count : 1),
                                  .tf32 = options->tf32,
                                  .warnings = options->warnings};
         TRY(run->kernels->open(&run->devices[r], &of_rank, error));
     }
     TRY(run->collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
-                               run->world, error));
+                               run->processes, error));
     run->has_comm = true;
     return open_channels(run, error);
 }
@@ -139,7 +140,7 @@ static AmStatus open_devices(Run *run, AmError *error) {
 /* Finds the devices of the plan that are ranks of this process. */
 static AmStatus deal_ranks(Run *run, AmError *error) {
     const Plan *plan = run->options->plan;
-    int32_t processes = run->world ? run->world->count : 1;
+    int32_t processes = run->processes ? run->processes->count : 1;
     run->device_count = plan ? 0 : 1;
     for (int32_t s = 0; plan && s < plan->stage_count; s++)
         run->device_count += plan->stages[s].mesh.device_count;
@@ -148,8 +149,8 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
                        "this plan has %d device%s, which %d processes cannot share evenly", run->device_count,
                        run->device_count == 1 ? "" : "s", processes);
     run->rank_count = run->device_count / processes;
-    run->first = run->world ? run->world->process * run->rank_count : 0;
-    if (run->world) world_name_ranks(run->world, run->rank_count);
+    run->first = run->processes ? run->processes->process * run->rank_count : 0;
+    if (run->processes) process_group_name_ranks(run->processes, run->rank_count);
     if (run->rank_count <= MAX_RANKS) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "",
                    "this plan has %d devices for each process, each of them a thread: at most %d can be run",
@@ -198,7 +199,7 @@ static AmStatus open_checkpoint(Run *run, AmError *error) {
     CheckpointOwner owner = {.context = run->context,
                              .options = run->options,
                              .plan = plan,
-                             .world = run->world,
+                             .processes = run->processes,
                              .ranks = run->ranks,
                              .rank_count = run->rank_count,
                              .first = run->first,
@@ -233,23 +234,23 @@ static AmStatus open_feeds(Run *run, AmError *error) {
 
 /* Allocation and scratch memory of every rank, in process 0. */
 static AmStatus gather_memory(const Run *run, RunReport *report, AmError *error) {
-    World *world = run->world;
+    ProcessGroup *processes = run->processes;
     int64_t bytes = (int64_t)sizeof(int64_t) * run->rank_count;
     int64_t *peak = report->peak_bytes, *scratch = report->scratch_bytes;
-    WorldPart *parts = ARENA_ARRAY(run->arena, WorldPart, world ? world->count : 1);
+    ProcessPart *parts = ARENA_ARRAY(run->arena, ProcessPart, processes ? processes->count : 1);
     if (!parts) return am_fail_memory(error, bytes);
     for (int32_t r = 0; r < run->rank_count; r++) {
         scratch[r] = run->ranks[r].scratch_bytes;
         peak[r] = run->ranks[r].memory_bytes - scratch[r];
     }
-    for (int k = 0; k < 2 && world; k++) {
+    for (int k = 0; k < 2 && processes; k++) {
         int64_t *figures = k == 0 ? peak : scratch;
-        TRY(world_gather(world, figures, bytes, bytes, parts, error));
-        if (world->process != 0) continue;
-        for (int32_t p = 1; p < world->count; p++)
+        TRY(process_group_gather(processes, figures, bytes, bytes, parts, error));
+        if (processes->process != 0) continue;
+        for (int32_t p = 1; p < processes->count; p++)
             if (parts[p].count == bytes)
                 memcpy(figures + (int64_t)p * run->rank_count, parts[p].bytes, (size_t)bytes);
-        world_release_parts(world, parts);
+        process_group_release_parts(processes, parts);
     }
     return AM_OK;
 }
@@ -283,7 +284,7 @@ static AmStatus fill_report(const Run *run, RunReport *report, AmError *error) {
 
 static AmStatus check_writable(const Run *run, AmError *error) {
     const RunOptions *options = run->options;
-    if (run->world && run->world->process != 0) return AM_OK;
+    if (run->processes && run->processes->process != 0) return AM_OK;
     if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
     if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
     if (options->trace.path) TRY(file_check_writable(options->trace.path, error));
@@ -297,10 +298,10 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
                    "the loss of step %lld is %s: the run ends there and nothing of the state is saved "
                    "(--on-nan warn goes on)",
                    (long long)run_steps_in_all(run) - 1,
-                   run->world && run->world->process != 0 ? "not finite"
-                   : isnan(loss)                          ? "not a number"
-                   : loss > 0                             ? "infinite"
-                                                          : "minus infinity");
+                   run->processes && run->processes->process != 0 ? "not finite"
+                   : isnan(loss)                                  ? "not a number"
+                   : loss > 0                                     ? "infinite"
+                                                                  : "minus infinity");
 }
 
 static AmStatus write_trace(const Run *run, AmError *error) {
@@ -311,7 +312,7 @@ static AmStatus write_trace(const Run *run, AmError *error) {
                                  .ranks = run->ranks,
                                  .rank_count = run->rank_count,
                                  .channels = run->channels,
-                                 .world = run->world,
+                                 .processes = run->processes,
                                  .warnings = run->options->warnings};
     return timeline_write_trace(&trace, error);
 }
@@ -334,10 +335,10 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
         return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
     TRY(check_writable(run, error));
     TRY(deal_ranks(run, error));
-    if (run->world) TRY(agree(run, error));
+    if (run->processes) TRY(agree(run, error));
     TRY(choose_back_ends(run, error));
     TRY(lower(run, error));
-    WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
+    WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .processes = run->processes};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
     TRY(evaluation_open(&run->evaluation, run->context, options, &owner, error));
     if (run->evaluation) TRY(check_memory(run, run->rank_count, error));
@@ -377,18 +378,18 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
 
 AmStatus run_module(const PlanContext *context, const RunOptions *options, Arena *arena, RunReport *report,
                     AmError *error) {
-    World *world = options->world && options->world->count > 1 ? options->world : NULL;
+    ProcessGroup *processes = options->processes && options->processes->count > 1 ? options->processes : NULL;
     context = plan_context_used(options->plan, context);
     Run run = {.context = context,
                .options = options,
                .arena = arena,
-               .world = world,
+               .processes = processes,
                .first_loss = NAN,
                .last_loss = NAN};
     AmError own = {0};
     AmStatus status = run_plan(&run, report, &own);
     checkpoint_close(run.checkpoint);
-    if (world && status != AM_OK && status != AM_INTERRUPTED) world_abort_for(world, &own);
+    if (processes && status != AM_OK && status != AM_INTERRUPTED) process_group_abort_for(processes, &own);
     if (status != AM_OK && error && error->code == AM_OK) *error = own;
     if (run.results.context) results_close(&run.results);
     /* No memory goes while another rank's device may still read it. */

@@ -33,7 +33,7 @@ typedef struct RunReport {
     int64_t graphs, graph_nodes; /* recorded stretches and their nodes; sums over the ranks of process 0 */
 } RunReport;
 
-/* Runs the module in all processes of options->world together, with the same module, plan and
+/* Runs the module in all processes of options->processes together, with the same module, plan and
  * options (checked; paths of files may differ); the report is process 0's. A failure in one process
  * ends the others with AM_ERROR_RUNTIME. AM_ERROR_INPUT: no kernel for an operator, a parameter
  * that no file names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed, or

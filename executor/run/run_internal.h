@@ -16,7 +16,7 @@ typedef struct Run {
     const PlanContext *context;
     const RunOptions *options;
     Arena *arena;
-    World *world;              /* NULL: one process */
+    ProcessGroup *processes;   /* NULL: one process */
     int32_t device_count;      /* of the plan */
     int32_t first, rank_count; /* this process's ranks are first .. first + rank_count - 1 */
     Rank *ranks;

@@ -82,26 +82,26 @@ static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error)
  */
 static AmStatus agree_to_end(Run *run, AmError *error) {
     const RunOptions *options = run->options;
-    World *world = run->world;
+    ProcessGroup *processes = run->processes;
     bool is_over = run_steps_in_all(run) >= options->steps;
     bool is_stopped = stop_flag_is_set(options->interrupted) || stop_flag_is_set(options->stopped);
     char end = is_stopped && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
     if (run->not_finite_steps > 0 && options->on_nan == RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
     int collect = checkpoint_news(run->checkpoint);
-    if (world) {
-        WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
-        if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+    if (processes) {
+        ProcessPart *parts = calloc((size_t)processes->count, sizeof *parts);
+        if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * processes->count);
         char news[2] = {end, (char)collect};
-        AmStatus status = world_gather(world, news, sizeof news, sizeof news, parts, error);
-        for (int32_t p = 0; p < world->count && world->process == 0 && status == AM_OK; p++) {
+        AmStatus status = process_group_gather(processes, news, sizeof news, sizeof news, parts, error);
+        for (int32_t p = 0; p < processes->count && processes->process == 0 && status == AM_OK; p++) {
             const char *other = parts[p].bytes;
             if (parts[p].count == sizeof news && other[0] > news[0]) news[0] = other[0];
             if (parts[p].count == sizeof news) news[1] &= other[1];
         }
-        world_release_parts(world, parts);
+        process_group_release_parts(processes, parts);
         free(parts);
         TRY(status);
-        TRY(world_broadcast(world, news, sizeof news, error));
+        TRY(process_group_broadcast(processes, news, sizeof news, error));
         end = news[0];
         if (news[1]) TRY(checkpoint_collect(run->checkpoint, error));
     }
@@ -139,7 +139,7 @@ static AmStatus evaluate(Run *run, const RunEvaluated **evaluated, AmError *erro
     *evaluated = NULL;
     if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;
     TRY(evaluation_gather(run->evaluation, error));
-    if (run->world && run->world->process != 0) return AM_OK;
+    if (run->processes && run->processes->process != 0) return AM_OK;
     bool is_lost = run->results.loss_count > 0 && !isfinite(results_loss(&run->results));
     if (is_lost && run->options->on_nan == RUN_STOP_ON_NAN) return AM_OK;
     return evaluation_run(run->evaluation, evaluated, error);
@@ -152,7 +152,7 @@ static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     TRY(results_gather_step(&run->results, error));
     double seconds = clock_seconds() - run->step_begin;
     TRY(evaluate(run, &evaluated, error));
-    if (!run->world || run->world->process == 0) report_step(run, seconds, evaluated);
+    if (!run->processes || run->processes->process == 0) report_step(run, seconds, evaluated);
     run->steps_done++;
     TRY(go_between(run, run->first_step + step + 1, error));
     run->step_begin = clock_seconds(); /* from here on any rank may begin the next one */
@@ -176,14 +176,15 @@ static void *run_rank(void *argument) {
     thread->status = run_steps(thread->run, thread->rank, &thread->error);
     if (thread->status == AM_OK) return NULL;
     snprintf(text, sizeof text, "rank %d: %s", comm->rank, thread->error.text);
-    World *world = thread->run->world;
+    ProcessGroup *processes = thread->run->processes;
     bool is_cause = !strstr(thread->error.text, "because another");
-    if (world && is_cause && world_explain(world, NULL) == AM_OK) world_abort(world, text);
+    if (processes && is_cause && process_group_explain(processes, NULL) == AM_OK)
+        process_group_abort(processes, text);
     comm->back_end->abort(comm);
     return NULL;
 }
 
-/* Another process has failed: in the world's own thread. */
+/* Another process has failed: in the process group's own thread. */
 static void release_ranks(void *user) {
     Run *run = user;
     AmError elsewhere = {0};
@@ -207,7 +208,7 @@ static AmStatus first_failure(const Run *run, const RankThread *threads, AmError
         if (!failed || strstr(failed->error.text, "because another")) failed = &threads[r];
     }
     if (!failed) return AM_OK;
-    if (run->world) TRY(world_check(run->world, error));
+    if (run->processes) TRY(process_group_check(run->processes, error));
     AmStatus code = failed->status == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
     return am_fail(error, code, "", "rank %d: %s", run->first + (int)(failed - threads), failed->error.text);
 }
@@ -242,9 +243,9 @@ AmStatus run_all_ranks(Run *run, AmError *error) {
         if (next->status != AM_OK) break;
     }
     if (started < run->rank_count) run->comms[0].back_end->abort(&run->comms[0]);
-    if (run->world) world_on_failure(run->world, release_ranks, run);
+    if (run->processes) process_group_on_failure(run->processes, release_ranks, run);
     run_rank(&threads[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);
-    if (run->world) world_on_failure(run->world, NULL, NULL);
+    if (run->processes) process_group_on_failure(run->processes, NULL, NULL);
     return first_failure(run, threads, error);
 }

@@ -317,7 +317,7 @@ typedef struct CasePlace {
     const KernelBackEnd *kernels;
     const CommBackEnd *collectives;
     int32_t first, count, size;
-    World *processes; /* NULL: this one alone */
+    ProcessGroup *processes; /* NULL: this one alone */
 } CasePlace;
 
 /* Opens the devices, runs the cases `repeats` times, and closes everything. Each of this process's

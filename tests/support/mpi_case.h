@@ -14,22 +14,22 @@
 #include <unistd.h>
 
 #include "executor/processes/mpi_wire.h"
-#include "executor/processes/world.h"
+#include "executor/processes/process_group.h"
 
 static inline void mpi_case_give_up(void) {
     _exit(9);
 }
 
 /* One process: its part of the test, between the coming together of all and their leave. */
-static inline int mpi_case_process(AmStatus (*work)(World *world, AmError *error)) {
+static inline int mpi_case_process(AmStatus (*work)(ProcessGroup *processes, AmError *error)) {
     AmError error = {0};
-    World *world = NULL;
-    AmStatus status = world_open(&world, NULL, &error);
-    if (status == AM_OK) status = work(world, &error);
-    if (status == AM_OK) status = world_barrier(world, &error);
+    ProcessGroup *processes = NULL;
+    AmStatus status = process_group_open(&processes, NULL, &error);
+    if (status == AM_OK) status = work(processes, &error);
+    if (status == AM_OK) status = process_group_barrier(processes, &error);
     if (status != AM_OK) fprintf(stderr, "%s\n", error.text);
-    if (status != AM_OK && world) world_abort(world, error.text);
-    world_close(world);
+    if (status != AM_OK && processes) process_group_abort(processes, error.text);
+    process_group_close(processes);
     if (!mpi_wire_end(status == AM_OK, 10, mpi_case_give_up)) _exit(status);
     return status;
 }

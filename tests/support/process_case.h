@@ -1,4 +1,4 @@
-/* Processes for a test: forked, each with its place in a world, and how they ended. */
+/* Processes for a test: forked, each with its place in a process group, and how they ended. */
 #ifndef TESTS_SUPPORT_PROCESS_CASE_H
 #define TESTS_SUPPORT_PROCESS_CASE_H
 
@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "base/system/clock.h"
+#include "executor/processes/process_group.h"
 #include "executor/processes/socket.h"
-#include "executor/processes/world.h"
 
 enum { MOST = 6, TEXT = 1024 };
 
@@ -31,9 +31,9 @@ const char *__tsan_default_options(void) {
 
 /* One process of a test: its number, its function, and its end. */
 typedef struct Child {
-    WorldPlace place;
+    ProcessPlace place;
     double delay, join_seconds, silence_seconds;
-    AmStatus (*work)(World *world, AmError *error);
+    AmStatus (*work)(ProcessGroup *processes, AmError *error);
     pid_t pid;
     int output; /* the line it ended with */
     int status; /* of exit(); -1: killed */
@@ -49,7 +49,7 @@ static inline uint16_t free_port(void) {
     return port;
 }
 
-static inline void make_children(Child *children, int count, AmStatus (*work)(World *, AmError *)) {
+static inline void make_children(Child *children, int count, AmStatus (*work)(ProcessGroup *, AmError *)) {
     uint16_t port = free_port();
     memset(children, 0, sizeof *children * (size_t)count);
     for (int p = 0; p < count; p++) {
@@ -69,20 +69,20 @@ static inline void make_children(Child *children, int count, AmStatus (*work)(Wo
 
 /* In the child: everything, up to its end. */
 static inline void live(const Child *child, int output) {
-    WorldOptions options = {.place = &child->place,
-                            .join_seconds = child->join_seconds,
-                            .silence_seconds = child->silence_seconds};
-    World *world;
+    ProcessGroupOptions options = {.place = &child->place,
+                                   .join_seconds = child->join_seconds,
+                                   .silence_seconds = child->silence_seconds};
+    ProcessGroup *processes;
     AmError error = {0};
     const int crashes[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
     for (size_t k = 0; k < sizeof crashes / sizeof *crashes; k++)
         signal(crashes[k], SIG_DFL); /* not cmocka's */
     usleep((useconds_t)(child->delay * 1e6));
-    AmStatus status = world_open(&world, &options, &error);
+    AmStatus status = process_group_open(&processes, &options, &error);
     if (status == AM_OK) {
-        status = child->work(world, &error);
-        if (status != AM_OK) world_abort(world, error.text);
-        world_close(world);
+        status = child->work(processes, &error);
+        if (status != AM_OK) process_group_abort(processes, error.text);
+        process_group_close(processes);
     }
     if (write(output, error.text, strlen(error.text)) < 0) _exit(99);
     _exit(status);

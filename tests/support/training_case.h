@@ -46,7 +46,7 @@ static inline Plan *training_plan(Arena *arena, const PlanContext *context) {
     return plan;
 }
 
-static inline AmStatus training_run(World *world, AmError *error) {
+static inline AmStatus training_run(ProcessGroup *processes, AmError *error) {
     char path[512], state[512], data[512];
     PlanContext *context;
     Arena arena = {0};
@@ -57,7 +57,7 @@ static inline AmStatus training_run(World *world, AmError *error) {
     join(state, sizeof state, training.model, "state.npz");
     join(data, sizeof data, training.model, "data.npz");
     RunOptions options = {.steps = training.steps,
-                          .world = world,
+                          .processes = processes,
                           .device = training.device,
                           .comm = training.comm,
                           .collectives = training.collectives,
@@ -73,10 +73,10 @@ static inline AmStatus training_run(World *world, AmError *error) {
     Plan *plan = training_plan(&arena, context);
     options.plan = plan;
     AmStatus status = run_module(context, &options, &arena, &report, error);
-    if (status == AM_OK && world->process == 0) status = training_check_losses(&losses, error);
-    if (status == AM_OK && world->process == 0 && report.peak_bytes[report.device_count - 1] <= 0)
+    if (status == AM_OK && processes->process == 0) status = training_check_losses(&losses, error);
+    if (status == AM_OK && processes->process == 0 && report.peak_bytes[report.device_count - 1] <= 0)
         status = am_fail(error, AM_ERROR_INTERNAL, "", "nothing is known of the last device");
-    if (status == AM_OK && world->process != 0 && losses.count != 0)
+    if (status == AM_OK && processes->process != 0 && losses.count != 0)
         status = am_fail(error, AM_ERROR_INTERNAL, "", "another process than 0 reports");
     json_decref(plan->cluster_description);
     arena_free(&arena);

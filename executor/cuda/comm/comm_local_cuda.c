@@ -26,18 +26,18 @@ typedef struct LocalRank {
     CUevent ready, folded, read;
 } LocalRank;
 
-typedef struct CommWorld {
+typedef struct CommShared {
     Rendezvous *rendezvous;
     int32_t size;
     LocalRank *ranks; /* [size] */
-} CommWorld;
+} CommShared;
 
 static LocalRank *rank_of(Comm *comm) {
-    return &comm->world->ranks[comm->rank];
+    return &comm->shared->ranks[comm->rank];
 }
 
 static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
-    return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
+    return rendezvous_join(comm->shared->rendezvous, ranks, count, name, error);
 }
 
 static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
@@ -190,7 +190,7 @@ static AmStatus make_phases(CudaCommCall *prepared, CudaCommRank *rank, const Me
 static AmStatus reach_peers(Comm *comm, AmError *error) {
     const CudaDevice *own = &rank_of(comm)->shared.device->device;
     for (int32_t r = 0; r < comm->size; r++) {
-        const CudaDevice *peer = &comm->world->ranks[r].shared.device->device;
+        const CudaDevice *peer = &comm->shared->ranks[r].shared.device->device;
         int reaches = 0;
         if (peer->ordinal == own->ordinal) continue;
         TRY(cuda_check(cuda.cuDeviceCanAccessPeer(&reaches, own->device, peer->device),
@@ -208,7 +208,7 @@ static AmStatus reach_peers(Comm *comm, AmError *error) {
 }
 
 static AmStatus start(Comm *comm, AmError *error) {
-    Rendezvous *rendezvous = comm->world->rendezvous;
+    Rendezvous *rendezvous = comm->shared->rendezvous;
     CudaCommRank *rank = &rank_of(comm)->shared;
     TRY(cuda_device_use(&rank->device->device, error));
     TRY(reach_peers(comm, error));
@@ -240,10 +240,10 @@ static AmStatus synchronize_on_device(Comm *comm, RendezvousGroup *group, size_t
     CUstream stream = rank_of(comm)->shared.device->communication;
     CUevent *own = (CUevent *)((char *)rank_of(comm) + event_offset);
     TRY(cuda_check(cuda.cuEventRecord(*own, stream), what, error));
-    TRY(rendezvous_wait(comm->world->rendezvous, group, comm->rank, error));
+    TRY(rendezvous_wait(comm->shared->rendezvous, group, comm->rank, error));
     for (int32_t m = 0; m < group->count; m++) {
         if (group->ranks[m] == comm->rank) continue;
-        const char *member = (const char *)&comm->world->ranks[group->ranks[m]];
+        const char *member = (const char *)&comm->shared->ranks[group->ranks[m]];
         TRY(cuda_check(cuda.cuStreamWaitEvent(stream, *(const CUevent *)(member + event_offset), 0), what,
                        error));
     }
@@ -260,7 +260,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
         cuda_comm_rank_mark(rank, call);
         return AM_OK;
     }
-    group = rendezvous_group(comm->world->rendezvous, call->group);
+    group = rendezvous_group(comm->shared->rendezvous, call->group);
     if (!group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
     TRY(synchronize_on_device(comm, group, offsetof(LocalRank, ready), error));
     cuda_phase_run(&prepared->first, rank->device);
@@ -278,11 +278,11 @@ static void wait_for(Comm *comm, const CommCall *call) {
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
-    return rendezvous_barrier(comm->world->rendezvous, comm->rank, error);
+    return rendezvous_barrier(comm->shared->rendezvous, comm->rank, error);
 }
 
 static void abort_all(Comm *comm) {
-    rendezvous_abort(comm->world->rendezvous);
+    rendezvous_abort(comm->shared->rendezvous);
 }
 
 static AmStatus open_rank(LocalRank *rank, KernelDevice *device, AmError *error) {
@@ -293,55 +293,55 @@ static AmStatus open_rank(LocalRank *rank, KernelDevice *device, AmError *error)
     return AM_OK;
 }
 
-static void free_world(CommWorld *world) {
-    for (int32_t r = 0; world->ranks && r < world->size; r++) {
-        LocalRank *rank = &world->ranks[r];
+static void free_shared(CommShared *shared) {
+    for (int32_t r = 0; shared->ranks && r < shared->size; r++) {
+        LocalRank *rank = &shared->ranks[r];
         CUevent events[] = {rank->ready, rank->folded, rank->read};
         if (rank->shared.device) cuda_device_use(&rank->shared.device->device, NULL);
         for (size_t k = 0; k < sizeof events / sizeof *events; k++)
             if (events[k]) cuda.cuEventDestroy(events[k]);
         cuda_comm_rank_close(&rank->shared);
     }
-    rendezvous_close(world->rendezvous);
-    free(world->ranks);
-    free(world);
+    rendezvous_close(shared->rendezvous);
+    free(shared->ranks);
+    free(shared);
 }
 
-static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, World *processes, AmError *error) {
+static AmStatus open_comms(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, ProcessGroup *processes, AmError *error) {
     (void)processes;
     AmStatus status;
     if (first != 0 || count != size)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "local collectives join the %d ranks of one process; the plan has %d", count, size);
-    CommWorld *world = calloc(1, sizeof *world);
-    if (!world) return am_fail_memory(error, (int64_t)sizeof *world);
-    world->size = size;
-    world->ranks = calloc((size_t)size + 1, sizeof *world->ranks);
-    if (!world->ranks) {
-        status = am_fail_memory(error, (int64_t)sizeof *world->ranks * size);
+    CommShared *shared = calloc(1, sizeof *shared);
+    if (!shared) return am_fail_memory(error, (int64_t)sizeof *shared);
+    shared->size = size;
+    shared->ranks = calloc((size_t)size + 1, sizeof *shared->ranks);
+    if (!shared->ranks) {
+        status = am_fail_memory(error, (int64_t)sizeof *shared->ranks * size);
         goto fail;
     }
-    TRY_OR_FAIL(rendezvous_open(&world->rendezvous, 0, size, error));
+    TRY_OR_FAIL(rendezvous_open(&shared->rendezvous, 0, size, error));
     for (int32_t r = 0; r < size; r++) {
-        TRY_OR_FAIL(open_rank(&world->ranks[r], devices[r], error));
+        TRY_OR_FAIL(open_rank(&shared->ranks[r], devices[r], error));
         comms[r] = (Comm){
-            .back_end = &comm_local_cuda, .rank = r, .size = size, .device = devices[r], .world = world};
+            .back_end = &comm_local_cuda, .rank = r, .size = size, .device = devices[r], .shared = shared};
     }
     return AM_OK;
 fail:
-    free_world(world);
+    free_shared(shared);
     return status;
 }
 
-static void close_world(Comm *comms) {
-    free_world(comms[0].world);
+static void close_comms(Comm *comms) {
+    free_shared(comms[0].shared);
 }
 
 const CommBackEnd comm_local_cuda = {
     .name = "local",
-    .open = open_world,
-    .close = close_world,
+    .open = open_comms,
+    .close = close_comms,
     .join = join,
     .prepare = prepare,
     .start = start,

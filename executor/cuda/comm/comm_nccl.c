@@ -84,20 +84,20 @@ typedef struct NcclRank {
     int32_t group_count, group_capacity;
 } NcclRank;
 
-typedef struct CommWorld {
+typedef struct CommShared {
     Rendezvous *rendezvous; /* of this process's ranks */
     int32_t first, count;   /* they are first .. first + count - 1 */
     NcclRank *ranks;        /* [count] */
     NcclGroupList groups;   /* of all ranks, with their numbers; filled by start() */
     atomic_bool failed;
     double seconds; /* limit for starting */
-    World *processes;
-} CommWorld;
+    ProcessGroup *processes;
+} CommShared;
 
 enum { STEP_FACTOR = 10 };
 
 static NcclRank *rank_of(const Comm *comm) {
-    return &comm->world->ranks[comm->rank - comm->world->first];
+    return &comm->shared->ranks[comm->rank - comm->shared->first];
 }
 
 static AmStatus check(ncclResult_t result, const char *what, AmError *error) {
@@ -149,14 +149,14 @@ static void abort_rank(NcclRank *rank) {
 }
 
 /* Returns whether all aborts have ended, within the time limit. */
-static bool await_aborts(CommWorld *world) {
+static bool await_aborts(CommShared *shared) {
     double begun = clock_seconds(), waited = 0;
-    for (int32_t r = 0; r < world->count;) {
-        pthread_mutex_lock(&world->ranks[r].mutex);
-        bool ended = world->ranks[r].abort_count == 0;
-        pthread_mutex_unlock(&world->ranks[r].mutex);
+    for (int32_t r = 0; r < shared->count;) {
+        pthread_mutex_lock(&shared->ranks[r].mutex);
+        bool ended = shared->ranks[r].abort_count == 0;
+        pthread_mutex_unlock(&shared->ranks[r].mutex);
         if (ended) r++;
-        else if (waited > world->seconds) return false;
+        else if (waited > shared->seconds) return false;
         else sleep_briefly(waited = clock_seconds() - begun);
     }
     return true;
@@ -165,7 +165,7 @@ static bool await_aborts(CommWorld *world) {
 /* State of a communicator, under the mutex; an aborted one is a failure elsewhere. */
 static AmStatus state_of(const Comm *comm, const NcclGroup *group, ncclResult_t *state, const char *what,
                          AmError *error) {
-    if (rank_of(comm)->aborted || !group->communicator || atomic_load(&comm->world->failed))
+    if (rank_of(comm)->aborted || !group->communicator || atomic_load(&comm->shared->failed))
         return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed",
                        comm->rank);
     *state = ncclSuccess;
@@ -186,10 +186,10 @@ static AmStatus settle(const Comm *comm, const NcclGroup *group, const char *wha
         TRY(status);
         if (state != ncclInProgress) break;
         waited = clock_seconds() - begun;
-        if (waited > comm->world->seconds)
+        if (waited > comm->shared->seconds)
             return am_fail(error, AM_ERROR_RUNTIME, "",
                            "NCCL: %s has not ended after %g seconds (a group of %d ranks)", what,
-                           comm->world->seconds, group->count);
+                           comm->shared->seconds, group->count);
         sleep_briefly(waited);
     }
     return AM_OK;
@@ -296,13 +296,13 @@ static AmStatus make_number(void *bytes, AmError *error) {
 }
 
 /* Called by the first of this process's ranks, when all have joined their groups. */
-static AmStatus share_numbers(CommWorld *world, AmError *error) {
+static AmStatus share_numbers(CommShared *shared, AmError *error) {
     static_assert(sizeof(ncclUniqueId) == NCCL_GROUP_NUMBER_BYTES, "the number of an NCCL group");
-    for (int32_t r = 0; r < world->count; r++)
-        for (int32_t g = 0; g < world->ranks[r].group_count; g++)
-            TRY(nccl_groups_add(&world->groups, world->ranks[r].groups[g].ranks,
-                                world->ranks[r].groups[g].count, error));
-    return nccl_groups_share(&world->groups, world->processes, make_number, error);
+    for (int32_t r = 0; r < shared->count; r++)
+        for (int32_t g = 0; g < shared->ranks[r].group_count; g++)
+            TRY(nccl_groups_add(&shared->groups, shared->ranks[r].groups[g].ranks,
+                                shared->ranks[r].groups[g].count, error));
+    return nccl_groups_share(&shared->groups, shared->processes, make_number, error);
 }
 
 static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
@@ -311,7 +311,7 @@ static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
     ncclUniqueId number;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    TRY(nccl_groups_number(&comm->world->groups, group->ranks, group->count, &number, error));
+    TRY(nccl_groups_number(&comm->shared->groups, group->ranks, group->count, &number, error));
     pthread_mutex_lock(&rank->mutex);
     ncclResult_t result = rank->aborted ? ncclSuccess
                                         : nccl.ncclCommInitRankConfig(&group->communicator, group->count,
@@ -322,12 +322,12 @@ static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
 }
 
 static AmStatus start(Comm *comm, AmError *error) {
-    CommWorld *world = comm->world;
+    CommShared *shared = comm->shared;
     NcclRank *rank = rank_of(comm);
     TRY(cuda_device_use(&rank->shared.device->device, error));
-    TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (comm->rank == world->first) TRY(share_numbers(world, error));
-    TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
+    TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
+    if (comm->rank == shared->first) TRY(share_numbers(shared, error));
+    TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
     for (int32_t g = 0; g < rank->group_count; g++) TRY(connect_group(comm, &rank->groups[g], error));
     for (CudaCommCall *prepared = rank->shared.calls; prepared; prepared = prepared->next)
         TRY(prepared->call->transfer
@@ -536,7 +536,7 @@ static AmStatus check_groups(Comm *comm, AmError *error) {
 
 static AmStatus await_step(Comm *comm, AmError *error) {
     NcclRank *rank = rank_of(comm);
-    double limit = STEP_FACTOR * comm->world->seconds, begun = clock_seconds(), waited = 0;
+    double limit = STEP_FACTOR * comm->shared->seconds, begun = clock_seconds(), waited = 0;
     AmStatus status = AM_OK;
     cuda_rank_use(rank->shared.device);
     while (status == AM_OK && !device_is_done(rank->shared.device)) {
@@ -553,18 +553,18 @@ static AmStatus await_step(Comm *comm, AmError *error) {
 }
 
 static AmStatus barrier(Comm *comm, AmError *error) {
-    CommWorld *world = comm->world;
-    TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
-    if (!world->processes) return AM_OK;
-    if (comm->rank == world->first) TRY(world_barrier(world->processes, error));
-    return rendezvous_barrier(world->rendezvous, comm->rank, error);
+    CommShared *shared = comm->shared;
+    TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
+    if (!shared->processes) return AM_OK;
+    if (comm->rank == shared->first) TRY(process_group_barrier(shared->processes, error));
+    return rendezvous_barrier(shared->rendezvous, comm->rank, error);
 }
 
 static void abort_all(Comm *comm) {
-    CommWorld *world = comm->world;
-    atomic_store(&world->failed, true);
-    rendezvous_abort(world->rendezvous);
-    for (int32_t r = 0; r < world->count; r++) abort_rank(&world->ranks[r]);
+    CommShared *shared = comm->shared;
+    atomic_store(&shared->failed, true);
+    rendezvous_abort(shared->rendezvous);
+    for (int32_t r = 0; r < shared->count; r++) abort_rank(&shared->ranks[r]);
 }
 
 /* Several ranks on one GPU: from version 2.30 on, where the user asks for it. */
@@ -607,61 +607,61 @@ static AmStatus read_limit(double *seconds, AmError *error) {
 
 /* No work is pending, and an abort, unlike an orderly end, waits for no other rank. A library that
  * does not end keeps the memory that it may use. */
-static void free_world(CommWorld *world) {
-    for (int32_t r = 0; world->ranks && r < world->count; r++)
-        if (world->ranks[r].shared.device) cuda_release_records(world->ranks[r].shared.device);
-    for (int32_t r = 0; world->ranks && r < world->count; r++) abort_rank(&world->ranks[r]);
-    if (world->ranks && !await_aborts(world)) return;
-    for (int32_t r = 0; world->ranks && r < world->count; r++) {
-        NcclRank *rank = &world->ranks[r];
+static void free_shared(CommShared *shared) {
+    for (int32_t r = 0; shared->ranks && r < shared->count; r++)
+        if (shared->ranks[r].shared.device) cuda_release_records(shared->ranks[r].shared.device);
+    for (int32_t r = 0; shared->ranks && r < shared->count; r++) abort_rank(&shared->ranks[r]);
+    if (shared->ranks && !await_aborts(shared)) return;
+    for (int32_t r = 0; shared->ranks && r < shared->count; r++) {
+        NcclRank *rank = &shared->ranks[r];
         for (int32_t g = 0; g < rank->group_count; g++) free(rank->groups[g].ranks);
         free(rank->groups);
         cuda_comm_rank_close(&rank->shared);
         pthread_mutex_destroy(&rank->mutex);
     }
-    nccl_groups_free(&world->groups);
-    rendezvous_close(world->rendezvous);
-    free(world->ranks);
-    free(world);
+    nccl_groups_free(&shared->groups);
+    rendezvous_close(shared->rendezvous);
+    free(shared->ranks);
+    free(shared);
 }
 
-static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, World *processes, AmError *error) {
+static AmStatus open_comms(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, ProcessGroup *processes, AmError *error) {
     AmStatus status;
     double seconds;
     TRY(read_limit(&seconds, error));
     TRY(cuda_library_open(&library, error));
     TRY(check_devices(devices, first, count, error));
-    CommWorld *world = calloc(1, sizeof *world);
-    if (!world) return am_fail_memory(error, (int64_t)sizeof *world);
-    *world = (CommWorld){.first = first, .count = count, .seconds = seconds, .processes = processes};
-    atomic_init(&world->failed, false);
-    world->ranks = calloc((size_t)count + 1, sizeof *world->ranks);
-    if (!world->ranks) {
-        status = am_fail_memory(error, (int64_t)sizeof *world->ranks * count);
+    CommShared *shared = calloc(1, sizeof *shared);
+    if (!shared) return am_fail_memory(error, (int64_t)sizeof *shared);
+    *shared = (CommShared){.first = first, .count = count, .seconds = seconds, .processes = processes};
+    atomic_init(&shared->failed, false);
+    shared->ranks = calloc((size_t)count + 1, sizeof *shared->ranks);
+    if (!shared->ranks) {
+        status = am_fail_memory(error, (int64_t)sizeof *shared->ranks * count);
         goto fail;
     }
-    for (int32_t r = 0; r < count; r++) pthread_mutex_init(&world->ranks[r].mutex, NULL);
-    TRY_OR_FAIL(rendezvous_open(&world->rendezvous, first, count, error));
+    for (int32_t r = 0; r < count; r++) pthread_mutex_init(&shared->ranks[r].mutex, NULL);
+    TRY_OR_FAIL(rendezvous_open(&shared->rendezvous, first, count, error));
     for (int32_t r = 0; r < count; r++) {
-        TRY_OR_FAIL(cuda_comm_rank_open(&world->ranks[r].shared, devices[r], error));
+        TRY_OR_FAIL(cuda_comm_rank_open(&shared->ranks[r].shared, devices[r], error));
         comms[r] = (Comm){
-            .back_end = &comm_nccl, .rank = first + r, .size = size, .device = devices[r], .world = world};
+            .back_end = &comm_nccl, .rank = first + r, .size = size, .device = devices[r], .shared = shared};
     }
     return AM_OK;
 fail:
-    free_world(world);
+    free_shared(shared);
     return status;
 }
 
-static void close_world(Comm *comms) {
-    free_world(comms[0].world);
+static void close_comms(Comm *comms) {
+    free_shared(comms[0].shared);
 }
 
 const CommBackEnd comm_nccl = {
     .name = "nccl",
-    .open = open_world,
-    .close = close_world,
+    .open = open_comms,
+    .close = close_comms,
     .join = join,
     .prepare = prepare,
     .start = start,

@@ -49,29 +49,29 @@ void nccl_groups_free(NcclGroupList *list) {
 }
 
 /* Adds the lists of the other processes. */
-static AmStatus collect(NcclGroupList *list, World *processes, AmError *error) {
+static AmStatus collect(NcclGroupList *list, ProcessGroup *processes, AmError *error) {
     bool first = processes->process == 0;
-    WorldPart *parts = first ? calloc((size_t)processes->count, sizeof *parts) : NULL;
+    ProcessPart *parts = first ? calloc((size_t)processes->count, sizeof *parts) : NULL;
     AmStatus status;
     if (first && !parts) return am_fail_memory(error, (int64_t)sizeof *parts * processes->count);
-    TRY_OR_FAIL(
-        world_gather(processes, list->words, 4 * list->word_count, 4 * (int64_t)MOST_WORDS, parts, error));
+    TRY_OR_FAIL(process_group_gather(processes, list->words, 4 * list->word_count, 4 * (int64_t)MOST_WORDS,
+                                     parts, error));
     for (int32_t p = 1; first && p < processes->count && status == AM_OK; p++) {
         const int32_t *words = parts[p].bytes;
         int64_t size, count = parts[p].count / 4;
         for (int64_t at = 0; status == AM_OK && (size = record_words(words, count, at)) > 0; at += size)
             status = nccl_groups_add(list, words + at + 1, words[at], error);
     }
-    if (first) world_release_parts(processes, parts);
+    if (first) process_group_release_parts(processes, parts);
 fail:
     free(parts);
     return status;
 }
 
 /* Process 0's list in place of the others'. */
-static AmStatus distribute(NcclGroupList *list, World *processes, AmError *error) {
+static AmStatus distribute(NcclGroupList *list, ProcessGroup *processes, AmError *error) {
     int64_t count = list->word_count;
-    TRY(world_broadcast(processes, &count, (int64_t)sizeof count, error));
+    TRY(process_group_broadcast(processes, &count, (int64_t)sizeof count, error));
     if (count < 0 || count > (int64_t)MOST_WORDS * BOOTSTRAP_MOST_PROCESSES)
         return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 sent an invalid list of groups");
     if (count > list->word_capacity) {
@@ -81,10 +81,10 @@ static AmStatus distribute(NcclGroupList *list, World *processes, AmError *error
         list->word_capacity = count;
     }
     list->word_count = count;
-    return world_broadcast(processes, list->words, (int64_t)sizeof *list->words * count, error);
+    return process_group_broadcast(processes, list->words, (int64_t)sizeof *list->words * count, error);
 }
 
-AmStatus nccl_groups_share(NcclGroupList *list, World *processes,
+AmStatus nccl_groups_share(NcclGroupList *list, ProcessGroup *processes,
                            AmStatus (*make)(void *number, AmError *error), AmError *error) {
     int64_t size;
     bool several = processes && processes->count > 1;

@@ -27,7 +27,7 @@ void nccl_groups_free(NcclGroupList *list);
 
 /* Collective among the processes (NULL: this one is alone): afterwards every
  * list is that of all groups, with the numbers that process 0 has made by `make`. */
-AmStatus nccl_groups_share(NcclGroupList *list, World *processes,
+AmStatus nccl_groups_share(NcclGroupList *list, ProcessGroup *processes,
                            AmStatus (*make)(void *number, AmError *error), AmError *error);
 
 /* A shared group's number; AM_ERROR_INTERNAL for an unlisted one. */

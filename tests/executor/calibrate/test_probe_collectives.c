@@ -34,7 +34,7 @@ static AmStatus fail_once(Comm *comm, const CommCall *call, AmError *error) {
 static CommBackEnd other; /* comm_local with another run() */
 
 static AmStatus open_other(Comm *comms, int32_t first, int32_t count, int32_t size,
-                           KernelDevice *const *devices, World *processes, AmError *error) {
+                           KernelDevice *const *devices, ProcessGroup *processes, AmError *error) {
     TRY(comm_local.open(comms, first, count, size, devices, processes, error));
     for (int32_t r = 0; r < count; r++) comms[r].back_end = &other;
     return AM_OK;

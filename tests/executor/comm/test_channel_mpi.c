@@ -92,7 +92,7 @@ static AmStatus run_ring(Comm *comms, int32_t here, AmError *error) {
     ActorGraphOptions options = {
         .worker_count = here, .steps = STEPS, .outside_seconds = 60, .on_failure = release, .user = comms};
     TRY(actors_open(&ring.graph, &options, error));
-    TRY(channels_open(&ring.set, comms[0].rank, here, &channel_mpi, comms[0].world, error));
+    TRY(channels_open(&ring.set, comms[0].rank, here, &channel_mpi, comms[0].shared, error));
     AmStatus status = build(&ring, comms, here, error);
     if (status == AM_OK) status = case_run(ring.graph, workers, here, error);
     channels_close(ring.set);
@@ -100,11 +100,12 @@ static AmStatus run_ring(Comm *comms, int32_t here, AmError *error) {
     return status;
 }
 
-static AmStatus be_process(World *world, AmError *error) {
+static AmStatus be_process(ProcessGroup *processes, AmError *error) {
     KernelDevice *devices[MOST_HERE] = {&kernel_device_cpu, &kernel_device_cpu};
     Comm comms[MOST_HERE];
-    for (int32_t here = 1; here <= MOST_HERE && here * world->count <= 8; here++) {
-        TRY(comm_mpi.open(comms, world->process * here, here, world->count * here, devices, world, error));
+    for (int32_t here = 1; here <= MOST_HERE && here * processes->count <= 8; here++) {
+        TRY(comm_mpi.open(comms, processes->process * here, here, processes->count * here, devices, processes,
+                          error));
         for (int k = 0; k < 2; k++) TRY(run_ring(comms, here, error));
         comm_mpi.close(comms);
     }

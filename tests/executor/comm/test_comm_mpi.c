@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static World *world;
+static ProcessGroup *group;
 
 static bool supports(SbpReduction reduction, Dtype type) {
     (void)reduction;
@@ -17,7 +17,7 @@ static bool supports(SbpReduction reduction, Dtype type) {
 
 static CasePlace place_of(int32_t ranks_here) {
     return (CasePlace){
-        &kernels_cpu, &comm_mpi, world->process * ranks_here, ranks_here, world->count * ranks_here, world};
+        &kernels_cpu, &comm_mpi, group->process * ranks_here, ranks_here, group->count * ranks_here, group};
 }
 
 static AmStatus check_integers(int32_t ranks_here, AmError *error) {
@@ -228,7 +228,7 @@ static AmStatus check_transfers(int32_t ranks_here, AmError *error) {
     TRY(mesh_parse(&meshes[1], &arena, arena_format(&arena, "x=%d", place.size - given), error));
     TransferEnd source = {&meshes[0], 0, {{0}, {{0}}}}, target = {&meshes[1], given, {{0}, {{0}}}};
     for (int32_t r = 0; r < place.count; r++) devices[r] = &kernel_device_cpu;
-    TRY(comm_mpi.open(comms, place.first, place.count, place.size, devices, world, error));
+    TRY(comm_mpi.open(comms, place.first, place.count, place.size, devices, group, error));
     for (int32_t r = 0; r < place.count; r++) {
         ranks[r] = (TransferRank){.run = {.comm = &comms[r]},
                                   .source = &source,
@@ -249,9 +249,9 @@ static AmStatus check_transfers(int32_t ranks_here, AmError *error) {
 
 /* ---- processes ---- */
 
-static AmStatus be_process(World *processes, AmError *error) {
-    world = processes;
-    for (int32_t here = 1; here <= 2 && here * world->count <= CASE_MOST_RANKS; here++) {
+static AmStatus be_process(ProcessGroup *processes, AmError *error) {
+    group = processes;
+    for (int32_t here = 1; here <= 2 && here * group->count <= CASE_MOST_RANKS; here++) {
         TRY(check_integers(here, error));
         TRY(check_transfers(here, error));
         for (int k = 0; k < 4; k++) TRY(check_bits(here, k % 2, k / 2, error));

@@ -29,9 +29,9 @@ static void test_training(void **state) {
 }
 
 /* Process 1 dies after a while. */
-static AmStatus train_and_die(World *world, AmError *error) {
-    if (world->process == 1) alarm(2); /* its default action is to end the process */
-    return training_run(world, error);
+static AmStatus train_and_die(ProcessGroup *processes, AmError *error) {
+    if (processes->process == 1) alarm(2); /* its default action is to end the process */
+    return training_run(processes, error);
 }
 
 static void test_death(void **state) {

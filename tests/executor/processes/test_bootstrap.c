@@ -52,8 +52,8 @@ static void set(const char *assignments) {
     }
 }
 
-static WorldPlace read_place(const char *assignments) {
-    WorldPlace place;
+static ProcessPlace read_place(const char *assignments) {
+    ProcessPlace place;
     AmError error = {0};
     set(assignments);
     if (bootstrap_read(&place, &error) != AM_OK) fail_msg("%s: %s", assignments, error.text);
@@ -61,7 +61,7 @@ static WorldPlace read_place(const char *assignments) {
 }
 
 static void expect_error(const char *assignments, const char *text) {
-    WorldPlace place;
+    ProcessPlace place;
     AmError error = {0};
     set(assignments);
     assert_int_equal(bootstrap_read(&place, &error), AM_ERROR_USAGE);
@@ -72,7 +72,7 @@ static void expect_error(const char *assignments, const char *text) {
 
 static void test_torchrun(void **state) {
     (void)state;
-    WorldPlace place = read_place(TORCHRUN);
+    ProcessPlace place = read_place(TORCHRUN);
     assert_string_equal(place.launcher, "torchrun");
     assert_int_equal(place.process, 5);
     assert_int_equal(place.count, 8);
@@ -82,7 +82,7 @@ static void test_torchrun(void **state) {
     assert_int_equal(place.port, 29500);
     assert_int_equal(read_place(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True").port, 29501);
     assert_int_equal(read_place(TORCHRUN " AUTOMAP_PORT=4000").port, 4000);
-    WorldPlace other = read_place(TORCHRUN " TORCHELASTIC_RUN_ID=other");
+    ProcessPlace other = read_place(TORCHRUN " TORCHELASTIC_RUN_ID=other");
     assert_string_not_equal(place.secret, other.secret);
     other = read_place(TORCHRUN " AUTOMAP_SECRET=mine");
     assert_string_not_equal(place.secret, other.secret);
@@ -101,7 +101,7 @@ static void test_torchrun(void **state) {
 
 static void test_slurm(void **state) {
     (void)state;
-    WorldPlace place = read_place(SLURM " SLURM_STEP_ID=2");
+    ProcessPlace place = read_place(SLURM " SLURM_STEP_ID=2");
     assert_string_equal(place.launcher, "Slurm");
     assert_int_equal(place.process, 3);
     assert_int_equal(place.count, 8);
@@ -109,7 +109,7 @@ static void test_slurm(void **state) {
     assert_int_equal(place.local_count, 2);
     assert_string_equal(place.host, "gpu003-ib");
     assert_true(place.port >= 1024 && place.port < 32768);
-    WorldPlace other = read_place(SLURM " SLURM_STEP_ID=3");
+    ProcessPlace other = read_place(SLURM " SLURM_STEP_ID=3");
     assert_true(place.port != other.port);
     assert_string_not_equal(place.secret, other.secret);
     assert_int_equal(read_place(SLURM " SLURM_STEP_ID=2 SLURM_STEP_NUM_TASKS=4").count, 4);
@@ -157,7 +157,7 @@ static void test_mpirun(void **state) {
             expect_error(both[k], "this program was built without MPI");
             continue;
         }
-        WorldPlace place = read_place(both[k]);
+        ProcessPlace place = read_place(both[k]);
         assert_string_equal(place.launcher, "mpirun");
         assert_int_equal(place.process, 5);
         assert_int_equal(place.count, 8);
@@ -183,7 +183,7 @@ static void test_mpirun(void **state) {
     expect_error(OPEN_MPI " OMPI_COMM_WORLD_LOCAL_RANK=4 OMPI_COMM_WORLD_LOCAL_SIZE=4", "LOCAL_RANK is 4");
 }
 
-static void test_open_worlds(void **state) {
+static void test_open_process_groups(void **state) {
     (void)state;
     static const char torchrun[] = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_PORT=29500";
     char text[300];
@@ -197,7 +197,7 @@ static void test_open_worlds(void **state) {
                  {"MASTER_ADDR=localhost", false}};
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         snprintf(text, sizeof text, "%s %s", torchrun, cases[k].more);
-        WorldPlace place = read_place(text);
+        ProcessPlace place = read_place(text);
         if (strstr(text, "SECRET")) setenv("AUTOMAP_SECRET", "word", 1);
         assert_int_equal(bootstrap_is_open(&place), cases[k].is_open);
         unsetenv("AUTOMAP_SECRET");
@@ -207,6 +207,6 @@ static void test_open_worlds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_torchrun), cmocka_unit_test(test_slurm),
                                        cmocka_unit_test(test_mpirun), cmocka_unit_test(test_node_lists),
-                                       cmocka_unit_test(test_open_worlds)};
+                                       cmocka_unit_test(test_open_process_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* Several processes that train under one plan: the same losses and final state as
  * one, and how all end when one of them fails, dies, is interrupted or differs. */
 /* cost: 7 seconds */
-#include "tests/support/comm_world.h"
+#include "tests/support/comm_processes.h"
 #include "tests/support/training_case.h"
 
 static void prepare_job(const char *model, const char *mesh, Choose *choose, uint64_t seed) {
     training_prepare(model, mesh, choose, seed);
-    training.collectives = &comm_world;
+    training.collectives = &comm_processes;
 }
 
 static void check_training(const char *model, const char *mesh, Choose *choose, uint64_t seed,
@@ -25,29 +25,29 @@ static void test_training(void **state) {
     check_training("lstm_tiny", "data=2,model=2", choose_some, 1, 2);
 }
 
-static AmStatus die(CommWorld *world, AmError *error) {
+static AmStatus die(CommShared *processes, AmError *error) {
     (void)error;
-    if (world->processes->process == 1 && world->run_count == 10) raise(SIGKILL);
+    if (processes->processes->process == 1 && processes->run_count == 10) raise(SIGKILL);
     return AM_OK;
 }
 
-static AmStatus fail_run(CommWorld *world, AmError *error) {
-    if (world->processes->process != 1 || world->run_count < 10) return AM_OK;
+static AmStatus fail_run(CommShared *processes, AmError *error) {
+    if (processes->processes->process != 1 || processes->run_count < 10) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "planted failure");
 }
 
 /* A collective breaks because process 1 is about to be gone. */
-static AmStatus break_and_die(CommWorld *world, AmError *error) {
-    if (world->run_count < 10) return AM_OK;
-    if (world->processes->process == 0) return am_fail(error, AM_ERROR_RUNTIME, "", "broken collective");
+static AmStatus break_and_die(CommShared *processes, AmError *error) {
+    if (processes->run_count < 10) return AM_OK;
+    if (processes->processes->process == 0) return am_fail(error, AM_ERROR_RUNTIME, "", "broken collective");
     usleep(100000);
     raise(SIGKILL);
     return AM_OK;
 }
 
-static AmStatus interrupt(CommWorld *world, AmError *error) {
+static AmStatus interrupt(CommShared *processes, AmError *error) {
     (void)error;
-    if (world->processes->process == 1 && world->run_count == 10) training_interrupted = 1;
+    if (processes->processes->process == 1 && processes->run_count == 10) training_interrupted = 1;
     return AM_OK;
 }
 
@@ -61,7 +61,7 @@ static void test_failures(void **state) {
     (void)state;
     Child children[MOST];
     prepare_job("mlp_tiny", "data=4", choose_batch, 0);
-    comm_world_hook = die;
+    comm_processes_hook = die;
     run_job(children, 4);
     for (int p = 0; p < 4; p++) {
         assert_true(children[p].seconds < 5);
@@ -69,7 +69,7 @@ static void test_failures(void **state) {
         if (p != 1) expect(&children[p], AM_ERROR_RUNTIME, "process 1");
         if (p != 1) expect(&children[p], AM_ERROR_RUNTIME, "ended unexpectedly");
     }
-    comm_world_hook = fail_run;
+    comm_processes_hook = fail_run;
     run_job(children, 2);
     expect(&children[0], AM_ERROR_RUNTIME, "process 1");
     expect(&children[0], AM_ERROR_RUNTIME, "failed: rank 2: planted failure");
@@ -79,21 +79,21 @@ static void test_failures(void **state) {
     expect(&children[0], AM_ERROR_RUNTIME, "failed: rank 2: planted failure");
     expect(&children[1], AM_ERROR_RUNTIME, "rank 2: planted failure");
     prepare_job("mlp_tiny", "data=4", choose_batch, 0);
-    comm_world_hook = break_and_die;
+    comm_processes_hook = break_and_die;
     run_job(children, 2);
     expect(&children[0], AM_ERROR_RUNTIME, "ended unexpectedly");
-    comm_world_hook = interrupt;
+    comm_processes_hook = interrupt;
     run_job(children, 2);
-    comm_world_hook = NULL;
+    comm_processes_hook = NULL;
     for (int p = 0; p < 2; p++) expect(&children[p], AM_INTERRUPTED, "interrupted after ");
     assert_string_equal(children[0].text, children[1].text);
     assert_int_equal(unlink(training.saved), 0);
 }
 
 /* Process 1 runs fewer steps. */
-static AmStatus train_less(World *world, AmError *error) {
-    training.steps -= world->process;
-    return training_run(world, error);
+static AmStatus train_less(ProcessGroup *processes, AmError *error) {
+    training.steps -= processes->process;
+    return training_run(processes, error);
 }
 
 static void test_refusals(void **state) {

@@ -5,32 +5,32 @@
 
 #include <stdatomic.h>
 
-static AmStatus talk(World *world, AmError *error) {
-    WorldPart parts[MOST];
+static AmStatus talk(ProcessGroup *processes, AmError *error) {
+    ProcessPart parts[MOST];
     char blob[128];
     for (int round = 0; round < 3; round++) {
-        memset(blob, world->process == 0 ? 'a' + round : '?', sizeof blob);
-        TRY(world_broadcast(world, blob, sizeof blob, error));
+        memset(blob, processes->process == 0 ? 'a' + round : '?', sizeof blob);
+        TRY(process_group_broadcast(processes, blob, sizeof blob, error));
         for (size_t k = 0; k < sizeof blob; k++)
             if (blob[k] != 'a' + round) return am_fail(error, AM_ERROR_INTERNAL, "", "another blob");
-        TRY(world_barrier(world, error));
+        TRY(process_group_barrier(processes, error));
         /* Process p gives p megabytes of its number; process 0 nothing. */
-        int64_t count = (int64_t)world->process << 20;
+        int64_t count = (int64_t)processes->process << 20;
         char *bytes = malloc((size_t)count + 1);
-        memset(bytes, world->process, (size_t)count);
-        AmStatus status = world_gather(world, bytes, count, MOST << 20, parts, error);
+        memset(bytes, processes->process, (size_t)count);
+        AmStatus status = process_group_gather(processes, bytes, count, MOST << 20, parts, error);
         free(bytes);
         TRY(status);
-        for (int32_t p = 0; p < world->count && world->process == 0; p++) {
+        for (int32_t p = 0; p < processes->count && processes->process == 0; p++) {
             const char *part = parts[p].bytes;
             if (parts[p].count != (int64_t)p << 20 ||
                 (p > 0 && (part[0] != p || part[parts[p].count - 1] != p)))
                 return am_fail(error, AM_ERROR_INTERNAL, "", "another part %d", (int)p);
         }
-        if (world->process == 0) world_release_parts(world, parts);
+        if (processes->process == 0) process_group_release_parts(processes, parts);
     }
-    WorldFact facts[] = {{"plan", "abc"}, {"module", "def"}};
-    return world_agree(world, facts, 2, error);
+    ProcessFact facts[] = {{"plan", "abc"}, {"module", "def"}};
+    return process_group_agree(processes, facts, 2, error);
 }
 
 static void test_operations(void **state) {
@@ -46,33 +46,33 @@ static void test_operations(void **state) {
     }
 }
 
-static AmStatus leave_early(World *world, AmError *error) {
-    if (world->process == 1) return AM_OK;
-    return world_barrier(world, error);
+static AmStatus leave_early(ProcessGroup *processes, AmError *error) {
+    if (processes->process == 1) return AM_OK;
+    return process_group_barrier(processes, error);
 }
 
-static AmStatus fail_third(World *world, AmError *error) {
-    TRY(world_barrier(world, error));
-    if (world->process == 2) return am_fail(error, AM_ERROR_INPUT, "", "bad\nfile \x1b[31m");
-    return world_barrier(world, error);
+static AmStatus fail_third(ProcessGroup *processes, AmError *error) {
+    TRY(process_group_barrier(processes, error));
+    if (processes->process == 2) return am_fail(error, AM_ERROR_INPUT, "", "bad\nfile \x1b[31m");
+    return process_group_barrier(processes, error);
 }
 
-static AmStatus die_third(World *world, AmError *error) {
-    TRY(world_barrier(world, error));
-    if (world->process == 2) raise(SIGKILL);
-    return world_barrier(world, error);
+static AmStatus die_third(ProcessGroup *processes, AmError *error) {
+    TRY(process_group_barrier(processes, error));
+    if (processes->process == 2) raise(SIGKILL);
+    return process_group_barrier(processes, error);
 }
 
-static AmStatus die_first(World *world, AmError *error) {
-    TRY(world_barrier(world, error));
-    if (world->process == 0) raise(SIGKILL);
-    return world_barrier(world, error);
+static AmStatus die_first(ProcessGroup *processes, AmError *error) {
+    TRY(process_group_barrier(processes, error));
+    if (processes->process == 0) raise(SIGKILL);
+    return process_group_barrier(processes, error);
 }
 
-static AmStatus stop_third(World *world, AmError *error) {
-    TRY(world_barrier(world, error));
-    if (world->process == 2) raise(SIGSTOP);
-    return world_barrier(world, error);
+static AmStatus stop_third(ProcessGroup *processes, AmError *error) {
+    TRY(process_group_barrier(processes, error));
+    if (processes->process == 2) raise(SIGSTOP);
+    return process_group_barrier(processes, error);
 }
 
 static atomic_bool was_told;
@@ -84,18 +84,18 @@ static void note_failure(void *user) {
 
 /* Waits outside of every operation, as for another library; the process group's own thread
  * notifies. */
-static AmStatus wait_to_be_told(World *world, AmError *error) {
-    world_on_failure(world, note_failure, NULL);
-    TRY(world_barrier(world, error));
-    if (world->process == 1) raise(SIGKILL);
+static AmStatus wait_to_be_told(ProcessGroup *processes, AmError *error) {
+    process_group_on_failure(processes, note_failure, NULL);
+    TRY(process_group_barrier(processes, error));
+    if (processes->process == 1) raise(SIGKILL);
     for (double until = clock_seconds() + 5; !was_told && clock_seconds() < until;) usleep(1000);
-    world_on_failure(world, NULL, NULL);
+    process_group_on_failure(processes, NULL, NULL);
     if (!was_told) return am_fail(error, AM_ERROR_INTERNAL, "", "nobody told");
-    return world_check(world, error);
+    return process_group_check(processes, error);
 }
 
 typedef struct Failure {
-    AmStatus (*work)(World *world, AmError *error);
+    AmStatus (*work)(ProcessGroup *processes, AmError *error);
     int process, status; /* the one that fails, and its end */
     const char *line;    /* of all others */
 } Failure;
@@ -192,15 +192,15 @@ static void test_refusals(void **state) {
     assert_true(children[2].seconds < 5);
 }
 
-static AmStatus disagree(World *world, AmError *error) {
-    WorldFact facts[] = {{"module", "def"}, {"plan", world->process == 1 ? "xyz" : "abc"}};
-    return world_agree(world, facts, 2, error);
+static AmStatus disagree(ProcessGroup *processes, AmError *error) {
+    ProcessFact facts[] = {{"module", "def"}, {"plan", processes->process == 1 ? "xyz" : "abc"}};
+    return process_group_agree(processes, facts, 2, error);
 }
 
-static AmStatus do_different_things(World *world, AmError *error) {
+static AmStatus do_different_things(ProcessGroup *processes, AmError *error) {
     char byte = 0;
-    if (world->process == 1) return world_gather(world, &byte, 1, 1, NULL, error);
-    return world_barrier(world, error);
+    if (processes->process == 1) return process_group_gather(processes, &byte, 1, 1, NULL, error);
+    return process_group_barrier(processes, error);
 }
 
 static void test_disagreement(void **state) {
