@@ -13,7 +13,7 @@
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/hints.h"
-#include "cli/memory.h"
+#include "cli/out_of_memory.h"
 #include "cli/terminal.h"
 
 enum { MOST_NAMES = 32 };

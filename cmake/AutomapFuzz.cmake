@@ -2,7 +2,7 @@
 #
 # With AUTOMAP_FUZZ=ON (clang, a build folder with sanitizers) they are libFuzzer
 # programs and the whole library is instrumented. Without it they are linked with
-# replay.c and run over seeds and findings as the tests fuzz_NAME.
+# run_inputs.c and run over seeds and findings as the tests fuzz_NAME.
 
 file(GLOB FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 add_library(automap_fuzz OBJECT ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz.c)
@@ -26,7 +26,7 @@ foreach(source ${FUZZERS})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     continue()
   endif()
-  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/run_inputs.c)
   add_test(NAME ${name} COMMAND ${name} ${seeds}/${reader} ${CMAKE_SOURCE_DIR}/tests/fuzz/found/${reader}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "cpu;fuzz" FIXTURES_REQUIRED fuzz_seeds TIMEOUT 300)

@@ -6,7 +6,7 @@
 #include "api/option_rows.h"
 #include "base/files/file.h"
 #include "cli/common.h"
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 
 /* Returns whether -o ends in ".json": a table there could not be read back. */
 static bool names_cluster_file(const Cli *cli) {

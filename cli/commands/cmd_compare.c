@@ -1,7 +1,7 @@
 /* automap compare: the predicted timeline of a plan beside the trace of a run. */
 #include "api/option_rows.h"
 #include "cli/common.h"
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 
 typedef struct Comparing {
     AmModule *module;

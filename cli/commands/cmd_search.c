@@ -9,7 +9,7 @@
 #include "cli/commands/search_progress.h"
 #include "cli/common.h"
 #include "cli/files.h"
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 #include "cli/terminal.h"
 
 /* Everything that one search needs and leaves. */

@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/commands/simulate_sweep.h"
 #include "cli/common.h"
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 
 typedef struct Simulating {
     AmModule *module;

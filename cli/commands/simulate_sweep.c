@@ -3,7 +3,7 @@
 
 #include "base/files/file.h"
 #include "cli/commands/search_progress.h"
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
     static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};

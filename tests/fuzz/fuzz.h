@@ -2,7 +2,7 @@
  * LLVMFuzzerTestOneInput(), which must take any bytes; wrong results abort().
  *
  * A build with AUTOMAP_FUZZ=ON links them with libFuzzer; every other build
- * links them with replay.c and runs them over the seeds and over what was found
+ * links them with run_inputs.c and runs them over the seeds and over what was found
  * (tests/fuzz/found/NAME/), as a test.
  */
 #ifndef TESTS_FUZZ_FUZZ_H

@@ -2,7 +2,7 @@
  *
  * Trailing dimensions that the window does not touch are the channels, the last
  * one that it does touch is a line. A cell of the window is applied to all places
- * of a line that it reaches at once (vector/pool.c), in stretches of at most
+ * of a line that it reaches at once (vector/window_cell.c), in stretches of at most
  * STRETCH elements. For select-and-scatter each place first notes which cell is
  * chosen; then each cell adds the source wherever it was. The team divides the
  * lines, or, where windows of different lines may choose the same element, the

@@ -1,6 +1,6 @@
 /* Opens clusters for commands, with the progress of a measurement. */
 #define _DEFAULT_SOURCE
-#include "cli/host.h"
+#include "cli/open_cluster.h"
 
 #include <stdio.h>
 #include <string.h>

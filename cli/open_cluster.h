@@ -1,6 +1,6 @@
 /* Clusters named on the command line, `host:N` among them: this machine as measured. */
-#ifndef CLI_HOST_H
-#define CLI_HOST_H
+#ifndef CLI_OPEN_CLUSTER_H
+#define CLI_OPEN_CLUSTER_H
 
 #include "cli/common.h"
 
