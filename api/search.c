@@ -55,11 +55,11 @@ static AmStatus measure(SearchJob *job, AmError *error) {
                               .pool = &plan->result.pool,
                               .allows = may_measure,
                               .user = &job->search,
-                              .runs = options->limits.measures,
+                              .runs = options->request->measures,
                               .deadline = job->deadline,
-                              .seed = options->method.seed,
-                              .watch = options->callbacks.watch,
-                              .interrupted = options->callbacks.interrupted};
+                              .seed = options->seed,
+                              .watch = options->request->callbacks.watch,
+                              .interrupted = options->request->callbacks.interrupted};
     TRY(measure_plans(&measurements, &call, error));
     plan->measurements = measurements;
     plan->result.interrupted |= measurements->interrupted;
@@ -68,22 +68,30 @@ static AmStatus measure(SearchJob *job, AmError *error) {
     return AM_OK;
 }
 
+/* Sets who receives the progress of both requests, and the flag that interrupts them. */
+static void set_observers(SearchJob *job, SearchWatch *watch, const volatile sig_atomic_t *interrupted) {
+    SearchCallbacks *callbacks[] = {&job->settings.request.callbacks, &job->unrestricted.request.callbacks};
+    for (int32_t k = 0; k < 2; k++) {
+        callbacks[k]->watch = watch;
+        callbacks[k]->interrupted = interrupted;
+    }
+}
+
 static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchJob *job = work->user;
     AmPlan *plan = job->plan;
-    SearchOptions *options = &job->search.options;
-    options->callbacks.watch = work->watch;
-    options->callbacks.interrupted = api_work_flag(work);
+    const SearchOptions *options = &job->search.options;
+    set_observers(job, work->watch, api_work_flag(work));
     job->deadline = job->seconds > 0 ? clock_seconds() + job->seconds : 0;
     AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.options,
                                     &job->unrestricted.micro_batching, error);
     plan->whole = job->search.whole;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
-    plan->result.interrupted |= stop_flag_is_set(options->callbacks.interrupted);
-    if (status == AM_OK && options->limits.measures > 0 && !plan->result.interrupted)
+    plan->result.interrupted |= stop_flag_is_set(options->request->callbacks.interrupted);
+    if (status == AM_OK && options->request->measures > 0 && !plan->result.interrupted)
         status = measure(job, error);
-    options->callbacks.watch = NULL;
+    set_observers(job, NULL, api_work_flag(work));
     return status;
 }
 
@@ -110,7 +118,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
-    settings->options.space.initial = unrestricted->options.space.initial = initial;
+    settings->request.space.initial = unrestricted->request.space.initial = initial;
     TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->options,
                           error));
     const PlanContext *whole = search->forms.chosen;
@@ -121,10 +129,10 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     search->batching = settings->micro_batching;
     search->options = settings->options;
     job->seconds = settings->options.limits.seconds;
-    if (search->options.limits.measures > 0) search->options.limits.seconds *= SEARCH_SHARE;
+    if (search->options.request->measures > 0) search->options.limits.seconds *= SEARCH_SHARE;
     unrestricted->options.limits.seconds = search->options.limits.seconds;
-    search->options.callbacks.on_episode = job->callbacks->on_episode;
-    search->options.callbacks.user = job->callbacks->user;
+    settings->request.callbacks.on_episode = job->callbacks->on_episode;
+    settings->request.callbacks.user = job->callbacks->user;
     return AM_OK;
 }
 
@@ -146,7 +154,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     json_object_set_new(self->settings, "baselines", baselines);
     self->plan->settings = self->settings;
     self->is_searched = true;
-    self->memory_fraction = job->settings.options.constraints.memory_fraction;
+    self->memory_fraction = job->settings.options.request->constraints.memory_fraction;
     return plan_names_prepare(self->module, self->whole->rewriting, error);
 }
 

@@ -131,76 +131,77 @@ static const char *print_number(char *buffer, size_t size, int64_t number) {
 
 /* Sets the traits of the goal and of the method, each with its option and value. */
 static void find_method(Trait *of, const SearchOptions *search, const AmOptions *options) {
-    const char *searcher = searcher_name(search->method.searcher);
-    bool is_paper = search->goal.objective == OBJECTIVE_PAPER;
+    const char *searcher = searcher_name(search->searcher);
+    bool is_paper = search->request->objective == OBJECTIVE_PAPER;
     of[PAPER] = trait_if(is_paper, "--objective", "paper");
-    of[NOT_PAPER] = trait_if(!is_paper, "--objective", search_objective_name(search->goal.objective));
-    of[COST] = trait_if(search->goal.objective == OBJECTIVE_COST, "--objective", "cost");
+    of[NOT_PAPER] = trait_if(!is_paper, "--objective", search_objective_name(search->request->objective));
+    of[COST] = trait_if(search->request->objective == OBJECTIVE_COST, "--objective", "cost");
     of[PARETO] = trait_if(option_has(options, "pareto"), "--pareto", NULL);
 
     of[ONE_BASELINE] = given(options, "baseline", "--baseline");
-    of[OTHER_SEARCHER] = trait_if(search->method.searcher != SEARCHER_BASELINE, "--searcher", searcher);
-    of[NOT_DQN] = trait_if(search->method.searcher != SEARCHER_DQN, "--searcher", searcher);
-    of[NO_POLICY] =
-        trait_if(search->method.searcher != SEARCHER_DQN && search->method.searcher != SEARCHER_AUTO,
-                 "--searcher", searcher);
-    of[EXHAUSTIVE] = trait_if(search->method.searcher == SEARCHER_EXHAUSTIVE, "--searcher", searcher);
-    of[RANDOM] = trait_if(search->method.searcher == SEARCHER_RANDOM, "--searcher", searcher);
+    of[OTHER_SEARCHER] = trait_if(search->searcher != SEARCHER_BASELINE, "--searcher", searcher);
+    of[NOT_DQN] = trait_if(search->searcher != SEARCHER_DQN, "--searcher", searcher);
+    of[NO_POLICY] = trait_if(search->searcher != SEARCHER_DQN && search->searcher != SEARCHER_AUTO,
+                             "--searcher", searcher);
+    of[EXHAUSTIVE] = trait_if(search->searcher == SEARCHER_EXHAUSTIVE, "--searcher", searcher);
+    of[RANDOM] = trait_if(search->searcher == SEARCHER_RANDOM, "--searcher", searcher);
     of[EVALUATIONS] = given(options, "evaluations", "--evaluations");
     of[DEVICE] = given(options, "device", "--device");
     of[POLICY] = given(options, "policy", "--policy");
     of[LEARNER] = given(options, "learner", "--learner");
     of[AGENT] = given(options, "agent", "--agent");
-    of[MEASURE] = trait_if(search->limits.measures > 0, "--measure", option_text(options, "measure"));
+    of[MEASURE] = trait_if(search->request->measures > 0, "--measure", option_text(options, "measure"));
     of[INIT_PLAN] = given(options, "init-plan", "--init-plan");
 }
 
 /* Sets the traits of the plans, each with its option and value. */
 static void find_plans(Traits *traits, const SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
-    const TargetRow *target = target_row(search->constraints.target);
+    const TargetRow *target = target_row(search->request->constraints.target);
     const HintsFile *hints = &settings->hints;
     const PropagationPin *last_pin;
     Trait *of = traits->of;
     const char *schedule =
-        search->space.schedule ? search->space.schedule : schedule_kind_name(SCHEDULE_1F1B);
+        search->request->space.schedule ? search->request->space.schedule : schedule_kind_name(SCHEDULE_1F1B);
     int32_t kind = schedule_kind_find(schedule), micro_batches = settings->micro_batching.micro_batches;
     bool has_stages = search_has_stages(search);
-    of[FOR] = trait_if(search->constraints.target != TARGET_AUTOMAP, "--for", target->name);
+    of[FOR] = trait_if(search->request->constraints.target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
     of[MESH] = given(options, "mesh", "--mesh");
     of[KEEP_SHARDINGS] = trait_if(option_has(options, "keep-shardings"), "--keep-shardings", NULL);
     of[PIN] = given(options, "pin", "--pin");
-    if (search->constraints.pin_count > 0 && !of[PIN].name)
+    if (search->request->constraints.pin_count > 0 && !of[PIN].name)
         of[PIN] = option_has(options, "hints") ? given(options, "hints", "--hints")
                                                : (Trait){"a mark in the module", NULL};
     of[QUOTA] = given(options, "quota", "--quota");
-    const Degrees *degrees = &search->constraints.degrees;
+    const Degrees *degrees = &search->request->constraints.degrees;
     for (int32_t k = 0; k < DEGREE_KINDS; k++)
         if (degrees->origins[k]) traits->of[DEGREE] = (Trait){degrees->origins[k], NULL};
     traits->of[STAGES] =
         trait_if(degrees->stages > 1 && degrees->origins[DEGREE_STAGES], degrees->origins[DEGREE_STAGES],
                  print_number(traits->numbers[0], sizeof traits->numbers[0], degrees->stages));
-    if (placement_stages(search->constraints.pins, search->constraints.pin_count, &last_pin) > 1) {
+    if (placement_stages(search->request->constraints.pins, search->request->constraints.pin_count,
+                         &last_pin) > 1) {
         of[PINNED_STAGES] = (Trait){pin_place(traits->label, last_pin), NULL};
         traits->pin_file = pin_file(last_pin);
     }
     const Trait narrowing = settings->narrowed_by   ? (Trait){settings->narrowed_by, NULL}
                             : of[ONE_BASELINE].name ? of[ONE_BASELINE]
                             : of[PAPER].name        ? of[PAPER]
-                                                    : (Trait){"--space", plan_space_name(search->space.kind)};
+                                                    : (Trait){"--space", plan_space_name(search->kind)};
     of[ONE_STAGE] = trait_if(!has_stages, narrowing.name, narrowing.value);
     of[ONE_KIND] = trait_if(!search_spans_stages(search), narrowing.name, narrowing.value);
     const char *place = option_has(options, "micro-batches") ? "--micro-batches" : hints->micro_batches_place;
     of[MICRO_BATCHES] =
         place ? trait_if(micro_batches != 1, place,
                          print_number(traits->numbers[1], sizeof traits->numbers[1], micro_batches))
-              : trait_if(micro_batches != 1, "--space", plan_space_name(search->space.kind));
+              : trait_if(micro_batches != 1, "--space", plan_space_name(search->kind));
     of[SPLIT_LAYERS] = trait_if(settings->forms.layers == LAYERS_SPLIT, "--layers", "split");
     of[SCHEDULE] = given(options, "schedule", "--schedule");
-    of[LACKED_SCHEDULE] = trait_if(search->space.schedule && has_stages && !(target->schedules >> kind & 1),
-                                   "--schedule", search->space.schedule);
+    of[LACKED_SCHEDULE] =
+        trait_if(search->request->space.schedule && has_stages && !(target->schedules >> kind & 1),
+                 "--schedule", search->request->space.schedule);
     of[CHUNKS] = given(options, "chunks", "--chunks");
     of[NO_CHUNKS] = trait_if(kind != SCHEDULE_INTERLEAVED, "--schedule", schedule);
 }

@@ -16,15 +16,18 @@
 #include "propagation/propagate/marks.h"
 #include "propagation/propagate/propagate.h"
 
-static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
+static AmStatus read_search(SearchSettings *settings, const AmOptions *options, AmError *error) {
+    SearchRequest *request = &settings->request;
+    SearchOptions *search = &settings->options;
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
     int64_t seed = 0, measures = 0;
-    *search = (SearchOptions){.space.mesh = option_text(options, "mesh"),
-                              .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    *request = (SearchRequest){.space.mesh = option_text(options, "mesh"),
+                               .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    *search = (SearchOptions){.request = request};
     option_choice(options, "objective", &objective);
     option_choice(options, "for", &target);
-    search->constraints.target = target_of_name(target);
+    request->constraints.target = target_of_name(target);
     option_choice(options, "space", &space);
     bool is_learned = option_has(options, "policy") || option_has(options, "device");
     if (is_learned || objective == OBJECTIVE_PAPER) searcher = SEARCHER_DQN;
@@ -32,10 +35,10 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     option_choice(options, "baseline", &baseline);
     option_choice(options, "device", &device);
     option_number(options, "seconds", &search->limits.seconds);
-    option_number(options, "memory-fraction", &search->constraints.memory_fraction);
+    option_number(options, "memory-fraction", &request->constraints.memory_fraction);
     option_integer(options, "seed", &seed);
     option_integer(options, "measure", &measures);
-    search->limits.measures = (int32_t)measures;
+    request->measures = (int32_t)measures;
     search->limits.evaluations =
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     option_integer(options, "evaluations", &search->limits.evaluations);
@@ -44,32 +47,32 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     if (searcher == SEARCHER_BASELINE && !option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher baseline prices one baseline: expected --baseline NAME");
-    search->method.agent = option_text(options, "agent");
-    search->constraints.is_even =
-        option_has(options, "even") || target_row(search->constraints.target)->has_equal_shards;
-    search->devices.keeps_order =
+    request->method.agent = option_text(options, "agent");
+    request->constraints.is_even =
+        option_has(options, "even") || target_row(request->constraints.target)->has_equal_shards;
+    request->devices.keeps_order =
         option_has(options, "keep-order") || option_has(options, "keep-shardings") ||
-        search->constraints.target != TARGET_AUTOMAP || objective == OBJECTIVE_PAPER;
-    search->space.no_overrides = option_has(options, "no-overrides");
-    search->method.policy = option_text(options, "policy");
-    search->method.learner = option_text(options, "learner");
-    search->method.no_seeds = option_has(options, "no-seeds");
-    search->method.no_polish = option_has(options, "no-polish");
-    search->goal.objective = (SearchObjective)objective;
-    search->goal.explores_prices = objective == OBJECTIVE_COST || option_has(options, "pareto");
-    search->space.kind = (PlanSpace)space;
-    search->method.searcher = (Searcher)searcher;
-    search->method.baseline = (Baseline)baseline;
-    search->method.called = baseline < BASELINE_COUNT
-                                ? baseline_name(search->method.baseline)
-                                : baseline_alias(baseline - BASELINE_COUNT, &search->method.baseline);
-    search->method.device = (DqnDevice)device;
-    search->method.seed = (uint64_t)seed;
+        request->constraints.target != TARGET_AUTOMAP || objective == OBJECTIVE_PAPER;
+    request->space.no_overrides = option_has(options, "no-overrides");
+    request->method.policy = option_text(options, "policy");
+    request->method.learner = option_text(options, "learner");
+    request->method.no_seeds = option_has(options, "no-seeds");
+    request->method.no_polish = option_has(options, "no-polish");
+    request->objective = (SearchObjective)objective;
+    request->explores_prices = objective == OBJECTIVE_COST || option_has(options, "pareto");
+    search->kind = (PlanSpace)space;
+    search->searcher = (Searcher)searcher;
+    search->baseline = (Baseline)baseline;
+    request->method.called = baseline < BASELINE_COUNT
+                                 ? baseline_name(search->baseline)
+                                 : baseline_alias(baseline - BASELINE_COUNT, &search->baseline);
+    request->method.device = (DqnDevice)device;
+    search->seed = (uint64_t)seed;
     return AM_OK;
 }
 
 /* Reads the quotas, "H100=8". */
-static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
+static AmStatus read_quotas(SearchRequest *request, Arena *arena, const AmOptions *options, AmError *error) {
     const char *const *texts;
     int32_t count = option_texts(options, "quota", &texts);
     DeviceQuota *quotas = ARENA_ARRAY(arena, DeviceQuota, count + 1);
@@ -86,13 +89,13 @@ static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions
         type[equals - texts[k]] = '\0';
         quotas[k] = (DeviceQuota){type, (int32_t)most};
     }
-    search->devices.quotas = quotas;
-    search->devices.quota_count = count;
+    request->devices.quotas = quotas;
+    request->devices.quota_count = count;
     return AM_OK;
 }
 
 /* Reads the pins of the command line, and adds those of the file of hints. */
-static AmStatus read_pins(SearchOptions *search, Arena *arena, const HintsFile *hints,
+static AmStatus read_pins(SearchRequest *request, Arena *arena, const HintsFile *hints,
                           const AmOptions *options, AmError *error) {
     const char *const *texts;
     int32_t count = option_texts(options, "pin", &texts), total = count + hints->pin_count;
@@ -100,8 +103,8 @@ static AmStatus read_pins(SearchOptions *search, Arena *arena, const HintsFile *
     if (!pins) return am_fail_memory(error, total);
     for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
     for (int32_t k = 0; k < hints->pin_count; k++) pins[count + k] = hints->pins[k];
-    search->constraints.pins = pins;
-    search->constraints.pin_count = total;
+    request->constraints.pins = pins;
+    request->constraints.pin_count = total;
     return AM_OK;
 }
 
@@ -117,11 +120,11 @@ static AmStatus take_hint(int64_t *value, const char *option, const char *place,
 }
 
 /* Reads the degrees of the options and of the file of hints. */
-static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, const AmOptions *options,
+static AmStatus read_degrees(SearchRequest *request, const HintsFile *hints, const AmOptions *options,
                              AmError *error) {
     const Degrees *hint = &hints->degrees;
     int64_t values[DEGREE_KINDS] = {0}, pipeline = 0;
-    Degrees *degrees = &search->constraints.degrees;
+    Degrees *degrees = &request->constraints.degrees;
     for (int32_t k = 0; k < DEGREE_KINDS; k++)
         option_integer(options, degree_rows[k].option + strlen("--"), &values[k]);
     option_integer(options, "pipeline", &pipeline);
@@ -143,19 +146,19 @@ static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, cons
 }
 
 /* Sets the number of stages that pins imply. */
-static AmStatus take_stages(SearchOptions *search, AmError *error) {
+static AmStatus take_stages(SearchRequest *request, AmError *error) {
     const PropagationPin *last;
     char label[PIN_LABEL_BYTES];
-    int32_t stages = placement_stages(search->constraints.pins, search->constraints.pin_count, &last);
+    int32_t stages = placement_stages(request->constraints.pins, request->constraints.pin_count, &last);
     if (stages == 0) return AM_OK;
     if (stages > STAGES_MOST)
         return am_fail(error, pin_error(last), pin_file(last), "%s: a plan has at most %d stages",
                        pin_place(label, last), STAGES_MOST);
-    if (search->constraints.degrees.stages > 0 && search->constraints.degrees.stages < stages)
+    if (request->constraints.degrees.stages > 0 && request->constraints.degrees.stages < stages)
         return am_fail(error, pin_error(last), pin_file(last), "%s and %.200s %d: stages are 0 to %d",
-                       pin_place(label, last), search->constraints.degrees.origins[DEGREE_STAGES],
-                       search->constraints.degrees.stages, search->constraints.degrees.stages - 1);
-    if (search->constraints.degrees.stages == 0) search->constraints.degrees.stages = stages;
+                       pin_place(label, last), request->constraints.degrees.origins[DEGREE_STAGES],
+                       request->constraints.degrees.stages, request->constraints.degrees.stages - 1);
+    if (request->constraints.degrees.stages == 0) request->constraints.degrees.stages = stages;
     return AM_OK;
 }
 
@@ -163,9 +166,8 @@ static AmStatus take_stages(SearchOptions *search, AmError *error) {
 static void narrow(SearchSettings *settings, const AmOptions *options) {
     SearchOptions *search = &settings->options;
     settings->narrowed_by = search_narrow(search);
-    if (search_spans_stages(search) && search->space.kind == SPACE_AUTO &&
-        option_has(options, "keep-shardings")) {
-        search->space.kind = SPACE_SINGLE_STAGE;
+    if (search_spans_stages(search) && search->kind == SPACE_AUTO && option_has(options, "keep-shardings")) {
+        search->kind = SPACE_SINGLE_STAGE;
         settings->narrowed_by = "--keep-shardings";
     }
     if (search_spans_stages(search) && !option_has(options, "evaluations"))
@@ -175,7 +177,7 @@ static void narrow(SearchSettings *settings, const AmOptions *options) {
 static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchOptions *search = &settings->options;
     const char *text = option_text(options, "micro-batches");
-    bool is_paper = search->goal.objective == OBJECTIVE_PAPER && search->space.kind == SPACE_PIPELINE;
+    bool is_paper = search->request->objective == OBJECTIVE_PAPER && search->kind == SPACE_PIPELINE;
     bool is_searched = is_paper || search_spans_stages(search); /* as many as suit the search */
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
@@ -185,7 +187,7 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
         TRY(take_hint(&micro_batches, "--micro-batches", settings->hints.micro_batches_place,
                       settings->hints.micro_batches, error));
     bool is_free = micro_batches == 0 && settings->hints.micro_batches == 0;
-    if (!target_row(search->constraints.target)->has_micro_batches && is_free) micro_batches = 1;
+    if (!target_row(search->request->constraints.target)->has_micro_batches && is_free) micro_batches = 1;
     settings->micro_batching.micro_batches = (int32_t)micro_batches;
     settings->micro_batching.relaxations = option_choices(options, "relax");
     return AM_OK;
@@ -197,11 +199,11 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     FormRequest *forms = &settings->forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
-    bool is_free = search->method.searcher != SEARCHER_BASELINE && !settings->narrowed_by;
-    bool is_one_stage = !search_has_stages(search) && !(search->space.kind == SPACE_SINGLE_STAGE && is_free);
-    bool is_as_read = search->constraints.pin_count > 0 || option_has(options, "keep-shardings") ||
-                      search->goal.objective == OBJECTIVE_PAPER ||
-                      search->constraints.target != TARGET_AUTOMAP;
+    bool is_free = search->searcher != SEARCHER_BASELINE && !settings->narrowed_by;
+    bool is_one_stage = !search_has_stages(search) && !(search->kind == SPACE_SINGLE_STAGE && is_free);
+    bool is_as_read = search->request->constraints.pin_count > 0 || option_has(options, "keep-shardings") ||
+                      search->request->objective == OBJECTIVE_PAPER ||
+                      search->request->constraints.target != TARGET_AUTOMAP;
     option_choice(options, "layers", &layers);
     option_choice(options, "attention", &attention);
     *forms = (FormRequest){.layers = (LayersChoice)layers,
@@ -213,19 +215,19 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
     int64_t chunks = 0;
-    TRY(read_search(&settings->options, options, error));
-    TRY(read_quotas(&settings->options, arena, options, error));
-    TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
-    TRY(read_degrees(&settings->options, &settings->hints, options, error));
-    TRY(take_stages(&settings->options, error));
+    TRY(read_search(settings, options, error));
+    TRY(read_quotas(&settings->request, arena, options, error));
+    TRY(read_pins(&settings->request, arena, &settings->hints, options, error));
+    TRY(read_degrees(&settings->request, &settings->hints, options, error));
+    TRY(take_stages(&settings->request, error));
     narrow(settings, options);
     TRY(read_micro_batching(settings, options, error));
     read_forms(settings, options);
-    settings->options.space.schedule = option_text(options, "schedule");
+    settings->request.space.schedule = option_text(options, "schedule");
     option_integer(options, "chunks", &chunks);
-    settings->options.space.chunks = (int32_t)chunks;
+    settings->request.space.chunks = (int32_t)chunks;
     TRY(search_conflicts_check(settings, options, error));
-    return dqn_device_check(settings->options.method.device, error);
+    return dqn_device_check(settings->options.request->method.device, error);
 }
 
 /* Appends the marks of a module to the pins of the file. */
@@ -263,78 +265,81 @@ AmStatus search_settings_without_target(SearchSettings *settings, const SearchSe
 }
 
 /* The module's own shardings, on the mesh of the options or the one that they imply. */
-static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext *context, AmError *error) {
+static AmStatus read_kept(SearchRequest *request, Arena *arena, const PlanContext *context, AmError *error) {
     KeptShardings *kept;
     TRY(propagation_read_shardings(&kept, arena, context, error));
-    search->constraints.kept = kept;
-    if (search->space.mesh) return AM_OK;
+    request->constraints.kept = kept;
+    if (request->space.mesh) return AM_OK;
     Mesh mesh;
     Text text = {0};
     TRY(propagation_infer_mesh(&mesh, arena, kept, error));
     mesh_append(&text, &mesh, ",");
-    search->space.mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
+    request->space.mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
     text_free(&text);
-    return search->space.mesh ? AM_OK : am_fail_memory(error, 0);
+    return request->space.mesh ? AM_OK : am_fail_memory(error, 0);
 }
 
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error) {
     SearchOptions *search = &settings->options;
-    if (option_has(options, "keep-shardings")) TRY(read_kept(search, arena, context, error));
+    if (option_has(options, "keep-shardings")) TRY(read_kept(&settings->request, arena, context, error));
     bool has_number = option_has(options, "evaluations");
-    bool is_scaled = !has_number && search->goal.objective != OBJECTIVE_PAPER;
-    bool is_one = search->method.searcher == SEARCHER_RANDOM && !has_number && search->limits.seconds <= 0;
+    bool is_scaled = !has_number && search->request->objective != OBJECTIVE_PAPER;
+    bool is_one = search->searcher == SEARCHER_RANDOM && !has_number && search->limits.seconds <= 0;
     search->limits.is_default = is_scaled;
-    search->space.may_add_micro_batches =
-        !option_has(options, "micro-batches") && target_row(search->constraints.target)->has_micro_batches;
+    settings->request.space.may_add_micro_batches =
+        !option_has(options, "micro-batches") &&
+        target_row(search->request->constraints.target)->has_micro_batches;
     if (is_one) search->limits.evaluations = 0; /* until a plan fits */
     else if (is_scaled && !search_spans_stages(search))
         search->limits.evaluations =
-            search_evaluations_for(search->method.searcher, context->canonical->instruction_count);
+            search_evaluations_for(search->searcher, context->canonical->instruction_count);
     return AM_OK;
 }
 
-static json_t *quotas_to_json(const SearchOptions *search) {
+static json_t *quotas_to_json(const DeviceOptions *devices) {
     json_t *object = json_object();
-    for (int32_t k = 0; k < search->devices.quota_count; k++)
-        json_object_set_new(object, search->devices.quotas[k].type,
-                            json_integer(search->devices.quotas[k].most));
+    for (int32_t k = 0; k < devices->quota_count; k++)
+        json_object_set_new(object, devices->quotas[k].type, json_integer(devices->quotas[k].most));
     return object;
 }
 
 json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
-    json_t *object =
-        json_pack("{s:o, s:f, s:s?}", "evaluations",
-                  search->limits.evaluations > 0 ? json_integer(search->limits.evaluations) : json_null(),
-                  "memory_fraction", search->constraints.memory_fraction, "mesh", search->space.mesh);
+    json_t *object = json_pack(
+        "{s:o, s:f, s:s?}", "evaluations",
+        search->limits.evaluations > 0 ? json_integer(search->limits.evaluations) : json_null(),
+        "memory_fraction", search->request->constraints.memory_fraction, "mesh", search->request->space.mesh);
     if (!object) return NULL;
-    if (search->method.searcher == SEARCHER_BASELINE)
-        json_object_set_new(object, "baseline", json_string(baseline_name(search->method.baseline)));
-    if (search->goal.objective != OBJECTIVE_TIME)
-        json_object_set_new(object, "objective", json_string(search_objective_name(search->goal.objective)));
-    if (search->devices.quota_count > 0) json_object_set_new(object, "quotas", quotas_to_json(search));
-    if (search->constraints.target != TARGET_AUTOMAP)
-        json_object_set_new(object, "for", json_string(target_row(search->constraints.target)->name));
+    if (search->searcher == SEARCHER_BASELINE)
+        json_object_set_new(object, "baseline", json_string(baseline_name(search->baseline)));
+    if (search->request->objective != OBJECTIVE_TIME)
+        json_object_set_new(object, "objective",
+                            json_string(search_objective_name(search->request->objective)));
+    if (search->request->devices.quota_count > 0)
+        json_object_set_new(object, "quotas", quotas_to_json(&settings->request.devices));
+    if (search->request->constraints.target != TARGET_AUTOMAP)
+        json_object_set_new(object, "for",
+                            json_string(target_row(search->request->constraints.target)->name));
     if (option_has(options, "keep-order")) json_object_set_new(object, "keep_order", json_true());
     for (int32_t k = 0; k < DEGREE_KINDS; k++)
-        if (search->constraints.degrees.values[k] > 0)
+        if (search->request->constraints.degrees.values[k] > 0)
             json_object_set_new(object, degree_rows[k].key,
-                                json_integer(search->constraints.degrees.values[k]));
-    json_t *pins = search->constraints.pin_count > 0 ? json_array() : NULL;
-    for (int32_t k = 0; k < search->constraints.pin_count; k++)
-        json_array_append_new(pins, json_sprintf("%s=%s", search->constraints.pins[k].pattern,
-                                                 search->constraints.pins[k].sharding));
+                                json_integer(search->request->constraints.degrees.values[k]));
+    json_t *pins = search->request->constraints.pin_count > 0 ? json_array() : NULL;
+    for (int32_t k = 0; k < search->request->constraints.pin_count; k++)
+        json_array_append_new(pins, json_sprintf("%s=%s", search->request->constraints.pins[k].pattern,
+                                                 search->request->constraints.pins[k].sharding));
     if (pins) json_object_set_new(object, "pins", pins);
-    if (search->constraints.kept) json_object_set_new(object, "keep_shardings", json_true());
-    if (search->constraints.is_even) json_object_set_new(object, "even", json_true());
-    if (search->space.no_overrides) json_object_set_new(object, "no_overrides", json_true());
-    if (search->method.policy)
-        json_object_set_new(object, "policy", plan_string_to_json(search->method.policy));
-    if (search->method.learner)
-        json_object_set_new(object, "learner", plan_string_to_json(search->method.learner));
-    if (search->method.no_seeds) json_object_set_new(object, "no_seeds", json_true());
-    if (search->method.no_polish) json_object_set_new(object, "no_polish", json_true());
+    if (search->request->constraints.kept) json_object_set_new(object, "keep_shardings", json_true());
+    if (search->request->constraints.is_even) json_object_set_new(object, "even", json_true());
+    if (search->request->space.no_overrides) json_object_set_new(object, "no_overrides", json_true());
+    if (search->request->method.policy)
+        json_object_set_new(object, "policy", plan_string_to_json(search->request->method.policy));
+    if (search->request->method.learner)
+        json_object_set_new(object, "learner", plan_string_to_json(search->request->method.learner));
+    if (search->request->method.no_seeds) json_object_set_new(object, "no_seeds", json_true());
+    if (search->request->method.no_polish) json_object_set_new(object, "no_polish", json_true());
     if (search->limits.seconds > 0) json_object_set_new(object, "seconds", json_real(search->limits.seconds));
     if (option_has(options, "inference")) json_object_set_new(object, "inference", json_true());
     return object;

@@ -8,8 +8,9 @@
 #include "planners/forms/module_forms.h"
 
 typedef struct SearchSettings {
-    SearchOptions options;
-    HintsFile hints; /* of --hints; its pins are followed by the marks of the module */
+    SearchRequest request;
+    SearchOptions options; /* of this request: a copy of the settings would share it */
+    HintsFile hints;       /* of --hints; its pins are followed by the marks of the module */
     MicroBatching micro_batching;
     FormRequest forms;
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */

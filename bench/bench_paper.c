@@ -56,11 +56,12 @@ static void run_free(Run *run) {
 static void run_case(Run *run, const char *model, const char *cluster, PlanSpace space) {
     char binary[4096], roles[4096];
     MicroBatching settings = {.micro_batches = space == SPACE_PIPELINE ? 0 : 1};
-    *run = (Run){.options = {.goal.objective = OBJECTIVE_PAPER,
-                             .space.kind = space,
-                             .method.searcher = SEARCHER_DQN,
-                             .limits.evaluations = SEARCH_PAPER_EPISODES,
-                             .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION}};
+    static const SearchRequest request = {.objective = OBJECTIVE_PAPER,
+                                          .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    *run = (Run){.options = {.request = &request,
+                             .kind = space,
+                             .searcher = SEARCHER_DQN,
+                             .limits.evaluations = SEARCH_PAPER_EPISODES}};
     double start = clock_seconds();
     if (!zoo_paths(model, binary, roles)) {
         run->status = am_fail(&run->error, AM_ERROR_INPUT, "", "no model %s in " ZOO_FOLDER, model);

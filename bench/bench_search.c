@@ -62,7 +62,8 @@ static AmStatus search_one(const PlanContext *context, const char *model, const 
     Arena arena = {0};
     Cluster *cluster = NULL;
     SearchResult result = {0};
-    const SearchOptions options = {.constraints.memory_fraction = MEMORY_FRACTION, .method.seed = SEED};
+    const SearchRequest request = {.constraints.memory_fraction = MEMORY_FRACTION};
+    const SearchOptions options = {.request = &request, .seed = SEED};
     AmStatus status = cluster_read(&cluster, &arena, cluster_name, error);
     if (status != AM_OK) goto fail;
     double cpu_begin = clock_cpu_seconds();

@@ -124,27 +124,25 @@ static void run_problem(Bench *self, uint64_t problem) {
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
     for (int32_t k = 0; k < POLICY_KINDS; k++)
         if (self->agents[k]) run_zero_shot(self, zero_shots[k], self->agents[k], &given, problem);
-    SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
-                             .space.mesh = mesh,
-                             .constraints.memory_fraction = given.problem->constraints.memory_fraction,
-                             .goal.skip_bound = true};
+    SearchRequest request = {.space.mesh = mesh,
+                             .constraints.memory_fraction = given.problem->constraints.memory_fraction};
+    SearchOptions options = {.request = &request, .kind = SPACE_SINGLE_STAGE, .skip_bound = true};
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];
             if (contestants[c].policy == RANKER && !self->agents[RANKER]) continue;
-            options.method.searcher = contestants[c].searcher;
-            options.method.policy = self->policies[contestants[c].policy];
-            options.method.no_seeds = !contestants[c].starts_as_product;
-            options.method.no_polish = options.space.no_overrides = true;
+            options.searcher = contestants[c].searcher;
+            request.method.policy = self->policies[contestants[c].policy];
+            request.method.no_seeds = !contestants[c].starts_as_product;
+            request.method.no_polish = request.space.no_overrides = true;
             options.limits.evaluations = budget->evaluations;
             options.limits.seconds = budget->seconds;
             run(contestants[c].name, &given, problem, budget->name, &options, false);
         }
-    options = (SearchOptions){.space.kind = SPACE_SINGLE_STAGE,
-                              .method.searcher = SEARCHER_AUTO,
-                              .space.mesh = mesh,
-                              .constraints.memory_fraction = given.problem->constraints.memory_fraction,
-                              .goal.skip_bound = true};
+    request.method = (MethodRequest){0};
+    request.space.no_overrides = false;
+    options = (SearchOptions){
+        .request = &request, .kind = SPACE_SINGLE_STAGE, .searcher = SEARCHER_AUTO, .skip_bound = true};
     if (self->is_full) run(FULL, &given, problem, "full", &options, true);
     assignment_problem_close(&given);
 }

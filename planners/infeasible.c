@@ -25,13 +25,14 @@ typedef struct Relaxing {
 } Relaxing;
 
 static bool is_interrupted(const Relaxing *self) {
-    return stop_flag_is_set(self->options->callbacks.interrupted);
+    return stop_flag_is_set(self->options->request->callbacks.interrupted);
 }
 
 /* A short search; *seconds is NAN where it finds no plan that fits. */
 static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const SearchOptions *options,
                            const MicroBatching *settings, double *seconds, AmError *error) {
     SearchOptions few = *options;
+    SearchRequest quiet = *options->request;
     SearchResult result;
     AmError refusal = {0};
     *seconds = NAN;
@@ -39,11 +40,12 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     few.nested.is_trial = true;
     bool is_more = few.limits.evaluations == 0 || few.limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
     if (!search_spans_stages(&few) && is_more) few.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
-    few.callbacks.on_episode = NULL;
-    few.goal.skip_bound = true;
-    bool is_slow = few.method.searcher == SEARCHER_EXACT || few.method.searcher == SEARCHER_EXHAUSTIVE;
-    if (is_slow || few.method.searcher == SEARCHER_DQN || few.method.searcher == SEARCHER_AUTO)
-        few.method.searcher = SEARCHER_ANNEAL;
+    quiet.callbacks.on_episode = NULL;
+    few.request = &quiet;
+    few.skip_bound = true;
+    bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
+    if (is_slow || few.searcher == SEARCHER_DQN || few.searcher == SEARCHER_AUTO)
+        few.searcher = SEARCHER_ANNEAL;
     AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
@@ -92,8 +94,10 @@ static int32_t refinements(const Relaxing *self) {
 static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *initial, double *seconds,
                              AmError *error) {
     SearchOptions options = *self->options;
-    options.constraints.memory_fraction = fraction;
-    options.space.initial = initial;
+    SearchRequest request = *options.request;
+    request.constraints.memory_fraction = fraction;
+    request.space.initial = initial;
+    options.request = &request;
     return try_search(self, self->cluster, &options, self->settings, seconds, error);
 }
 
@@ -108,7 +112,7 @@ static double round_fraction(double fraction) {
  * smaller one where a search finds another. */
 static AmStatus relax_fraction(Relaxing *self, AmError *error) {
     bool is_hybrid = search_spans_stages(self->options);
-    double least = self->options->constraints.memory_fraction, seconds = NAN, trial;
+    double least = self->options->request->constraints.memory_fraction, seconds = NAN, trial;
     double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
     for (int32_t k = 0; k <= MOST_STEPS; k++) {
         const Plan *initial = is_hybrid ? NULL : self->failed->nearest;
@@ -137,12 +141,14 @@ static AmStatus relax_fraction(Relaxing *self, AmError *error) {
 static AmStatus relax_memory(Relaxing *self, AmError *error) {
     const MemoryFit *fit = &self->failed->nearest_fit;
     SearchOptions options = *self->options;
+    SearchRequest request = *options.request;
     double seconds;
+    options.request = &request;
     if (memory_enough_fraction(fit, self->cluster) <= 1) return relax_fraction(self, error);
-    if (!search_spans_stages(&options)) options.space.initial = self->failed->nearest;
+    if (!search_spans_stages(&options)) request.space.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
-    double bytes = round_up((double)fit->needed_bytes / options.constraints.memory_fraction);
+    double bytes = round_up((double)fit->needed_bytes / options.request->constraints.memory_fraction);
     json_object_foreach(json_object_get(description, "device_types"), name, type) {
         if (json_number_value(json_object_get(type, "memory_bytes")) < bytes)
             json_object_set_new(type, "memory_bytes", json_integer((json_int_t)bytes));
@@ -182,11 +188,13 @@ static json_t *more_devices(const Relaxing *self, double times) {
 static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices, double *seconds,
                             AmError *error) {
     SearchOptions options = *self->options;
+    SearchRequest request = *options.request;
     Cluster *cluster = changed_cluster(self, more_devices(self, times));
     int32_t before = *devices;
     *devices = cluster ? cluster->device_count : 0;
     *seconds = NAN;
-    options.space.initial = NULL;
+    request.space.initial = NULL;
+    options.request = &request;
     AmStatus status = AM_OK;
     if (cluster && cluster->device_count != before)
         status = try_search(self, cluster, &options, self->settings, seconds, error);
@@ -197,7 +205,7 @@ static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices
 static AmStatus relax_devices(Relaxing *self, AmError *error) {
     double few = 1, times = 1, seconds = NAN, trial;
     int32_t found = 0;
-    if (self->options->space.mesh) return AM_OK;
+    if (self->options->request->space.mesh) return AM_OK;
     for (int32_t k = 0; k < MOST_STEPS && isnan(seconds); k++) {
         few = times;
         times *= 2;
@@ -241,8 +249,8 @@ static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
 static AmStatus relax_storage(Relaxing *self, AmError *error) {
     SearchOptions options = *self->options;
     double seconds;
-    if (options.space.kind != SPACE_OPERATOR) return AM_OK;
-    options.space.kind = SPACE_SINGLE_STAGE;
+    if (options.kind != SPACE_OPERATOR) return AM_OK;
+    options.kind = SPACE_SINGLE_STAGE;
     TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
     if (!isnan(seconds)) add(self, "zero", "--space single_stage, which has the batch and ZeRO", seconds);
     return AM_OK;
@@ -251,7 +259,7 @@ static AmStatus relax_storage(Relaxing *self, AmError *error) {
 /* The fullest device of what came nearest, and when it is. */
 static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError *error) {
     const SearchOptions *options = self->options;
-    const SimulationOptions details = {.memory_fraction = options->constraints.memory_fraction,
+    const SimulationOptions details = {.memory_fraction = options->request->constraints.memory_fraction,
                                        .with_details = true};
     const MemoryFit *fit = &self->failed->nearest_fit;
     Arena scratch = {0};
@@ -265,7 +273,7 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
     json_t *peak = json_object_get(root, "memory_peak");
     const char *operator= json_string_value(json_object_get(peak, "operator"));
     const char *op_name = json_string_value(json_object_get(peak, "op_name"));
-    memory_fail(fit, self->cluster, options->constraints.memory_fraction, &cut);
+    memory_fail(fit, self->cluster, options->request->constraints.memory_fraction, &cut);
     const char *device = strstr(cut.text, "device ");
     if (!device) device = cut.text;
     text_append(self->line, "no plan of %lld fits: ", (long long)self->failed->evaluations);

@@ -31,10 +31,10 @@
 /* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
 static bool may_add_micro_batches(const SearchContext *self) {
     const SearchOptions *options = self->options;
-    bool is_free = !options->space.mesh && options->constraints.pin_count == 0 &&
-                   !options->constraints.kept && !options->nested.is_trial;
-    return options->space.may_add_micro_batches && options->space.kind == SPACE_SINGLE_STAGE && is_free &&
-           search_method_explores(options->method.searcher);
+    bool is_free = !options->request->space.mesh && options->request->constraints.pin_count == 0 &&
+                   !options->request->constraints.kept && !options->nested.is_trial;
+    return options->request->space.may_add_micro_batches && options->kind == SPACE_SINGLE_STAGE && is_free &&
+           search_method_explores(options->searcher);
 }
 
 /* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
@@ -78,7 +78,8 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
 static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions *options, AmError *error) {
     const PropagationPin *last;
     char label[PIN_LABEL_BYTES];
-    int32_t stages = placement_stages(options->constraints.pins, options->constraints.pin_count, &last);
+    int32_t stages =
+        placement_stages(options->request->constraints.pins, options->request->constraints.pin_count, &last);
     if (stages <= cluster->device_count) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last),
                    "%s: cluster %s has %d device%s (expected at most as many stages, 0 to %d)",
@@ -86,24 +87,28 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
                    cluster->device_count == 1 ? "" : "s", cluster->device_count - 1);
 }
 
-/* Restricts the options to the space that they leave, and derives degrees and stages of pinned scopes. */
-static AmStatus narrow_options(SearchOptions *narrowed, Arena *arena, const PlanContext *whole,
-                               const Cluster *cluster, AmError *error) {
+/* Restricts the options to the space that they leave. `completed` becomes their request, with the degrees
+ * that the cluster implies. Finds the stages of pinned scopes. */
+static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *completed, Arena *arena,
+                               const PlanContext *whole, const Cluster *cluster, AmError *error) {
     const Placement **placement = &narrowed->nested.placement;
+    *completed = *narrowed->request;
+    narrowed->request = completed;
     narrowed->limits.seconds -= fmin(TAIL_SHARE * narrowed->limits.seconds, MOST_TAIL);
     search_narrow(narrowed);
     TRY(check_pinned_stages(cluster, narrowed, error));
-    TRY(degrees_complete(&narrowed->constraints.degrees, cluster, error));
-    TRY(placement_find(placement, arena, whole, cluster, narrowed->constraints.pins,
-                       narrowed->constraints.pin_count, error));
-    return placement_check_numbers(*placement, narrowed->constraints.degrees.stages, error);
+    TRY(degrees_complete(&completed->constraints.degrees, cluster, error));
+    TRY(placement_find(placement, arena, whole, cluster, narrowed->request->constraints.pins,
+                       narrowed->request->constraints.pin_count, error));
+    return placement_check_numbers(*placement, narrowed->request->constraints.degrees.stages, error);
 }
 
 /* Refuses modules, given plans and policies that do not suit the search. */
 static AmStatus check_request(const SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    TRY(target_check_module(options->constraints.target, self->whole, error));
-    if (options->space.initial) TRY(search_check_given(options->space.initial, self->cluster, error));
+    TRY(target_check_module(options->request->constraints.target, self->whole, error));
+    if (options->request->space.initial)
+        TRY(search_check_given(options->request->space.initial, self->cluster, error));
     return assignment_search_check(options, error);
 }
 
@@ -113,27 +118,26 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     bool is_sampled = false;
     TRY(sample_search(self, &is_sampled, error));
-    if (options->goal.objective == OBJECTIVE_PAPER) {
+    if (options->request->objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));
         search_result_add(result, result->plan, PLAN_ORIGIN_PAPER, NULL);
     } else if (is_sampled) {
         result->is_cut = false;
-    } else if (target_row(options->constraints.target)->trainer) {
+    } else if (target_row(options->request->constraints.target)->trainer) {
         TRY(search_strategies(self, error));
     } else if (search_spans_stages(options)) {
         TRY(search_stages(self, error));
     } else {
         TRY(search_one_stage(self, error));
     }
-    result->interrupted |= stop_flag_is_set(options->callbacks.interrupted);
+    result->interrupted |= stop_flag_is_set(options->request->callbacks.interrupted);
     return AM_OK;
 }
 
 /* Adds the bound over any number of stages, unless plan_search_finish() follows. */
 static AmStatus add_bound(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    if (!search_bounds_stages(self->result, options) || options->goal.skip_bound ||
-        options->nested.finishes_later)
+    if (!search_bounds_stages(self->result, options) || options->skip_bound || options->nested.finishes_later)
         return AM_OK;
     return search_bound_plan(self->result, self->whole, self->cluster, options, self->settings->micro_batches,
                              &self->budget.stop, error);
@@ -142,8 +146,8 @@ static AmStatus add_bound(SearchContext *self, AmError *error) {
 /* Adds the given plan where no other source does. */
 static AmStatus add_given(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    bool is_paper = options->goal.objective == OBJECTIVE_PAPER;
-    if (is_paper || search_spans_stages(options) || options->constraints.target != TARGET_AUTOMAP)
+    bool is_paper = options->request->objective == OBJECTIVE_PAPER;
+    if (is_paper || search_spans_stages(options) || options->request->constraints.target != TARGET_AUTOMAP)
         return AM_OK;
     return search_add_given(self, error);
 }
@@ -159,11 +163,12 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
+    SearchRequest completed;
     double start = clock_seconds();
-    const StopSignal end = {options->callbacks.interrupted,
+    const StopSignal end = {options->request->callbacks.interrupted,
                             options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
-    TRY(narrow_options(&narrowed, arena, whole, cluster, error));
+    TRY(narrow_options(&narrowed, &completed, arena, whole, cluster, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     TRY_OR_FAIL(check_request(&self, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
@@ -182,10 +187,10 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContex
                             const Cluster *cluster, const SearchOptions *options,
                             const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
-    const StopSignal stop = {options->callbacks.interrupted, 0};
+    const StopSignal stop = {options->request->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
-    if (search_bounds_stages(result, &narrowed) && !options->goal.skip_bound)
+    if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
         TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;
     if (options->nested.is_trial || result->interrupted) return AM_OK;

@@ -6,10 +6,10 @@
 #include "planners/problem/search_options.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
- * and multi-stage plans, including a given plan (options->space.initial, whose number of devices must be
- * the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the
- * batch, which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer
- * micro-batches. With options->space.may_add_micro_batches, one-stage plans may have more than settings say.
+ * and multi-stage plans, including a given plan (options->request->space.initial, whose number of devices
+ * must be the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the batch,
+ * which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer micro-batches.
+ * With options->request->space.may_add_micro_batches, one-stage plans may have more than settings say.
  * `*result` is the winner's, with the evaluations and the time of all; `whole` owns
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
  * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */

@@ -43,11 +43,13 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
 }
 
 bool sample_is_allowed(const SearchOptions *options) {
-    return options->constraints.pin_count == 0 && !options->constraints.kept && !options->space.initial &&
-           !options->nested.placement && !options->method.no_seeds && !options->method.no_polish &&
+    return options->request->constraints.pin_count == 0 && !options->request->constraints.kept &&
+           !options->request->space.initial && !options->nested.placement &&
+           !options->request->method.no_seeds && !options->request->method.no_polish &&
            !options->nested.is_trial && (options->limits.evaluations == 0 || options->limits.is_default) &&
-           options->limits.seconds == 0 && options->goal.objective == OBJECTIVE_TIME &&
-           options->constraints.target == TARGET_AUTOMAP && search_method_explores(options->method.searcher);
+           options->limits.seconds == 0 && options->request->objective == OBJECTIVE_TIME &&
+           options->request->constraints.target == TARGET_AUTOMAP &&
+           search_method_explores(options->searcher);
 }
 
 static bool may_sample(const SearchContext *self) {
@@ -130,7 +132,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     TRY(search_check_plan(self->options, plan, error));
     AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster,
-                                    self->options->constraints.memory_fraction, error);
+                                    self->options->request->constraints.memory_fraction, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;
@@ -180,8 +182,10 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
 /* Searches the sample, `found`, and moves its best plans. If they need more memory than on the sample, and
  * are much faster than those that fit, it is searched once more with a lower limit. */
 static AmStatus search_sample(SearchContext *self, SearchResult *found, const PlanSample *sample,
-                              SearchOptions *options, AmError *error) {
+                              const SearchOptions *options, AmError *error) {
     const PlanCandidate *best = &self->result->pool.best;
+    SearchOptions lower = *options;
+    SearchRequest request = *options->request;
     SearchResult again = {0};
     MovedPlans moved;
     AmError refusal = {0};
@@ -190,9 +194,10 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
-    options->constraints.memory_fraction *= moved.share;
+    request.constraints.memory_fraction *= moved.share;
+    lower.request = &request;
     AmStatus status =
-        plan_search(&again, self->arena, sample->context, self->cluster, options, self->settings, &refusal);
+        plan_search(&again, self->arena, sample->context, self->cluster, &lower, self->settings, &refusal);
     search_spend(self, &again);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
@@ -306,7 +311,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
-    options.goal.skip_bound = options.nested.finishes_later =
+    options.skip_bound = options.nested.finishes_later =
         true; /* the plan of the sample is none of the module */
     bool is_far;
     AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);

@@ -64,7 +64,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
         TRY(am_pass_error(status, &refusal, error));
         leave_out_slower(is_left_out, best, &found);
-        if (found.plan) found.plan->space = plan_space_name(self->options->space.kind);
+        if (found.plan) found.plan->space = plan_space_name(self->options->kind);
         search_result_merge(result, &found);
     }
     return AM_OK;
@@ -73,9 +73,9 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 /* ---- baselines of several stages ---- */
 
 /* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
-static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *request,
+static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *options,
                              int32_t micro_batches, double *seconds, AmError *error) {
-    BaselineResult *baseline = &result->baselines[request->method.baseline];
+    BaselineResult *baseline = &result->baselines[options->baseline];
     const PlanContext *context;
     Plan *plan = NULL;
     AmError refusal = {0};
@@ -90,21 +90,21 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster,
-                                    request, &refusal);
+                                    options, &refusal);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED)
         return am_pass_error(status, &refusal, error);
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
     if (!plan) return AM_OK;
-    if (search_check_plan(request, plan, NULL) != AM_OK) {
+    if (search_check_plan(options, plan, NULL) != AM_OK) {
         if (isnan(baseline->seconds)) baseline->reason = "the pins exclude it";
         return AM_OK;
     }
     *seconds = plan->predicted_step_seconds;
     if (baseline->seconds <= *seconds) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
-    plan->searcher = searcher_name(self->options->method.searcher);
-    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(request->method.baseline));
+    plan->searcher = searcher_name(self->options->searcher);
+    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
     return AM_OK;
 }
 
@@ -116,13 +116,13 @@ typedef struct Numbers {
 
 /* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster, of a baseline that may get as
  * fast as the best plan. A step with one micro-batch takes at most as often as long as there are stages. */
-static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *request,
+static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *options,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
-    double best = result->baselines[request->method.baseline].seconds, seconds;
+    double best = result->baselines[options->baseline].seconds, seconds;
     for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
         if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
-        TRY(add_pipeline(result, self, request, numbers->numbers[k], &seconds, error));
+        TRY(add_pipeline(result, self, options, numbers->numbers[k], &seconds, error));
         if (!(seconds < best)) return AM_OK;
         best = seconds;
     }
@@ -131,14 +131,14 @@ static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const S
 
 /* Prices a pipeline baseline that does not fit with the first number of micro-batches, from the largest
  * number on, which needs the least memory. */
-static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *request,
+static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *options,
                                    const Numbers *numbers, AmError *error) {
     Numbers from_largest = *numbers;
     double seconds;
     from_largest.from = numbers->count - 1;
     if (from_largest.from <= numbers->from) return AM_OK;
-    TRY(add_pipeline(result, self, request, numbers->numbers[from_largest.from], &seconds, error));
-    return climb_numbers(result, self, request, &from_largest, -1, error);
+    TRY(add_pipeline(result, self, options, numbers->numbers[from_largest.from], &seconds, error));
+    return climb_numbers(result, self, options, &from_largest, -1, error);
 }
 
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
@@ -153,28 +153,27 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
     bool climbs = self->settings->micro_batches == 0;
     for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
-        SearchOptions request = *options;
+        SearchOptions part = *options;
         double seconds;
-        request.method.searcher = SEARCHER_BASELINE;
-        request.method.baseline = pipelines[r];
-        request.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
+        part.searcher = SEARCHER_BASELINE;
+        part.baseline = pipelines[r];
+        part.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
         result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
             if (only[pipelines[r]] > 0)
-                TRY(add_pipeline(result, self, &request, only[pipelines[r]], &seconds, error));
+                TRY(add_pipeline(result, self, &part, only[pipelines[r]], &seconds, error));
             continue;
         }
-        if (!is_large || !climbs)
-            TRY(add_pipeline(result, self, &request, numbers.numbers[0], &seconds, error));
+        if (!is_large || !climbs) TRY(add_pipeline(result, self, &part, numbers.numbers[0], &seconds, error));
         if (!climbs) continue;
         if (is_large || numbers.from > 0)
-            TRY(add_pipeline(result, self, &request, numbers.numbers[numbers.from], &seconds, error));
+            TRY(add_pipeline(result, self, &part, numbers.numbers[numbers.from], &seconds, error));
         if (isnan(result->baselines[pipelines[r]].seconds)) {
-            TRY(climb_from_largest(result, self, &request, &numbers, error));
+            TRY(climb_from_largest(result, self, &part, &numbers, error));
             continue;
         }
-        TRY(climb_numbers(result, self, &request, &numbers, 1, error));
-        TRY(climb_numbers(result, self, &request, &numbers, -1, error));
+        TRY(climb_numbers(result, self, &part, &numbers, 1, error));
+        TRY(climb_numbers(result, self, &part, &numbers, -1, error));
     }
     return AM_OK;
 }
@@ -203,10 +202,10 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 
 /* Returns whether the search may return the given plan unchanged. */
 static bool may_add(const SearchOptions *options, const MicroBatching *settings) {
-    const Plan *given = options->space.initial;
-    bool is_narrowed = options->space.mesh || options->constraints.kept || options->constraints.is_even ||
-                       options->space.no_overrides;
-    bool is_one = given && options->space.kind == SPACE_SINGLE_STAGE && given->stage_count == 1;
+    const Plan *given = options->request->space.initial;
+    bool is_narrowed = options->request->space.mesh || options->request->constraints.kept ||
+                       options->request->constraints.is_even || options->request->space.no_overrides;
+    bool is_one = given && options->kind == SPACE_SINGLE_STAGE && given->stage_count == 1;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
     return is_number && !is_narrowed;
@@ -228,7 +227,7 @@ void search_leave_out_pipelines(SearchResult *result) {
 
 AmStatus search_add_given(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
-    const Plan *given = options->space.initial, *before = self->result->plan;
+    const Plan *given = options->request->space.initial, *before = self->result->plan;
     SearchResult *result = self->result;
     Simulation *simulation;
     AmError refusal = {0};
@@ -243,7 +242,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     plan->relaxation_count = given->relaxation_count;
     if (search_check_plan(options, plan, NULL) != AM_OK) return AM_OK;
     AmStatus status = simulate_plan(&simulation, self->arena, context, plan, self->cluster,
-                                    options->constraints.memory_fraction, &refusal);
+                                    options->request->constraints.memory_fraction, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
@@ -254,7 +253,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     if (before) plan->bound = before->bound;
     if (before) plan->bound_seconds = fmin(before->bound_seconds, plan->predicted_step_seconds);
     result->model_gap = NAN;
-    if (options->goal.skip_bound) return AM_OK;
+    if (options->skip_bound) return AM_OK;
     return plan_model_gap(&result->model_gap, self->whole, self->cluster, plan,
-                          &(StopSignal){options->callbacks.interrupted, 0}, error);
+                          &(StopSignal){options->request->callbacks.interrupted, 0}, error);
 }

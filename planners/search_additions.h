@@ -24,7 +24,7 @@ bool search_may_price_pipelines(const SearchContext *search);
 /* Gives the baselines of several stages the reason for which they have no price. */
 void search_leave_out_pipelines(SearchResult *result);
 
-/* Adds options->space.initial unchanged, if it has one stage and the options leave it as it is. */
+/* Adds options->request->space.initial unchanged, if it has one stage and the options leave it as it is. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 
 /* AM_ERROR_INPUT if a plan to start from has devices that the cluster lacks, or lacks some. */

@@ -15,7 +15,7 @@
 /* The schedule that says least of how stages fill, of those that the space has: ZB-H1 of those with one chunk
  * a stage that a search chooses. A plan that the search began with may have another. */
 static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
-    if (options->space.schedule) return schedule_kind_find(options->space.schedule);
+    if (options->request->space.schedule) return schedule_kind_find(options->request->space.schedule);
     ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;
     return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
 }
@@ -30,29 +30,29 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const
                                                                                       : PIPELINE_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
                               .stop = *stop};
-    search_watch_phase(options->callbacks.watch, SEARCH_PHASE_BOUND);
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
         TRY(plan_bound_of_work(&bound, whole, cluster, error));
     else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
     bool is_known = bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
-    search_watch_bound(options->callbacks.watch, plan->bound_seconds);
+    search_watch_bound(options->request->callbacks.watch, plan->bound_seconds);
     result->model_gap = NAN;
     if (result->interrupted || stop_wanted(&space.stop)) return AM_OK;
     return plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error);
 }
 
 bool search_bounds_stages(const SearchResult *result, const SearchOptions *options) {
-    bool is_paper = options->goal.objective == OBJECTIVE_PAPER;
+    bool is_paper = options->request->objective == OBJECTIVE_PAPER;
     return search_spans_stages(options) || (!is_paper && result->plan->stage_count > 1);
 }
 
 AmStatus search_show_bound(const SearchContext *self, AmError *error) {
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
-    if (!self->options->callbacks.watch || self->options->goal.skip_bound) return AM_OK;
+    if (!self->options->request->callbacks.watch || self->options->skip_bound) return AM_OK;
     TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
-    search_watch_bound(self->options->callbacks.watch, bound.seconds);
+    search_watch_bound(self->options->request->callbacks.watch, bound.seconds);
     return AM_OK;
 }

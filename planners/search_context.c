@@ -20,7 +20,7 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *wh
         .cluster = cluster,
         .options = options,
         .settings = settings,
-        .budget = {.cap = cap, .has_cap = cap > 0, .stop = {options->callbacks.interrupted, end}},
+        .budget = {.cap = cap, .has_cap = cap > 0, .stop = {options->request->callbacks.interrupted, end}},
         .climb = {.whole = whole,
                   .cluster = cluster,
                   .options = options,
@@ -91,7 +91,7 @@ static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContex
     *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->options);
     if (!*is_allowed) return AM_OK;
     climb->budget = budget_part(&self->budget);
-    search_watch_phase(climb->options->callbacks.watch, SEARCH_PHASE_CHANGES);
+    search_watch_phase(climb->options->request->callbacks.watch, SEARCH_PHASE_CHANGES);
     return plan_climb_open(climb, self->arena, error);
 }
 

@@ -14,9 +14,10 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     SearchOptions options = *search->options;
     SearchResult found = {.model_gap = NAN};
     int32_t numbers[BASELINE_COUNT], number = search->settings->micro_batches;
-    const int64_t kept = options.space.initial ? 1 : 0;
-    bool is_mixed = cluster_is_mixed(search->cluster) && !options.constraints.is_even;
-    bool may_share = degrees_allow_stages(&options.constraints.degrees, 1) && !options.method.no_seeds;
+    const int64_t kept = options.request->space.initial ? 1 : 0;
+    bool is_mixed = cluster_is_mixed(search->cluster) && !options.request->constraints.is_even;
+    bool may_share =
+        degrees_allow_stages(&options.request->constraints.degrees, 1) && !options.request->method.no_seeds;
     Budget *budget = &search->budget;
     if (!is_mixed || !may_share || options.nested.is_trial) return AM_OK;
     if (budget->has_cap && budget->cap <= kept) return AM_OK;
@@ -42,17 +43,17 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
     micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    if (degrees_allow_stages(&options.constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
+    if (degrees_allow_stages(&options.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
-        options.space.kind = SPACE_SINGLE_STAGE;
-        options.goal.skip_bound = true;
-        options.method.searcher = SEARCHER_ANNEAL; /* takes baselines */
+        options.kind = SPACE_SINGLE_STAGE;
+        options.skip_bound = true;
+        options.searcher = SEARCHER_ANNEAL; /* takes baselines */
         AmStatus status = search_add_each_number(&found, &bound, &spent, &options, 1, &refusal);
         TRY(search_check_part(status, &refusal, error));
-        if (!options.method.no_seeds)
+        if (!options.request->method.no_seeds)
             TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &options, error));
-        if (found.plan) found.plan->space = plan_space_name(self->options->space.kind);
+        if (found.plan) found.plan->space = plan_space_name(self->options->kind);
     }
     only[BASELINE_EVEN_PIPELINE] = only[BASELINE_MEGATRON_3D] = numbers[0];
     if (search_may_price_pipelines(self) && !search_is_large(self) && !stop_wanted(&self->budget.stop))
@@ -70,8 +71,8 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     MicroBatching here = *settings;
     SearchOptions options = *self->options;
     AmStatus status = AM_OK;
-    if (options.nested.is_trial || options.method.no_seeds || timed.deadline <= 0) return AM_OK;
-    if (!degrees_allow_stages(&options.constraints.degrees, 1)) return AM_OK;
+    if (options.nested.is_trial || options.request->method.no_seeds || timed.deadline <= 0) return AM_OK;
+    if (!degrees_allow_stages(&options.request->constraints.degrees, 1)) return AM_OK;
     options.limits.seconds = 0;
     self->budget.stop.deadline = 0;
     self->settings = &here;

@@ -60,13 +60,11 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    int64_t standard =
-        search_evaluations_for(options->method.searcher, ir_represented(self->whole->canonical));
+    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->whole->canonical));
     int64_t size = options->limits.evaluations;
-    bool is_one = options->method.searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
-    bool is_capped =
-        (search_method_has_rounds(options->method.searcher) || options->method.searcher == SEARCHER_EXACT) &&
-        !options->nested.is_trial && !is_one;
+    bool is_one = options->searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
+    bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
+                     !options->nested.is_trial && !is_one;
     double bound = NAN;
     AmError refusal = {0};
     SearchOptions part = *options;
@@ -81,7 +79,7 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
         AmError failure = {0};
         int64_t before = self->budget.used;
         double round_bound;
-        part.method.seed = options->method.seed + (uint64_t)round * SEARCH_SEED_STEP;
+        part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
         AmStatus status = search_add_each_number(&found, &round_bound, self, &part, size, &failure);
         TRY(search_check_part(status, &failure, error));
         if (round == 0) refusal = failure;

@@ -47,7 +47,7 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
 /* Adds what a one-stage search found, whose plan is one of the space of the round. */
 static void merge_one_stage(Round *self, SearchResult *found) {
     search_spend(self->search, found);
-    if (found->plan) found->plan->space = plan_space_name(self->options.space.kind);
+    if (found->plan) found->plan->space = plan_space_name(self->options.kind);
     search_result_merge(&self->result, found);
 }
 
@@ -61,11 +61,11 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     double bound;
     settings.micro_batches = micro_batches;
     part.settings = &settings;
-    single.space.kind = SPACE_SINGLE_STAGE;
-    single.goal.skip_bound = true;
-    if (single.method.searcher == SEARCHER_AGENT)
-        single.method.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
-    int64_t size = search_evaluations_for(single.method.searcher, ir_represented(search->whole->canonical));
+    single.kind = SPACE_SINGLE_STAGE;
+    single.skip_bound = true;
+    if (single.searcher == SEARCHER_AGENT)
+        single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
+    int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
     if (result->plan) single.nested.rival_seconds = result->plan->predicted_step_seconds;
@@ -84,13 +84,12 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     SearchOptions single = self->options;
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
-    int64_t standard =
-        search_evaluations_for(single.method.searcher, ir_represented(search->whole->canonical));
+    int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     bool is_short = budget_left(&single.nested.budget) < size;
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
     if (!is_short) budget_set_cap(&single.nested.budget, size);
-    single.space.kind = SPACE_SINGLE_STAGE;
-    single.goal.skip_bound = single.nested.is_beginning = true;
+    single.kind = SPACE_SINGLE_STAGE;
+    single.skip_bound = single.nested.is_beginning = true;
     if (search->result->plan) single.nested.rival_seconds = search->result->plan->predicted_step_seconds;
     AmStatus status =
         single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
@@ -105,7 +104,7 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
     bool is_left_out = (search_is_large(search) && self->result.plan) || self->options.nested.is_small;
-    is_left_out |= !degrees_allow_stages(&self->options.constraints.degrees, 1);
+    is_left_out |= !degrees_allow_stages(&self->options.request->constraints.degrees, 1);
     if (is_left_out || search->settings->micro_batches <= 1 || budget_is_over(&search->budget)) return AM_OK;
     return add_stage_of(self, search->settings->micro_batches, error);
 }
@@ -115,8 +114,8 @@ static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
-    if (!degrees_allow_stages(&options->constraints.degrees, 1)) return AM_OK;
-    if (search->has_floor || options->nested.is_trial || options->method.no_seeds) return AM_OK;
+    if (!degrees_allow_stages(&options->request->constraints.degrees, 1)) return AM_OK;
+    if (search->has_floor || options->nested.is_trial || options->request->method.no_seeds) return AM_OK;
     TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
@@ -139,7 +138,7 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
 /* Returns whether a round has priced the floor: with the best number of micro-batches of its plan, too. */
 static bool round_has_floor(const Round *self) {
     const SearchOptions *options = &self->options;
-    return self->result.plan && !options->method.no_seeds && options->method.searcher != SEARCHER_RANDOM &&
+    return self->result.plan && !options->request->method.no_seeds && options->searcher != SEARCHER_RANDOM &&
            !stop_wanted(&self->search->budget.stop);
 }
 
@@ -195,7 +194,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     Round round = {.search = search, .options = *search->options};
     SearchResult *result = &round.result;
     round.options.nested.is_small = phase->number < 0;
-    if (phase->number > 0) round.options.method.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
+    if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     search_allow(&round.options, search, phase->size);
     if (phase->kind == PHASE_ONE_STAGE) {
         TRY(add_first_stage_plans(&round, phase->size, error));
@@ -222,7 +221,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
 static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     if (phase->kind != PHASE_RESTARTS) return run_round(self, phase, error);
-    uint64_t seed = search->options->method.seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
+    uint64_t seed = search->options->seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
     return search_add_restarts(search->result, search, phase->size, seed, error);
 }
 
@@ -232,9 +231,10 @@ static bool begins_with_one_stage(const SearchContext *search) {
     const SearchOptions *options = search->options;
     bool is_scarce = !search->result->plan && search->result->nearest;
     return !is_scarce && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
-           search->settings->micro_batches <= 1 && degrees_allow_stages(&options->constraints.degrees, 1) &&
-           options->limits.seconds == 0 && !options->method.no_seeds &&
-           search_method_explores(options->method.searcher) && !budget_is_over(&search->budget);
+           search->settings->micro_batches <= 1 &&
+           degrees_allow_stages(&options->request->constraints.degrees, 1) && options->limits.seconds == 0 &&
+           !options->request->method.no_seeds && search_method_explores(options->searcher) &&
+           !budget_is_over(&search->budget);
 }
 
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The

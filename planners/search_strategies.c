@@ -50,7 +50,7 @@ static bool has_degrees(const Degrees *degrees, const Strategy *strategy) {
 
 /* Returns whether the target's trainer has that level of ZeRO. */
 static bool has_zero(const StrategySearch *self, int32_t level) {
-    return target_row(self->search->options->constraints.target)->zero_levels >> level & 1;
+    return target_row(self->search->options->request->constraints.target)->zero_levels >> level & 1;
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
@@ -65,12 +65,13 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
-    if (budget_is_over(&search->budget) || !has_degrees(&options->constraints.degrees, &priced->strategy))
+    if (budget_is_over(&search->budget) ||
+        !has_degrees(&options->request->constraints.degrees, &priced->strategy))
         return AM_OK;
     AmStatus status = strategy_context(&context, search->whole, &priced->strategy, &why);
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,
-                                   &priced->strategy, options->constraints.memory_fraction, &why);
+                                   &priced->strategy, options->request->constraints.memory_fraction, &why);
     if (status == AM_OK && search_check_plan(options, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);
@@ -79,21 +80,21 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     search->budget.used++;
     priced->fit = simulation->fit;
     priced->seconds = simulation->step_seconds;
-    search_watch_count(options->callbacks.watch, 1, priced->fit.fits ? priced->seconds : NAN);
+    search_watch_count(options->request->callbacks.watch, 1, priced->fit.fits ? priced->seconds : NAN);
     const PlanCandidate candidate = {.plan = plan, .seconds = priced->seconds, .fit = simulation->fit};
     if (!candidate_is_better(&candidate, &result->pool.best)) {
         arena_release(search->arena, mark);
         return AM_OK;
     }
-    status = export_check(options->constraints.target, search->whole, plan, &why);
+    status = export_check(options->request->constraints.target, search->whole, plan, &why);
     if (status != AM_OK) {
         priced->seconds = INFINITY;
         arena_release(search->arena, mark);
         return refuse(self, status, &why, error);
     }
-    plan->searcher = searcher_name(options->method.searcher);
-    plan->space = plan_space_name(options->space.kind);
-    plan->seed = options->method.seed;
+    plan->searcher = searcher_name(options->searcher);
+    plan->space = plan_space_name(options->kind);
+    plan->seed = options->seed;
     pool_add(&result->pool, plan, &simulation->fit, PLAN_ORIGIN_BASELINE, NULL);
     search_result_choose(result);
     return AM_OK;
@@ -191,7 +192,7 @@ static bool may_gain_memory(const StrategySearch *self, const PricedStrategy *sp
 static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
     int32_t parts = best->strategy.stages * best->strategy.chunks;
     int32_t fits = (self->layers + parts - 1) / parts, lacks = 0;
-    if (!target_row(self->search->options->constraints.target)->recomputes_some) return AM_OK;
+    if (!target_row(self->search->options->request->constraints.target)->recomputes_some) return AM_OK;
     while (fits - lacks > 1) {
         PricedStrategy fewer = *best;
         fewer.strategy.recomputed_layers = (fits + lacks) / 2;
@@ -219,7 +220,7 @@ static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, con
 
 /* Recomputes the modules of layers that take the least work and fit. */
 static AmStatus recompute_modules(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    const TargetRow *target = target_row(self->search->options->constraints.target);
+    const TargetRow *target = target_row(self->search->options->request->constraints.target);
     PricedStrategy best = *split;
     for (int32_t k = 0; target->selective[k] && !best.fit.fits; k++)
         TRY(recompute_layers(self, &best, &split->strategy, target->selective[k], error));
@@ -251,7 +252,7 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
     int32_t devices = search->cluster->device_count;
     int64_t wanted = search->options->limits.evaluations > 0 ? search->options->limits.evaluations : 1;
     Random random;
-    random_seed(&random, search->options->method.seed);
+    random_seed(&random, search->options->seed);
     for (int64_t k = 0; k < 8 * wanted && search->budget.used < wanted; k++) {
         PricedStrategy drawn = {.strategy = {.schedule = SCHEDULE_1F1B, .chunks = 1}};
         Strategy *strategy = &drawn.strategy;
@@ -271,7 +272,7 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
         if (self->layers > 0 && random_below(&random, 4) == 0) {
             strategy->recomputed_layers = STRATEGY_ALL_LAYERS;
             strategy->recomputed_modules = /* 0 at the end of the list */
-                target_row(search->options->constraints.target)
+                target_row(search->options->request->constraints.target)
                     ->selective[random_below(&random, TARGET_SELECTIVE)];
         }
         TRY(price(self, &drawn, error));
@@ -318,9 +319,9 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         result->baselines[e] =
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
-    search_watch_phase(self->options->callbacks.watch, SEARCH_PHASE_PIPELINES);
+    search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
     TRY(count_layers(&search, error));
-    if (self->options->method.searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
+    if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
     else TRY(search_splits(&search, error));
     result->evaluations = self->budget.used;
     if (result->plan) {
@@ -330,8 +331,8 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     if (stop_flag_is_set(self->budget.stop.interrupted))
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
-        return memory_fail(&result->nearest_fit, self->cluster, self->options->constraints.memory_fraction,
-                           error);
+        return memory_fail(&result->nearest_fit, self->cluster,
+                           self->options->request->constraints.memory_fraction, error);
     if (search.refusal.code == AM_OK)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "no strategy was priced before the search ended");
     return am_pass_error(AM_ERROR_INFEASIBLE, &search.refusal, error);

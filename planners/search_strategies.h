@@ -5,8 +5,8 @@
 
 #include "planners/search_context.h"
 
-/* Adds the fastest strategy that fits and that options->constraints.target can run. SEARCHER_RANDOM: the best
- * of as many random ones as the options say. AM_ERROR_INFEASIBLE if there is none. */
+/* Adds the fastest strategy that fits and that options->request->constraints.target can run. SEARCHER_RANDOM:
+ * the best of as many random ones as the options say. AM_ERROR_INFEASIBLE if there is none. */
 AmStatus search_strategies(SearchContext *self, AmError *error);
 
 #endif

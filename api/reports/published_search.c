@@ -12,13 +12,14 @@
 #include "planners/plan_search.h"
 
 static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearch *settings, AmError *error) {
-    const SearchOptions options = {.space.kind = SPACE_AUTO,
-                                   .method.searcher = SEARCHER_ANNEAL,
+    const SearchRequest request = {.constraints.memory_fraction = settings->memory_fraction};
+    const SearchOptions options = {.request = &request,
+                                   .kind = SPACE_AUTO,
+                                   .searcher = SEARCHER_ANNEAL,
                                    .limits.evaluations = search_default_evaluations(SEARCHER_ANNEAL),
                                    .limits.is_default = true,
                                    .limits.seconds = settings->seconds,
-                                   .goal.skip_bound = true,
-                                   .constraints.memory_fraction = settings->memory_fraction};
+                                   .skip_bound = true};
     const MicroBatching batching = {0};
     SearchResult result = {0};
     PlanContext *whole = NULL;

@@ -2,8 +2,8 @@
  *
  * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
  * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the
- * paper's, and options->method.learner changes the parts. It gives no width of its network and no steps
- * between updates.
+ * paper's, and options->request->method.learner changes the parts. It gives no width of its network and no
+ * steps between updates.
  */
 #include "planners/automap_paper/paper_learn.h"
 
@@ -52,8 +52,8 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
     settings.learning_rate = task->learning_rate;
     settings.epsilon_decay = task->decay;
     settings.hidden[0] = settings.hidden[1] = task->hidden;
-    settings.seed = options->method.seed;
-    settings.device = options->method.device;
+    settings.seed = options->seed;
+    settings.device = options->request->method.device;
     return settings;
 }
 
@@ -72,7 +72,7 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
     else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
-    else if (stop_flag_is_set(options->callbacks.interrupted)) result->end = PAPER_INTERRUPTED;
+    else if (stop_flag_is_set(options->request->callbacks.interrupted)) result->end = PAPER_INTERRUPTED;
     else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
     else if (last->number >= options->limits.evaluations) result->end = PAPER_EPISODES;
     else return false;
@@ -91,7 +91,7 @@ static void log_episode(void *user, const DqnEpisode *episode) {
              "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
              (long long)episode->number, episode->reward, fmax(self->result->best, episode->reward),
              episode->epsilon, episode->loss, episode->is_greedy ? "true" : "false");
-    self->options->callbacks.on_episode(self->options->callbacks.user, line);
+    self->options->request->callbacks.on_episode(self->options->request->callbacks.user, line);
 }
 
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
@@ -103,11 +103,11 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
                      .task = &tasks[space],
                      .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AgentSettings settings = settings_for(self.task, options);
-    TRY(learner_parts_apply(&settings, options->method.learner, (1U << LEARNER_PARTS) - 1, error));
+    TRY(learner_parts_apply(&settings, options->request->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,
                          .is_greedy = is_greedy,
-                         .on_episode = options->callbacks.on_episode ? log_episode : NULL,
+                         .on_episode = options->request->callbacks.on_episode ? log_episode : NULL,
                          .user = &self};
     TRY(dqn_run(environment, &settings, &run, error));
     learning->seconds = clock_seconds() - start;

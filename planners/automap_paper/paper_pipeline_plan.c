@@ -76,12 +76,12 @@ AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const Pl
     TRY(micro_batches_state_relaxations(made, arena, context, error));
     TRY(make_stages(made, arena, context, cluster, cuts, error));
     TRY(schedule_alternates(&alternates, arena, context, error));
-    ScheduleKind schedule = schedule_first(options->space.schedule, alternates);
+    ScheduleKind schedule = schedule_first(options->request->space.schedule, alternates);
     if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper makes no pipeline of schedule %.60s",
-                       options->space.schedule);
-    PricedPlan priced = {made, NULL, arena, context, cluster, options->constraints.memory_fraction};
-    TRY(schedule_simulate(&schedule, options->space.schedule != NULL, price, &priced, error));
+                       options->request->space.schedule);
+    PricedPlan priced = {made, NULL, arena, context, cluster, options->request->constraints.memory_fraction};
+    TRY(schedule_simulate(&schedule, options->request->space.schedule != NULL, price, &priced, error));
     TRY(simulation_predict(made, arena, priced.simulation, error));
     *fit = priced.simulation->fit;
     *plan = made;

@@ -37,21 +37,21 @@ static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError
 /* The mesh of a stage on all devices, whose last axis is the one that is decided about. */
 static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error) {
     const Cluster *cluster = self->cluster;
-    if (self->options->space.mesh) {
-        TRY(mesh_parse(mesh, self->arena, self->options->space.mesh, error));
+    if (self->options->request->space.mesh) {
+        TRY(mesh_parse(mesh, self->arena, self->options->request->space.mesh, error));
         if (mesh->device_count != cluster->device_count)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
-                           self->options->space.mesh, mesh->device_count, cluster->name,
+                           self->options->request->space.mesh, mesh->device_count, cluster->name,
                            cluster->device_count);
         return AM_OK;
     }
     int32_t inside = cluster->device_count;
-    if (self->options->space.kind == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
+    if (self->options->kind == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
     *mesh = (Mesh){.device_count = cluster->device_count};
     if (inside < cluster->device_count)
         mesh->axes[mesh->axis_count++] = (MeshAxis){.name = "data", .size = cluster->device_count / inside};
     mesh->axes[mesh->axis_count++] =
-        (MeshAxis){.name = self->options->space.kind == SPACE_DATA ? "data" : "model", .size = inside};
+        (MeshAxis){.name = self->options->kind == SPACE_DATA ? "data" : "model", .size = inside};
     return AM_OK;
 }
 
@@ -129,7 +129,7 @@ static AmStatus report_partition(PaperSearching *self, const PaperPartition *par
 
 static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
     Simulation *simulation;
-    double memory_fraction = self->options->constraints.memory_fraction;
+    double memory_fraction = self->options->request->constraints.memory_fraction;
     TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster, memory_fraction, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     self->result->evaluations++;
@@ -141,7 +141,7 @@ static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
 
 static AmStatus search_partition(PaperSearching *self, AmError *error) {
     const SearchOptions *options = self->options;
-    StrictRoots roots = options->space.kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
+    StrictRoots roots = options->kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
     PaperPartition *partition;
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
@@ -149,11 +149,11 @@ static AmStatus search_partition(PaperSearching *self, AmError *error) {
     if (self->settings->micro_batches != 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper decides about whole batches in --space %s: no --micro-batches",
-                       plan_space_name(options->space.kind));
+                       plan_space_name(options->kind));
     TRY(find_mesh(self, &stage->mesh, error));
     self->report->axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
     TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->axis_size, roots, error));
-    TRY(paper_learn(&self->report->learning, &partition->base, options->space.kind, options, error));
+    TRY(paper_learn(&self->report->learning, &partition->base, options->kind, options, error));
     if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
     if (!partition->has_best)
@@ -236,7 +236,8 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
     }
     self->report->storage = cuts.storage;
     plan->evaluations = self->result->evaluations;
-    if (!fit.fits) return memory_fail(&fit, self->cluster, self->options->constraints.memory_fraction, error);
+    if (!fit.fits)
+        return memory_fail(&fit, self->cluster, self->options->request->constraints.memory_fraction, error);
     self->result->plan = plan;
     return AM_OK;
 }
@@ -247,19 +248,20 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
     PaperChain *chain;
     PaperPipeline *pipeline;
     TRY(count_micro_batches(self, &report->micro_batches, error));
-    if (options->space.mesh)
+    if (options->request->space.mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");
     TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->micro_batches,
                           self->cluster->device_count / self->cluster->server_count, error));
     TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->micro_batches,
-                              options->constraints.memory_fraction, error));
-    TRY(paper_learn(&report->learning, &pipeline->base, options->space.kind, options, error));
+                              options->request->constraints.memory_fraction, error));
+    TRY(paper_learn(&report->learning, &pipeline->base, options->kind, options, error));
     report->failures = pipeline->failures;
     if (pipeline->best_seconds == 0 && report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a pipeline");
     if (pipeline->best_seconds == 0)
-        return memory_fail(&pipeline->nearest, self->cluster, options->constraints.memory_fraction, error);
+        return memory_fail(&pipeline->nearest, self->cluster, options->request->constraints.memory_fraction,
+                           error);
     TRY(report_cuts(self, pipeline, error));
     report->shortest_seconds = paper_pipeline_shortest(pipeline);
     double start = clock_seconds();
@@ -272,15 +274,15 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
 
 /* Refuses options that the paper's decision vectors cannot represent. */
 static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
-    const char *option = options->constraints.pin_count > 0 ? "--pin"
-                         : options->constraints.kept        ? "--keep-shardings"
-                         : options->space.initial           ? "--init-plan"
-                         : options->constraints.is_even     ? "--even"
-                                                            : NULL;
+    const char *option = options->request->constraints.pin_count > 0 ? "--pin"
+                         : options->request->constraints.kept        ? "--keep-shardings"
+                         : options->request->space.initial           ? "--init-plan"
+                         : options->request->constraints.is_even     ? "--even"
+                                                                     : NULL;
     if (option) return am_fail(error, AM_ERROR_USAGE, "", "--objective paper takes no %s", option);
-    if (options->method.searcher == SEARCHER_DQN) return AM_OK;
+    if (options->searcher == SEARCHER_DQN) return AM_OK;
     return am_fail(error, AM_ERROR_USAGE, "", "--objective paper searches by dqn, not by --searcher %s",
-                   searcher_name(options->method.searcher));
+                   searcher_name(options->searcher));
 }
 
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
@@ -292,12 +294,12 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, co
             (BaselineResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
     PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
-    *report = (PaperReport){.space = options->space.kind};
+    *report = (PaperReport){.space = options->kind};
     result->paper = report;
     PaperSearching self = {result, report, arena, whole, cluster, options, settings};
     TRY(refuse_options(options, error));
-    bool is_partition = options->space.kind == SPACE_OPERATOR || options->space.kind == SPACE_DATA;
-    if (!is_partition && options->space.kind != SPACE_PIPELINE)
+    bool is_partition = options->kind == SPACE_OPERATOR || options->kind == SPACE_DATA;
+    if (!is_partition && options->kind != SPACE_PIPELINE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper needs --space operator, data or pipeline");
     TRY(is_partition ? search_partition(&self, error) : search_pipeline(&self, error));

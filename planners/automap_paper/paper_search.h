@@ -42,7 +42,7 @@ typedef struct PaperReport {
     double shortest_seconds; /* the least L of all; NAN: too many. Unknown to the search */
 } PaperReport;
 
-/* options->space.kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
+/* options->kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
  * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
  * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16

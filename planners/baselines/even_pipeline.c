@@ -217,8 +217,9 @@ typedef struct PricedPipeline {
 static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
     const PricedPipeline *priced = user;
     const Pipelines *self = priced->pipelines;
-    const StopSignal stop = {.interrupted = self->options->callbacks.interrupted};
-    const SimulationOptions simulated = {.memory_fraction = self->options->constraints.memory_fraction,
+    const StopSignal stop = {.interrupted = self->options->request->callbacks.interrupted};
+    const SimulationOptions simulated = {.memory_fraction =
+                                             self->options->request->constraints.memory_fraction,
                                          .stop = may_stop(self) ? &stop : NULL};
     priced->plan->schedule = schedule_kind_name(schedule);
     return simulate_plan_with(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
@@ -229,7 +230,7 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
  * simulation is in `arena`. */
 static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simulation **simulation,
                                 AmError *error) {
-    const char *wanted = self->options->space.schedule;
+    const char *wanted = self->options->request->space.schedule;
     PricedPipeline priced = {self, arena, plan, simulation};
     bool alternates;
     TRY(schedule_alternates(&alternates, arena, self->context, error));
@@ -241,15 +242,14 @@ static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simul
 
 /* Of each stage. */
 static int32_t chunks_of(const SearchOptions *options) {
-    bool has_chunks =
-        options->space.schedule && schedule_kind_find(options->space.schedule) == SCHEDULE_INTERLEAVED;
+    bool has_chunks = options->request->space.schedule &&
+                      schedule_kind_find(options->request->space.schedule) == SCHEDULE_INTERLEAVED;
     if (!has_chunks) return 1;
-    return options->space.chunks > 0 ? options->space.chunks : SEARCH_DEFAULT_CHUNKS;
+    return options->request->space.chunks > 0 ? options->request->space.chunks : SEARCH_DEFAULT_CHUNKS;
 }
 
 static bool has_tensor_axis(const Pipelines *self) {
-    return self->options->method.searcher == SEARCHER_BASELINE &&
-           self->options->method.baseline == BASELINE_MEGATRON_3D;
+    return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
 }
 
 /* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
@@ -327,7 +327,7 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
 static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
-                                .constraints = self->options->constraints,
+                                .constraints = self->options->request->constraints,
                                 .budget = {.limit = 1}};
     Problem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
@@ -341,15 +341,15 @@ static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
 static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
-    TRY(mesh_parse(&mesh, self->arena, self->options->space.mesh, error));
+    TRY(mesh_parse(&mesh, self->arena, self->options->request->space.mesh, error));
     if (mesh.axis_count > AXIS_PLAN_AXES)
         return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                       self->options->space.mesh, AXIS_PLAN_AXES);
+                       self->options->request->space.mesh, AXIS_PLAN_AXES);
     int32_t stages = devices / mesh.device_count;
     if (devices % mesh.device_count != 0 || stages < 2 || stages > STAGES_MOST)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--mesh %s: the %d devices of cluster %s make no pipeline of such stages",
-                       self->options->space.mesh, devices, self->cluster->name);
+                       self->options->request->space.mesh, devices, self->cluster->name);
     return try_mesh(self, &mesh, error);
 }
 
@@ -361,21 +361,22 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
                       .cluster = cluster,
                       .options = options,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
-    if (options->space.mesh) TRY(try_given_mesh(&self, error));
+    if (options->request->space.mesh) TRY(try_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);
-    if (is_3d && !options->space.mesh)
+    if (is_3d && !options->request->space.mesh)
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
-    const Degrees *degrees = &options->constraints.degrees;
+    const Degrees *degrees = &options->request->constraints.degrees;
     if (!degrees_are_free(degrees)) self.reason = "it has other degrees";
     int32_t tensor = is_3d ? cluster->servers[0].device_count : 1, most = EVEN_PIPELINE_MOST_STAGES;
     if (is_3d && degrees->tensor > 1) tensor = degrees->tensor;
     if (degrees->stages > most) most = degrees->stages;
-    for (int32_t stages = 2; stages <= most && stages <= STAGES_MOST && !options->space.mesh; stages++) {
-        if (may_stop(&self) && stop_flag_is_set(options->callbacks.interrupted)) break;
+    for (int32_t stages = 2; stages <= most && stages <= STAGES_MOST && !options->request->space.mesh;
+         stages++) {
+        if (may_stop(&self) && stop_flag_is_set(options->request->callbacks.interrupted)) break;
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
         if (!degrees_allow_stages(degrees, stages) || !degrees_allow_mesh(degrees, devices, tensor)) continue;
-        if (is_3d || options->constraints.pin_count > 0) { /* pins may name the tensor axis */
+        if (is_3d || options->request->constraints.pin_count > 0) { /* pins may name the tensor axis */
             const Mesh both = {
                 .axis_count = 2,
                 .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},
@@ -392,5 +393,5 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     if (!self.best && self.nearest.needed_bytes == 0)
         TRY(am_pass_error(self.refusal.code, &self.refusal, error));
     if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
-    return memory_fail(&self.nearest, cluster, options->constraints.memory_fraction, error);
+    return memory_fail(&self.nearest, cluster, options->request->constraints.memory_fraction, error);
 }

@@ -31,9 +31,9 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
                               int32_t stage_count, AmError *error);
 
 /* The fastest even pipeline by simulation, over all numbers of stages that divide the devices, or
- * the number that options->space.mesh, a one-stage mesh, leaves. If options->method.baseline is megatron_3d,
- * each stage is a mesh data x model: Megatron-LM's tensor parallelism over the devices of a server,
- * the batch over the rest. *plan is NULL if the module cannot be cut, and `*reason` contains the
+ * the number that options->request->space.mesh, a one-stage mesh, leaves. If options->baseline is
+ * megatron_3d, each stage is a mesh data x model: Megatron-LM's tensor parallelism over the devices of a
+ * server, the batch over the rest. *plan is NULL if the module cannot be cut, and `*reason` contains the
  * cause. AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulations. */
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
                             const PlanContext *context, const Cluster *cluster, const SearchOptions *options,

@@ -69,16 +69,17 @@ static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
     int32_t count = 0;
     for (int32_t s = 0; s < cluster->server_count; s++)
         self->most[cluster->servers[s].type] += cluster->servers[s].device_count;
-    for (int32_t k = 0; k < options->devices.quota_count; k++) {
-        const DeviceQuota *quota = &options->devices.quotas[k];
+    for (int32_t k = 0; k < options->request->devices.quota_count; k++) {
+        const DeviceQuota *quota = &options->request->devices.quotas[k];
         int32_t type = cluster_type_named(cluster, quota->type);
         if (type < 0) return fail_type(self, quota);
         for (int32_t b = 0; b < k; b++)
-            if (cluster_type_named(cluster, options->devices.quotas[b].type) == type)
+            if (cluster_type_named(cluster, options->request->devices.quotas[b].type) == type)
                 return am_fail(self->error, AM_ERROR_USAGE, "",
                                "--quota %s=%d and --quota %s=%d: expected one quota of %s",
-                               options->devices.quotas[b].type, options->devices.quotas[b].most, quota->type,
-                               quota->most, cluster->types[type].name);
+                               options->request->devices.quotas[b].type,
+                               options->request->devices.quotas[b].most, quota->type, quota->most,
+                               cluster->types[type].name);
         if (quota->most < self->most[type]) self->most[type] = quota->most;
     }
     for (int32_t t = 0; t < cluster->type_count; t++) count += self->most[t];
@@ -160,10 +161,11 @@ static AmStatus add_products(Lister *self, int32_t *numbers) {
 
 /* Returns whether the options leave open how many devices plans have. */
 static bool is_free(const SearchOptions *options) {
-    return !options->space.mesh && !options->constraints.kept && !options->space.initial &&
-           options->constraints.pin_count == 0 && !options->devices.keeps_order &&
-           degrees_are_free(&options->constraints.degrees) && options->method.searcher != SEARCHER_BASELINE &&
-           options->method.searcher != SEARCHER_RANDOM;
+    return !options->request->space.mesh && !options->request->constraints.kept &&
+           !options->request->space.initial && options->request->constraints.pin_count == 0 &&
+           !options->request->devices.keeps_order &&
+           degrees_are_free(&options->request->constraints.degrees) &&
+           options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
 }
 
 /* Returns whether the plan to start from was made for a part of this cluster. */
@@ -202,15 +204,15 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
     self.ranking = ARENA_ARRAY(arena, int32_t, types);
     int32_t *numbers = ARENA_ARRAY(arena, int32_t, types);
     if (arena->failed) return am_fail_memory(error, cluster->device_count);
-    if (options->devices.keeps_order)
+    if (options->request->devices.keeps_order)
         for (int32_t d = 0; d < cluster->device_count; d++) self.order[d] = d;
     else TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
     TRY(read_quotas(&self, options));
     rank_types(&self);
     TRY(add_choice(&self, self.most));
-    if (starts_from_part(cluster, options->space.initial))
-        keep_devices(&choices->choices[0], cluster, options->space.initial);
+    if (starts_from_part(cluster, options->request->space.initial))
+        keep_devices(&choices->choices[0], cluster, options->request->space.initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
     if (!is_free(options)) return AM_OK;
-    return options->goal.explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
+    return options->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
 }

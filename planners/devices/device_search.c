@@ -59,11 +59,14 @@ static AmStatus search_part(SearchResult *result, const DeviceSearch *self, int3
                             const Cluster *part, const SearchOptions *options, AmError *error) {
     const DeviceChoice *devices = &self->choices.choices[choice];
     SearchOptions here = *options;
+    SearchRequest request = *options->request;
+    const Plan *initial = request.space.initial;
     bool is_whole = devices->count == self->cluster->device_count;
-    if (here.space.initial && is_whole) TRY(search_check_given(here.space.initial, self->cluster, error));
-    if (here.space.initial)
-        TRY(device_order_place(&here.space.initial, self->arena, options->space.initial, devices->devices,
-                               devices->count, error));
+    if (initial && is_whole) TRY(search_check_given(initial, self->cluster, error));
+    if (initial)
+        TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
+                               error));
+    here.request = &request;
     AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
@@ -76,7 +79,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
 
 /* Returns the objective: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
-    return self->options->goal.objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
+    return self->options->request->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
@@ -105,7 +108,8 @@ static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) 
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
-    if (stop_flag_is_set(self->options->callbacks.interrupted) || self->result->interrupted) return false;
+    if (stop_flag_is_set(self->options->request->callbacks.interrupted) || self->result->interrupted)
+        return false;
     return !budget_is_over(&self->budget);
 }
 
@@ -114,7 +118,7 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     int64_t left = budget_left(&self->budget) - self->reserved, size = 0;
     if (!self->budget.has_cap) return;
     if (!search_spans_stages(part))
-        size = search_evaluations_for(part->method.searcher, self->whole->canonical->instruction_count);
+        size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
     part->limits.evaluations = size > 0 && size < left ? size : left;
     part->nested.ends_at_default = true;
 }
@@ -122,9 +126,9 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
 /* Returns whether no plan with a step of at least `bound` seconds can be the result. */
 static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
     double price = price_of(self, choice, bound);
-    for (int32_t k = 0; k < self->choices.count && self->options->goal.explores_prices; k++)
+    for (int32_t k = 0; k < self->choices.count && self->options->request->explores_prices; k++)
         if (self->seconds[k] <= bound && price_of(self, k, self->seconds[k]) <= price) return true;
-    if (self->options->goal.explores_prices || !self->result->plan) return false;
+    if (self->options->request->explores_prices || !self->result->plan) return false;
     return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
 }
 
@@ -134,7 +138,7 @@ static bool is_first_cut(const DeviceSearch *self) {
     if (!self->budget.has_cap) return false;
     if (search_spans_stages(options)) return self->result->is_cut;
     return options->limits.evaluations <=
-           search_evaluations_for(options->method.searcher, self->whole->canonical->instruction_count);
+           search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
 }
 
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
@@ -143,8 +147,7 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     SearchOptions options = *self->options;
     SearchResult found = {0};
     AmError refusal = {0};
-    options.devices.quota_count = 0;
-    options.goal.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
+    options.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
     if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&options))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
@@ -218,7 +221,7 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
 /* Keeps evaluations for the baselines of other choices: one each, but at most half of all. */
 static void reserve_baselines(DeviceSearch *self) {
     int64_t limit = self->options->limits.evaluations, others = self->choices.count - 1;
-    if (!self->options->goal.explores_prices || limit <= 0) return;
+    if (!self->options->request->explores_prices || limit <= 0) return;
     self->reserved = limit / 2 < others ? limit / 2 : others;
 }
 
@@ -254,7 +257,7 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     int32_t searched = 0;
     for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self); k++) {
         bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
-        if (!is_near && !(self->options->goal.explores_prices && is_on_front(self, k))) continue;
+        if (!is_near && !(self->options->request->explores_prices && is_on_front(self, k))) continue;
         TRY(try_choice(self, k, 0, error));
         searched++;
     }
@@ -287,11 +290,11 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 
 static AmStatus check_prices(const DeviceSearch *self, AmError *error) {
     const Cluster *cluster = self->cluster;
-    for (int32_t t = 0; t < cluster->type_count && self->options->goal.explores_prices; t++)
+    for (int32_t t = 0; t < cluster->type_count && self->options->request->explores_prices; t++)
         if (isnan(cluster->types[t].price_per_hour))
             return am_fail(error, AM_ERROR_USAGE, "",
                            "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
-                           self->options->goal.objective == OBJECTIVE_COST ? "objective cost" : "pareto",
+                           self->options->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
                            cluster->name, cluster->types[t].name, cluster->types[t].name);
     return AM_OK;
 }
@@ -313,8 +316,8 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     self.bounds = ARENA_ARRAY(arena, double, self.choices.count);
     if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = self.bounds[k] = NAN;
-    bool has_others = self.choices.count > 1 && search_method_explores(options->method.searcher);
-    if (has_others && options->goal.explores_prices) first.limits.seconds *= FIRST_SHARE;
+    bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
+    if (has_others && options->request->explores_prices) first.limits.seconds *= FIRST_SHARE;
     if (has_others) reserve_baselines(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
@@ -339,7 +342,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (tries_others) is_cut = budget_left(&self.budget) < 1 || !options->nested.ends_at_default;
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
-    if (status == AM_OK && options->goal.explores_prices) TRY(list_front(&self, error));
+    if (status == AM_OK && options->request->explores_prices) TRY(list_front(&self, error));
     if (status == AM_OK && has_others) TRY(bound_choices(&self, error));
     if (status != AM_OK || !(tries_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.budget.used;

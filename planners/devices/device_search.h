@@ -10,7 +10,8 @@
 #include "planners/plan_search.h"
 
 /* Searches by plan_search() over choices and orders of the devices. All plans in the result have devices of
- * `cluster`. With options->devices.keeps_order, and where all servers are of one kind, there is one choice.
+ * `cluster`. With options->request->devices.keeps_order, and where all servers are of one kind, there is one
+ * choice.
  */
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error);

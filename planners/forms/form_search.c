@@ -38,7 +38,7 @@ void form_search_spend(FormSearch *self, const SearchOptions *options, const Sea
 static bool finishes_later(const FormSearch *self) {
     const SearchOptions *options = &self->options;
     return options->limits.seconds == 0 && self->cluster->type_count == 1 &&
-           options->devices.quota_count == 0 && !options->goal.explores_prices;
+           options->request->devices.quota_count == 0 && !options->request->explores_prices;
 }
 
 /* How far the search of a form may go. */
@@ -126,7 +126,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
 #define LITTLE_MEMORY 0.5
 
 static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
-    double part = LITTLE_MEMORY * self->options.constraints.memory_fraction;
+    double part = LITTLE_MEMORY * self->options.request->constraints.memory_fraction;
     int32_t next = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].mesh.device_count; k++, next++) {

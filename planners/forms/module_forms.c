@@ -21,7 +21,8 @@ typedef struct FormFinder {
  * for the backward pass it is one only while its layers are not separate. */
 static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
     *found = false;
-    if (self->request->attention == ATTENTION_UNFUSED || target_is_xla(self->options->constraints.target))
+    if (self->request->attention == ATTENTION_UNFUSED ||
+        target_is_xla(self->options->request->constraints.target))
         return AM_OK;
     TRY(plan_context_find_attention(self->module, error));
     for (int32_t r = 0; r < self->module->attention->count; r++)
@@ -64,9 +65,9 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     const SearchOptions *options = self->options;
     AmError refusal = {0};
     *recomputing = NULL;
-    if (options->constraints.target != TARGET_AUTOMAP || options->goal.objective == OBJECTIVE_PAPER ||
-        !search_method_explores(options->method.searcher) || self->request->keeps_recomputation ||
-        self->request->keeps_shardings)
+    if (options->request->constraints.target != TARGET_AUTOMAP ||
+        options->request->objective == OBJECTIVE_PAPER || !search_method_explores(options->searcher) ||
+        self->request->keeps_recomputation || self->request->keeps_shardings)
         return AM_OK;
     PlanContext *undone;
     PlanRewriting rewriting = (*form)->rewriting;
@@ -87,10 +88,10 @@ static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is
     AttentionChoice choice = self->request->attention;
     *other = NULL;
     *is_free = false;
-    if (options->goal.objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
+    if (options->request->objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    *is_free = choice == ATTENTION_AUTO && !target_is_xla(options->constraints.target) &&
-               options->goal.objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
+    *is_free = choice == ATTENTION_AUTO && !target_is_xla(options->request->constraints.target) &&
+               options->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
     if (*is_free) return attention_choose(form, other, self->cluster, error);
     if (choice != ATTENTION_FUSED) return AM_OK;
     TRY(plan_context_fuse(form, *form, error));
@@ -114,7 +115,7 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
-    PlanRewriting rewriting = plan_context_whole(self->options->space.initial->context)->rewriting;
+    PlanRewriting rewriting = plan_context_whole(self->options->request->space.initial->context)->rewriting;
     LayersChoice layers = self->request->layers;
     AttentionChoice attention = self->request->attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)
@@ -136,7 +137,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     PlanContext *chosen, *recomputing, *other;
     bool attention_is_free;
     *forms = (ModuleForms){0};
-    if (options->space.initial) return take_initial(forms, &self, error);
+    if (options->request->space.initial) return take_initial(forms, &self, error);
     TRY(split_layers(&chosen, &self, error));
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));
@@ -146,7 +147,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     if (!recomputes) recomputing = NULL;
     has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};
-    bool is_free = options->constraints.target == TARGET_AUTOMAP;
+    bool is_free = options->request->constraints.target == TARGET_AUTOMAP;
     AttentionChoice attention = attention_is_free ? ATTENTION_AUTO
                                 : chosen->unfused ? ATTENTION_FUSED
                                                   : ATTENTION_UNFUSED;

@@ -56,8 +56,9 @@ typedef struct ModuleForms {
     int32_t count; /* in the order of the searches */
 } ModuleForms;
 
-/* Finds the forms of a module as read, which owns them. `options->space.initial` is the plan to start from,
- * or NULL; its form of attention is taken. AM_ERROR_USAGE: the module lacks a form that the options name. */
+/* Finds the forms of a module as read, which owns them. `options->request->space.initial` is the plan to
+ * start from, or NULL; its form of attention is taken. AM_ERROR_USAGE: the module lacks a form that the
+ * options name. */
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
                            const FormRequest *request, const SearchOptions *options, AmError *error);
 

@@ -19,7 +19,7 @@ static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanC
 static void find_plans(TargetPlans *plans, FormSearch *self) {
     for (int32_t target = 0; target < TARGET_COUNT; target++) {
         if (self->whole->unfused && target_is_xla((Target)target)) continue; /* it has no fused attention */
-        if (stop_flag_is_set(self->options.callbacks.interrupted)) return;
+        if (stop_flag_is_set(self->options.request->callbacks.interrupted)) return;
         const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->whole, NULL);
         if (best) plans->on[target] = best->plan;
     }
@@ -28,16 +28,14 @@ static void find_plans(TargetPlans *plans, FormSearch *self) {
 /* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
 static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans *plans,
                               const SearchOptions *free, const MicroBatching *batching, AmError *error) {
-    Target target = self->options.constraints.target;
+    Target target = self->options.request->constraints.target;
     SearchOptions options = *free;
     AmError refusal = {0}, lack = {0};
     *found = (SearchResult){0};
-    options.callbacks.watch = self->options.callbacks.watch;
-    options.callbacks.interrupted = self->options.callbacks.interrupted;
-    options.goal.skip_bound = true;
+    options.skip_bound = true;
     self->searches_after = 0;
-    if (!search_method_explores(options.method.searcher) || !form_search_has_budget(self)) return AM_OK;
-    if (stop_flag_is_set(options.callbacks.interrupted)) return AM_OK;
+    if (!search_method_explores(options.searcher) || !form_search_has_budget(self)) return AM_OK;
+    if (stop_flag_is_set(options.request->callbacks.interrupted)) return AM_OK;
     form_search_share(&options, self, 1);
     AmStatus status =
         device_search(found, self->arena, self->whole, self->cluster, &options, batching, &refusal);
@@ -70,7 +68,7 @@ static void choose(SearchResult *result, const PlanCandidate *candidate) {
 
 AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
                        const MicroBatching *free_batching, AmError *error) {
-    Target target = self->options.constraints.target;
+    Target target = self->options.request->constraints.target;
     SearchResult found, *result = self->result;
     AmError refusal = {0}, why = {0};
     *plans = (TargetPlans){0};
@@ -102,8 +100,9 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
 
 bool target_may_take(const FormSearch *self, const PlanCandidate *candidate) {
     if (search_check_plan(&self->options, candidate->plan, NULL) != AM_OK) return false;
-    return self->options.constraints.target == TARGET_AUTOMAP ||
-           export_check(self->options.constraints.target, self->whole, candidate->plan, NULL) == AM_OK;
+    return self->options.request->constraints.target == TARGET_AUTOMAP ||
+           export_check(self->options.request->constraints.target, self->whole, candidate->plan, NULL) ==
+               AM_OK;
 }
 
 void target_take(SearchResult *result, const PlanCandidate *candidate) {

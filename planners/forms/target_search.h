@@ -14,7 +14,7 @@ typedef struct TargetPlans {
     const char *lack;       /* why that plan is not for the target; NULL: it is */
 } TargetPlans;
 
-/* Searches the forms for options->constraints.target. `free` has the options without the target, and
+/* Searches the forms for options->request->constraints.target. `free` has the options without the target, and
  * `free_batching` their micro-batches. AM_ERROR_INFEASIBLE as form_search(), or: the target can run no plan
  * that was found.
  */

@@ -16,11 +16,12 @@
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
-    bool is_free = !options->constraints.kept && !options->nested.is_trial && !options->method.no_polish;
-    bool explores = options->method.searcher == SEARCHER_AUTO || options->method.searcher == SEARCHER_DQN ||
-                    options->method.searcher == SEARCHER_ANNEAL ||
-                    options->method.searcher == SEARCHER_GREEDY || options->method.searcher == SEARCHER_AGENT;
-    return is_free && explores && options->goal.objective != OBJECTIVE_PAPER;
+    bool is_free = !options->request->constraints.kept && !options->nested.is_trial &&
+                   !options->request->method.no_polish;
+    bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
+                    options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
+                    options->searcher == SEARCHER_AGENT;
+    return is_free && explores && options->request->objective != OBJECTIVE_PAPER;
 }
 
 int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
@@ -32,9 +33,10 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
 
 /* Finds the places of cuts once for all plans; none where the module has no units. */
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
-    const ProblemSettings settings = problem_settings(SPACE_AUTO, self->options->constraints.memory_fraction);
-    const LayerPins pins = {self->options->constraints.pins, self->options->constraints.pin_count,
-                            self->options->nested.placement};
+    const ProblemSettings settings =
+        problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
+    const LayerPins pins = {self->options->request->constraints.pins,
+                            self->options->request->constraints.pin_count, self->options->nested.placement};
     LayerCosts *costs;
     AmError why = {0};
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);
@@ -88,11 +90,11 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .root = base->root,
                                   .cluster = self->cluster,
                                   .keeps_micro_batches = self->keeps_micro_batches,
-                                  .keeps_schedule = self->options->space.schedule != NULL,
+                                  .keeps_schedule = self->options->request->space.schedule != NULL,
                                   .keeps_attention = true,
                                   .places = self->places,
                                   .place_count = self->place_count,
-                                  .memory_fraction = self->options->constraints.memory_fraction,
+                                  .memory_fraction = self->options->request->constraints.memory_fraction,
                                   .stop = &self->budget.stop,
                                   .most_priced = is_large ? budget_left(&self->budget) : 0,
                                   .result = &base->explanation,
@@ -155,7 +157,7 @@ AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *se
 
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
     uint64_t key = plan_memo_key(plan);
-    if (target_check_plan(self->options->constraints.target, plan, NULL) != AM_OK) return false;
+    if (target_check_plan(self->options->request->constraints.target, plan, NULL) != AM_OK) return false;
     if (search_check_plan(self->options, plan, NULL) != AM_OK) return false;
     for (int32_t k = 0; k < batch->count; k++)
         if (batch->steps[k].key == key) return false;
@@ -174,7 +176,8 @@ static void simulate_task(void *user, int32_t k) {
     const ClimbPricing *self = user;
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
-    const SimulationOptions options = {.memory_fraction = climb->options->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction =
+                                           climb->options->request->constraints.memory_fraction,
                                        .stop = &climb->budget.stop,
                                        .known = &self->base->explainer.ranks};
     step->status =
@@ -199,7 +202,7 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
         if (step->status != AM_OK) continue;
         self->budget.used++;
-        search_watch_count(self->options->callbacks.watch, 1, step->seconds);
+        search_watch_count(self->options->request->callbacks.watch, 1, step->seconds);
         if (fits && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
     return AM_OK;

@@ -64,7 +64,8 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int
             continue;
         }
         self->budget.used++;
-        search_watch_count(self->plans.options->callbacks.watch, 1, try->fit.fits ? try->seconds : NAN);
+        search_watch_count(self->plans.options->request->callbacks.watch, 1,
+                           try->fit.fits ? try->seconds : NAN);
         pipeline_plans_log(&self->plans, try, self->budget.used);
         pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
         if (try->fit.fits && (!self->best || pipeline_is_before(try, self->best))) self->best = try;
@@ -73,7 +74,8 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int
 }
 
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
-    return options->space.schedule ? schedule_kind_find(options->space.schedule) : SCHEDULE_1F1B;
+    return options->request->space.schedule ? schedule_kind_find(options->request->space.schedule)
+                                            : SCHEDULE_1F1B;
 }
 
 AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,

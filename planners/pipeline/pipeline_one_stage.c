@@ -57,7 +57,7 @@ AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *s
     enum { MOST = 4 };
     const double near = 1.1;
     if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
-    if (!degrees_allow_stages(&self->plans.options->constraints.degrees, 1)) return AM_OK;
+    if (!degrees_allow_stages(&self->plans.options->request->constraints.degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
     PipelineLayout found[MOST];
@@ -93,7 +93,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     bool is_left_out = is_large(self) && self->best &&
                        (self->best->plan->stage_count > 1 || self->plans.options->nested.is_trial);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
-    bool may_be_one = degrees_allow_stages(&options.constraints.degrees, 1);
+    bool may_be_one = degrees_allow_stages(&options.request->constraints.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
@@ -108,17 +108,17 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (!is_wanted || !may_be_one || self->budget.is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
-    options.space.kind = SPACE_SINGLE_STAGE;
-    options.goal.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
-    if (options.method.searcher == SEARCHER_EXHAUSTIVE || options.method.searcher == SEARCHER_AGENT)
-        options.method.searcher = SEARCHER_ANNEAL;
+    options.kind = SPACE_SINGLE_STAGE;
+    options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
+    if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
+        options.searcher = SEARCHER_ANNEAL;
     int32_t instructions = ir_represented(self->plans.whole->canonical);
     if (options.limits.evaluations > 0)
         options.limits.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     else if (options.nested.is_trial) options.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
         options.limits.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
-    else options.limits.evaluations = search_evaluations_for(options.method.searcher, instructions);
+    else options.limits.evaluations = search_evaluations_for(options.searcher, instructions);
     if (self->plans.options->limits.evaluations == 0 && !options.nested.is_trial)
         options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);
     if (options.nested.is_small && !stop_wanted(&self->budget.stop)) return AM_OK;
@@ -132,7 +132,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
-        if (single->plan) single->plan->space = plan_space_name(self->plans.options->space.kind);
+        if (single->plan) single->plan->space = plan_space_name(self->plans.options->kind);
         return AM_OK;
     }
     return am_pass_error(status, &refusal, error);

@@ -80,8 +80,9 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                                     .stop = &self->costs->stop};
     /* Pins and degrees hold on the meshes of stages, not on this one of a single device: pin_stage() adds
      * the pins, the layouts keep the degrees. A pipeline keeps no shardings of the module. */
-    ProblemSettings of_problem = problem_settings(SPACE_AUTO, self->options->constraints.memory_fraction);
-    of_problem.constraints.is_even = self->options->constraints.is_even;
+    ProblemSettings of_problem =
+        problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
+    of_problem.constraints.is_even = self->options->request->constraints.is_even;
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};
@@ -249,7 +250,7 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
                               const PipelineContext *context, const PipelineCandidate *try, AmError *error) {
     int32_t count = try->pipeline.stage_count;
     *contents = NULL;
-    if (self->options->constraints.pin_count == 0) return AM_OK;
+    if (self->options->request->constraints.pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
@@ -267,9 +268,9 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
 /* Puts the pins of a stage's parameters and values into its problem. */
 static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const StageContents *contents,
                           AmError *error) {
-    const PinSet set = {.pins = self->options->constraints.pins,
-                        .count = self->options->constraints.pin_count,
-                        .is_even = self->options->constraints.is_even,
+    const PinSet set = {.pins = self->options->request->constraints.pins,
+                        .count = self->options->request->constraints.pin_count,
+                        .is_even = self->options->request->constraints.is_even,
                         .is_held = contents->parameters,
                         .is_computed = contents->values};
     TRY(pins_on_mesh(&problem->pins, self->arena, problem->context, &problem->mesh, &set, error));
@@ -352,7 +353,7 @@ static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
     const Simulating *simulating = user;
     const PipelinePlans *self = simulating->plans;
     PipelineCandidate *try = simulating->tries;
-    const SimulationOptions options = {.memory_fraction = self->options->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = self->options->request->constraints.memory_fraction,
                                        .stop = self->stop};
     Simulation *simulation;
     if (try->plan->stage_count > 1 && !try->given) try->plan->schedule = schedule_kind_name(schedule);
@@ -402,7 +403,7 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, 
         tries[k].status = make_plan(self, &tries[k], &tries[k].error);
         if (tries[k].status == AM_OK)
             tries[k].status =
-                target_check_plan(self->options->constraints.target, tries[k].plan, &tries[k].error);
+                target_check_plan(self->options->request->constraints.target, tries[k].plan, &tries[k].error);
         if (tries[k].status == AM_OK)
             tries[k].status = search_check_plan(self->options, tries[k].plan, &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;
@@ -425,7 +426,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
     const SearchOptions *options = plans->options;
     const PipelineLayout *pipeline = &try->pipeline;
     Text text = {0};
-    if (!options->callbacks.on_episode) return;
+    if (!options->request->callbacks.on_episode) return;
     text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
                 (long long)evaluations, pipeline->micro_batches, try->plan->schedule);
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
@@ -437,7 +438,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
     }
     text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
                 try->seconds, try->fit.fits ? "true" : "false");
-    if (!text.failed) options->callbacks.on_episode(options->callbacks.user, text.data);
+    if (!text.failed) options->request->callbacks.on_episode(options->request->callbacks.user, text.data);
     text_free(&text);
 }
 

@@ -30,7 +30,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 static AmStatus try_first(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
-    const Degrees *degrees = &self->plans.options->constraints.degrees;
+    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
     const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
@@ -52,12 +52,12 @@ static AmStatus try_first(PipelineCandidates *self, const MicroBatching *setting
 /* Simulates the plan of --init-plan first, if it is in the requested space. */
 static AmStatus try_given(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
-    const Plan *initial = options->space.initial;
+    const Plan *initial = options->request->space.initial;
     PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
     if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
     if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
         return AM_OK;
-    if (options->space.schedule && initial->stage_count > 1 &&
+    if (options->request->space.schedule && initial->stage_count > 1 &&
         plan_schedule(initial) != pipeline_wanted_schedule(options))
         return AM_OK;
     try->given = initial;
@@ -91,14 +91,14 @@ static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmErro
     PipelineLayout guesses[MOST_GUESSES];
     Agent *agent;
     int32_t count;
-    if (options->method.agent) TRY(cut_agent_read(&agent, options->method.agent, error));
+    if (options->request->method.agent) TRY(cut_agent_read(&agent, options->request->method.agent, error));
     else TRY(cut_agent_built_in(&agent, error));
     AmStatus status = cut_agent_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
     agent_free(agent);
     TRY(status);
-    if (options->method.searcher == SEARCHER_AGENT && count > 0) found->count = 0;
+    if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
     for (int32_t k = 0; k < count; k++) {
-        if (!degrees_allow_stages(&options->constraints.degrees, guesses[k].stage_count)) continue;
+        if (!degrees_allow_stages(&options->request->constraints.degrees, guesses[k].stage_count)) continue;
         guesses[k].origin = PLAN_ORIGIN_AGENT;
         add_found(found, &guesses[k]);
     }
@@ -109,7 +109,7 @@ static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmErro
 static AmStatus add_orders(Found *found, PipelineCandidates *self, AmError *error) {
     PipelineLayout others[DEVICE_ORDERS_MOST_MODELS];
     int32_t count;
-    if (self->plans.options->devices.keeps_order) return AM_OK;
+    if (self->plans.options->request->devices.keeps_order) return AM_OK;
     TRY(device_orders_find(&self->orders, others, &count, self->model, found->pipelines, found->count,
                            error));
     for (int32_t k = 0; k < count; k++) add_found(found, &others[k]);
@@ -150,13 +150,13 @@ static AmStatus try_even(PipelineCandidates *self, const Found *found, int64_t m
 static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
                             bool has_few_iterations, AmError *error) {
     const SearchOptions *options = self->plans.options;
-    StageModelSettings settings = {.memory_fraction = options->constraints.memory_fraction,
+    StageModelSettings settings = {.memory_fraction = options->request->constraints.memory_fraction,
                                    .may_recompute = true,
                                    .may_shard_storage = true,
                                    .has_few_iterations = has_few_iterations,
-                                   .degrees = options->constraints.degrees,
-                                   .are_alike =
-                                       target_row(options->constraints.target)->stages == TARGET_ALIKE_STAGES,
+                                   .degrees = options->request->constraints.degrees,
+                                   .are_alike = target_row(options->request->constraints.target)->stages ==
+                                                TARGET_ALIKE_STAGES,
                                    .most_tables = most_tables(self)};
     Found found;
     if (settings.most_tables < LEAST_TABLES || !budget_allows(&self->budget, LEAST_TABLES)) return AM_OK;
@@ -165,24 +165,24 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     device_orders_close(&self->orders);
     stage_model_close(self->model);
     self->model = NULL;
-    search_watch_phase(options->callbacks.watch, SEARCH_PHASE_TABLES);
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_TABLES);
     TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->budget.used += stage_model_evaluations(self->model);
-    search_watch_count(options->callbacks.watch, stage_model_evaluations(self->model), NAN);
+    search_watch_count(options->request->callbacks.watch, stage_model_evaluations(self->model), NAN);
     /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
      */
     self->budget.is_cut |= is_reduced && self->model->table_count == settings.most_tables;
     if (self->budget.is_cut || !budget_allows(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);
-    search_watch_phase(options->callbacks.watch, SEARCH_PHASE_PIPELINES);
-    search_watch_expect(options->callbacks.watch, self->most_tries + self->most_changes);
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
+    search_watch_expect(options->request->callbacks.watch, self->most_tries + self->most_changes);
     int64_t most = 2 * self->most_tries / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
     TRY(add_orders(&found, self, error));
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
-    if (options->method.searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
+    if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
     return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
@@ -210,7 +210,7 @@ static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
     int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
     bool is_wanted = !self->pool.best.plan && model && !self->plans.options->nested.is_trial;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
-    const Degrees *degrees = &self->plans.options->constraints.degrees;
+    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
     for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
         for (int32_t n = 0;
              n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
@@ -246,9 +246,9 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     const int32_t one = 1;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     /* The tables are for meshes of any degrees: they receive the pins apart, and the layouts the degrees. */
-    ProblemSettings of_problem = problem_settings(SPACE_AUTO, options->constraints.memory_fraction);
-    of_problem.constraints.is_even = options->constraints.is_even;
-    const LayerPins pins = {options->constraints.pins, options->constraints.pin_count,
+    ProblemSettings of_problem = problem_settings(SPACE_AUTO, options->request->constraints.memory_fraction);
+    of_problem.constraints.is_even = options->request->constraints.is_even;
+    const LayerPins pins = {options->request->constraints.pins, options->request->constraints.pin_count,
                             options->nested.placement};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
@@ -266,14 +266,14 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     TRY(pipeline_move_cuts(self, self->most_tries, error));
     TRY(pipeline_one_stage_try(self, settings, error));
     int64_t last = self->try_count + self->most_changes;
-    if (!options->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
+    if (!options->request->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
         int32_t before = self->try_count;
         TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
         TRY(pipeline_price_orders(self, NEAR_ORDER, error));
         last += self->try_count - before;
     }
-    return options->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
+    return options->request->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
 }
 
 /* ---- mixed devices ---- */
@@ -283,12 +283,12 @@ static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *ca
     const SearchOptions *options = self->plans.options;
     int64_t wanted = pipeline_evaluations_left(self), left = budget_left(&self->budget);
     const ShareSearch search = {.cluster = self->plans.cluster,
-                                .memory_fraction = options->constraints.memory_fraction,
+                                .memory_fraction = options->request->constraints.memory_fraction,
                                 .most = wanted < left ? wanted : left,
                                 .stop = &self->budget.stop};
     Plan *shared;
     MemoryFit fit;
-    if (options->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
+    if (options->request->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
     if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
     if (!budget_allows(&self->budget, 1)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &self->budget.used, self->plans.arena, candidate->plan, &search,
@@ -304,24 +304,26 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
                                    AmError *error) {
     const SearchOptions *options = self->plans.options;
     char text[DEGREES_TEXT_BYTES], label[PIN_LABEL_BYTES], expected[96] = "other stages for the scopes";
-    int32_t free_stage = placement_free_stage(options->constraints.pins, options->constraints.pin_count);
+    int32_t free_stage =
+        placement_free_stage(options->request->constraints.pins, options->request->constraints.pin_count);
     if (free_stage >= 0)
         snprintf(expected, sizeof expected, "operators between the scopes for stage %d, which no pin names",
                  free_stage);
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last), "%s: no plan with %s was %s (expected %s%s)",
-                   pin_place(label, last), degrees_text(text, &options->constraints.degrees),
+                   pin_place(label, last), degrees_text(text, &options->request->constraints.degrees),
                    self->budget.is_cut ? "priced within the limit" : "found", expected,
                    self->budget.is_cut ? ", or more --evaluations or --seconds" : "");
 }
 
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
-    const Degrees *degrees = &self->plans.options->constraints.degrees;
+    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
     const char *source = self->plans.whole->module->source;
     char text[DEGREES_TEXT_BYTES];
     const SearchOptions *options = self->plans.options;
     const PropagationPin *last;
-    if (placement_stages(options->constraints.pins, options->constraints.pin_count, &last) > 1)
+    if (placement_stages(options->request->constraints.pins, options->request->constraints.pin_count, &last) >
+        1)
         return fail_pinned_stages(self, last, error);
     if (self->budget.is_cut)
         return am_fail(
@@ -359,24 +361,25 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster,
-                           self->plans.options->constraints.memory_fraction, error);
+                           self->plans.options->request->constraints.memory_fraction, error);
     const SearchOptions *options = self->plans.options;
-    if (placement_free_stage(options->constraints.pins, options->constraints.pin_count) >= 0)
+    if (placement_free_stage(options->request->constraints.pins, options->request->constraints.pin_count) >=
+        0)
         return fail_degrees(self, error);
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
-    if (!degrees_are_free(&options->constraints.degrees)) return fail_degrees(self, error);
+    if (!degrees_are_free(&options->request->constraints.degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                    "no hybrid plan fits by the tables of its layers");
 }
 
 /* Given decisions apply to axis priorities of one stage on one mesh. */
 AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
-    bool is_agent = options->method.searcher == SEARCHER_AGENT;
+    bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
-    if (options->method.agent) { /* reports an invalid agent before the search */
-        TRY(cut_agent_read(&agent, options->method.agent, error));
+    if (options->request->method.agent) { /* reports an invalid agent before the search */
+        TRY(cut_agent_read(&agent, options->request->method.agent, error));
         agent_free(agent);
     }
     if (is_agent && options->limits.evaluations > 0 && options->limits.evaluations / 4 < LEAST_TABLES)
@@ -385,7 +388,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
             "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
             "it cuts by",
             4 * LEAST_TABLES);
-    if (options->space.mesh || options->constraints.kept)
+    if (options->request->space.mesh || options->request->constraints.kept)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space hybrid chooses stages and their meshes: it takes no --mesh or --keep-shardings");
@@ -393,7 +396,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "
                        "--baseline even_pipeline or megatron_3d",
-                       plan_space_name(options->space.kind));
+                       plan_space_name(options->kind));
     return AM_OK;
 }
 
@@ -411,14 +414,14 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
     self->budget = options->nested.budget;
     self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
     self->budget.stop = (StopSignal){
-        .interrupted = options->callbacks.interrupted,
+        .interrupted = options->request->callbacks.interrupted,
         .deadline = options->limits.seconds > 0 ? start + PIPELINES_SHARE * options->limits.seconds : 0};
     double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = run(self, result, settings, end, error);
     if (result->plan) result->plan->evaluations = self->budget.used;
     result->evaluations = self->budget.used;
-    result->interrupted = stop_flag_is_set(options->callbacks.interrupted);
+    result->interrupted = stop_flag_is_set(options->request->callbacks.interrupted);
     result->is_cut |= self->budget.is_cut;
     result->is_exact = false; /* within the axis priorities of one stage */
     result->exact_space = NULL;

@@ -43,19 +43,18 @@ const char *baseline_alias(int32_t k, Baseline *baseline) {
 }
 
 bool search_is_pipeline_baseline(const SearchOptions *options) {
-    return options->method.searcher == SEARCHER_BASELINE &&
-           (options->method.baseline == BASELINE_EVEN_PIPELINE ||
-            options->method.baseline == BASELINE_MEGATRON_3D);
+    return options->searcher == SEARCHER_BASELINE &&
+           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
 }
 
 bool search_spans_stages(const SearchOptions *options) {
-    bool is_joint = options->space.kind == SPACE_AUTO || options->space.kind == SPACE_HYBRID;
-    return is_joint && options->method.searcher != SEARCHER_BASELINE &&
-           options->goal.objective != OBJECTIVE_PAPER;
+    bool is_joint = options->kind == SPACE_AUTO || options->kind == SPACE_HYBRID;
+    return is_joint && options->searcher != SEARCHER_BASELINE &&
+           options->request->objective != OBJECTIVE_PAPER;
 }
 
 bool search_has_stages(const SearchOptions *options) {
-    return options->space.kind == SPACE_PIPELINE || search_spans_stages(options) ||
+    return options->kind == SPACE_PIPELINE || search_spans_stages(options) ||
            search_is_pipeline_baseline(options);
 }
 
@@ -64,23 +63,24 @@ const char *search_narrow(SearchOptions *options) {
         bool is_given;
         const char *option;
     } narrowing[] = {
-        {options->constraints.kept != NULL, "--keep-shardings"},
-        {options->space.mesh != NULL, "--mesh"},
-        {options->constraints.is_even && options->constraints.target == TARGET_AUTOMAP, "--even"},
-        {target_row(options->constraints.target)->stages == TARGET_ONE_STAGE,
-         options->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
-        {options->constraints.degrees.stages == 1, NULL},
-        {options->method.searcher == SEARCHER_EXACT, "--searcher exact"},
-        {options->method.searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
-        {options->method.searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->space.kind != SPACE_AUTO || options->goal.objective == OBJECTIVE_PAPER) return NULL;
-    if (options->method.searcher == SEARCHER_BASELINE) {
-        options->space.kind = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+        {options->request->constraints.kept != NULL, "--keep-shardings"},
+        {options->request->space.mesh != NULL, "--mesh"},
+        {options->request->constraints.is_even && options->request->constraints.target == TARGET_AUTOMAP,
+         "--even"},
+        {target_row(options->request->constraints.target)->stages == TARGET_ONE_STAGE,
+         options->request->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
+        {options->request->constraints.degrees.stages == 1, NULL},
+        {options->searcher == SEARCHER_EXACT, "--searcher exact"},
+        {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
+        {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
+    if (options->kind != SPACE_AUTO || options->request->objective == OBJECTIVE_PAPER) return NULL;
+    if (options->searcher == SEARCHER_BASELINE) {
+        options->kind = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
     }
     for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
         if (!narrowing[k].is_given) continue;
-        options->space.kind = SPACE_SINGLE_STAGE;
+        options->kind = SPACE_SINGLE_STAGE;
         return narrowing[k].option;
     }
     return NULL;
@@ -94,9 +94,10 @@ Budget search_user_budget(const SearchOptions *options) {
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
-    TRY(degrees_check_plan(&options->constraints.degrees, plan, error));
+    TRY(degrees_check_plan(&options->request->constraints.degrees, plan, error));
     TRY(placement_check_plan(options->nested.placement, plan, error));
-    return pins_check_plan(options->constraints.pins, options->constraints.pin_count, plan, error);
+    return pins_check_plan(options->request->constraints.pins, options->request->constraints.pin_count, plan,
+                           error);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
@@ -112,8 +113,8 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,
-                   .searcher = searcher_name(options->method.searcher),
-                   .space = plan_space_name(options->space.kind),
-                   .seed = options->method.seed,
+                   .searcher = searcher_name(options->searcher),
+                   .space = plan_space_name(options->kind),
+                   .seed = options->seed,
                    .bound_seconds = NAN};
 }

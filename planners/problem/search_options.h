@@ -116,43 +116,31 @@ typedef struct NestedSearch {
     const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */
 } NestedSearch;
 
-/* The goal of a search, and the results beside its plan. */
-typedef struct SearchGoal {
-    SearchObjective objective;
-    bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
-    bool skip_bound;      /* gap and model gap are not wanted */
-} SearchGoal;
-
-/* The space that is searched. Strings and the plan are the caller's. */
-typedef struct SpaceOptions {
-    PlanSpace kind;
+/* The space that is searched, beside its kind. Strings and the plan are the caller's. */
+typedef struct SpaceRequest {
     const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
     const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool no_overrides;          /* plans by axis priorities alone, without overrides (refine.h) */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     const Plan *initial;        /* --init-plan, or NULL */
-} SpaceOptions;
+} SpaceRequest;
 
-/* How the space is searched. The caller owns the strings. */
-typedef struct MethodOptions {
-    Searcher searcher;
-    Baseline baseline;   /* SEARCHER_BASELINE only */
+/* How the space is searched, beside the searcher. The caller owns the strings. */
+typedef struct MethodRequest {
     const char *called;  /* the baseline's name as the user has it, for errors; or NULL */
     const char *agent;   /* file of the pipeline cut agent; NULL: the one built in */
     const char *policy;  /* of DQN and AUTO: a file, or "untrained"; NULL: the one built in */
     const char *learner; /* OBJECTIVE_PAPER: parts of Rainbow (learner_parts.h); NULL: the paper's */
     DqnDevice device;    /* of the DQN: where its network is trained */
-    uint64_t seed;
-    bool no_seeds; /* start without the baselines */
+    bool no_seeds;       /* start without the baselines */
     bool no_polish;
-} MethodOptions;
+} MethodRequest;
 
 typedef struct SearchLimits {
     int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
     bool is_default;     /* `evaluations` is a default */
     double seconds;      /* cap on time, 0: none */
-    int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
 } SearchLimits;
 
 /* The devices of the cluster that plans may use. The caller owns the quotas. */
@@ -171,18 +159,29 @@ typedef struct SearchCallbacks {
     void *user;
 } SearchCallbacks;
 
-/* The request of a caller, in seven parts, and the state of nested searches. Zero is the default of every
- * member but constraints.memory_fraction and limits.evaluations. A nested search has a copy in which the
- * goal, the kind of space, the method, the limits and `nested` may differ; the strings and arrays are shared.
- */
-typedef struct SearchOptions {
-    SearchGoal goal;
-    SpaceOptions space;
+/* What the caller asks for. It stays the same during a search; all parts of the search share it by pointer.
+ * Zero is the default of every member but constraints.memory_fraction. */
+typedef struct SearchRequest {
+    SearchObjective objective;
+    bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
+    int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
+    SpaceRequest space;
     PlanConstraints constraints;
     DeviceOptions devices;
-    MethodOptions method;
-    SearchLimits limits;
+    MethodRequest method;
     SearchCallbacks callbacks;
+} SearchRequest;
+
+/* The options of a search: those that the caller chooses, and that a search inside of another one may change
+ * in its own copy. Zero is the default of every member but limits.evaluations. */
+typedef struct SearchOptions {
+    const SearchRequest *request;
+    PlanSpace kind; /* of the space */
+    Searcher searcher;
+    Baseline baseline; /* SEARCHER_BASELINE only */
+    uint64_t seed;
+    bool skip_bound; /* gap and model gap are not wanted */
+    SearchLimits limits;
     NestedSearch nested;
 } SearchOptions;
 
@@ -208,7 +207,7 @@ typedef struct SearchResult {
     bool has_baselines;       /* all one-stage baselines were priced, with the micro-batches of the search */
     Plan *nearest;            /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
     MemoryFit nearest_fit;    /* of its device with least room */
-    const DeviceFront *front; /* goal.explores_prices; else NULL */
+    const DeviceFront *front; /* explores_prices; else NULL */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 

@@ -60,22 +60,23 @@ struct AssignmentSearch {
 static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
     const SearchOptions *options = self->stages->options;
     AgentSettings settings = assignment_settings();
-    settings.seed = options->method.seed;
-    settings.device = options->method.device;
+    settings.seed = options->seed;
+    settings.device = options->request->method.device;
     settings.learning_rate = LEARNING_RATE;
     settings.batch = 16;
     settings.replay_capacity = 4096;
-    if (!options->method.policy) return assignment_agent_built_in(&self->agent, &settings, error);
-    if (strcmp(options->method.policy, UNTRAINED) != 0)
-        return assignment_agent_read(&self->agent, &settings, options->method.policy, error);
+    if (!options->request->method.policy) return assignment_agent_built_in(&self->agent, &settings, error);
+    if (strcmp(options->request->method.policy, UNTRAINED) != 0)
+        return assignment_agent_read(&self->agent, &settings, options->request->method.policy, error);
     return assignment_agent_untrained(&self->agent, &settings, error);
 }
 
 AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
     const AgentSettings settings = assignment_settings();
     Agent *agent;
-    if (!options->method.policy || strcmp(options->method.policy, UNTRAINED) == 0) return AM_OK;
-    TRY(assignment_agent_read(&agent, &settings, options->method.policy, error));
+    if (!options->request->method.policy || strcmp(options->request->method.policy, UNTRAINED) == 0)
+        return AM_OK;
+    TRY(assignment_agent_read(&agent, &settings, options->request->method.policy, error));
     agent_free(agent);
     return AM_OK;
 }
@@ -87,7 +88,7 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->stages = stages;
     self->most_meshes = meshes;
     self->temperature = FIRST_TEMPERATURE;
-    random_seed(&self->random, stages->options->method.seed);
+    random_seed(&self->random, stages->options->seed);
     return make_agent(self, error);
 }
 
@@ -261,7 +262,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
     const SearchOptions *options = stages->options;
     double seconds = INFINITY;
     char line[256];
-    if (!options->callbacks.on_episode) return;
+    if (!options->request->callbacks.on_episode) return;
     for (int32_t k = 0; k < stages->problem_count; k++)
         if (stages->problems[k]->has_best) seconds = fmin(seconds, stages->problems[k]->best_price.seconds);
     snprintf(
@@ -269,7 +270,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",
         (long long)single_stage_evaluations(stages), gain, seconds, self->temperature,
         agent_loss(self->agent), self->expansions);
-    options->callbacks.on_episode(options->callbacks.user, line);
+    options->request->callbacks.on_episode(options->request->callbacks.user, line);
 }
 
 static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {

@@ -13,13 +13,14 @@
 
 typedef struct AssignmentSearch AssignmentSearch;
 
-/* The policy built in, or options->method.policy: "untrained", or a file. Searches the first `meshes`
- * problems of the search, to which it refers. */
+/* The policy built in, or options->request->method.policy: "untrained", or a file. Searches the first
+ * `meshes` problems of the search, to which it refers. */
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, int32_t meshes,
                                 AmError *error);
 void assignment_search_close(AssignmentSearch *search);
 
-/* Reads options->method.policy, if it is a file: AM_ERROR_INPUT before the search, whatever the search needs.
+/* Reads options->request->method.policy, if it is a file: AM_ERROR_INPUT before the search, whatever the
+ * search needs.
  */
 AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
 

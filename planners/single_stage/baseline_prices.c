@@ -158,8 +158,7 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
 /* After an interrupt, or out of time, only a baseline requested by name is priced. */
 static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
     const SearchOptions *options = search->options;
-    bool is_named =
-        options->method.searcher == SEARCHER_BASELINE && (int32_t)options->method.baseline == baseline;
+    bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
     return is_named || !single_stage_must_end(search);
 }
 
@@ -194,8 +193,8 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         *result =
             (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
                              .micro_batches = search->context->whole ? search->context->micro_batches : 1};
-        if (!search->options->method.no_seeds)
-            search_watch_count(search->options->callbacks.watch, 0, result->seconds);
+        if (!search->options->request->method.no_seeds)
+            search_watch_count(search->options->request->callbacks.watch, 0, result->seconds);
         return AM_OK;
     }
     if (!result->reason) result->reason = "the devices make no mesh for it";

@@ -67,17 +67,17 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
         PlanPrice unsplit; /* but for the pins */
         TRY(problem_price(problem, &nothing, &unsplit, error));
     }
-    if (options->space.initial && !problem_must_stop(problem))
-        TRY(price_initial(problem, options->space.initial, error));
+    if (options->request->space.initial && !problem_must_stop(problem))
+        TRY(price_initial(problem, options->request->space.initial, error));
     TRY(screen_price(screening, problem, error));
-    if (!options->method.no_seeds) TRY(baseline_price_seeds(problem, error));
+    if (!options->request->method.no_seeds) TRY(baseline_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
      * reach. */
     int64_t share = problem->budget.limit;
-    if (!options->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
+    if (!options->request->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
     if (exploration->explore) TRY(exploration->explore(problem, options, error));
     problem->budget.limit = share;
-    return options->method.no_polish ? AM_OK : polish_climb(problem, error);
+    return options->request->method.no_polish ? AM_OK : polish_climb(problem, error);
 }
 
 static void explore_task(void *user, int32_t k) {
@@ -91,9 +91,9 @@ static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
-    if (!search->options->method.no_seeds)
-        task->status = screen_search(&exploration->screenings[k], search->problems[k],
-                                     search->options->method.seed, &task->error);
+    if (!search->options->request->method.no_seeds)
+        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
+                                     &task->error);
 }
 
 static void polish_task(void *user, int32_t k) {
@@ -215,13 +215,13 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
     const SearchOptions *options = self->options;
     int64_t before = single_stage_evaluations(self), most = (self->budget.limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
-    if (options->method.searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode)
-        return AM_OK;
+    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode) return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;
     self->has_episode = true;
     if (self->budget.limit - before < 2 * most || promising == 0) return AM_OK;
-    int32_t meshes = promising < EPISODE_MESHES || options->method.no_seeds ? promising : EPISODE_MESHES;
+    int32_t meshes =
+        promising < EPISODE_MESHES || options->request->method.no_seeds ? promising : EPISODE_MESHES;
     AmStatus status = assignment_search_open(&policy, self, meshes, error);
     if (status == AM_OK) status = run_policy(policy, self, before + most, error);
     assignment_search_close(policy);
@@ -238,12 +238,13 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         allow(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
-    for (int32_t left = count; left > 1 && !self->options->method.no_polish; left = (left + 1) / 2) rounds++;
+    for (int32_t left = count; left > 1 && !self->options->request->method.no_polish; left = (left + 1) / 2)
+        rounds++;
     int64_t others = self->problem_count - count,
             round_limit = self->budget.limit - single_stage_evaluations(self);
     allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
-    if (self->options->method.no_polish) return AM_OK;
+    if (self->options->request->method.no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
         single_stage_sort(self);
         if (left < rounds) count = (count + 1) / 2;
@@ -275,16 +276,17 @@ AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError
 AmStatus exploration_by_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     const SearchOptions *options = self->options;
     AssignmentSearch *search = NULL;
-    for (int32_t k = 0; k < self->problem_count && options->space.initial; k++) /* before the budget ends */
-        TRY(price_initial(self->problems[k], options->space.initial, error));
+    for (int32_t k = 0; k < self->problem_count && options->request->space.initial;
+         k++) /* before the budget ends */
+        TRY(price_initial(self->problems[k], options->request->space.initial, error));
     int64_t first = single_stage_evaluations(self), share = self->budget.limit - first;
-    bool is_alone = options->method.no_seeds && options->method.no_polish;
+    bool is_alone = options->request->method.no_seeds && options->request->method.no_polish;
     AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
     if (status == AM_OK)
         status =
             run_policy(search, self, is_alone ? self->budget.limit : first + share / POLICY_PARTS + 1, error);
     if (status == AM_OK && !is_alone) status = exploration_search(self, explore, error);
-    if (status == AM_OK && options->method.no_polish)
+    if (status == AM_OK && options->request->method.no_polish)
         status = run_policy(search, self, self->budget.limit, error);
     assignment_search_close(search);
     return status;

@@ -366,11 +366,11 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
 }
 
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
-    bool is_joint = options->space.kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
-    bool is_free = is_joint && !options->constraints.kept && options->constraints.pin_count == 0 &&
-                   !options->constraints.is_even;
-    bool is_wanted = search_method_explores(options->method.searcher) && !options->method.no_polish &&
-                     !options->space.no_overrides;
+    bool is_joint = options->kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
+    bool is_free = is_joint && !options->request->constraints.kept &&
+                   options->request->constraints.pin_count == 0 && !options->request->constraints.is_even;
+    bool is_wanted = search_method_explores(options->searcher) && !options->request->method.no_polish &&
+                     !options->request->space.no_overrides;
     int64_t part = limit / EVALUATIONS_PART;
     if (!is_free || !is_wanted) return 0;
     return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
@@ -385,8 +385,8 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     if (!stages) return am_fail_memory(error, (int64_t)sizeof *stages);
     *stages = *stage;
     refined.stages = stages;
-    TRY(simulate_plan(&simulation, arena, context, &refined, cluster, options->constraints.memory_fraction,
-                      error));
+    TRY(simulate_plan(&simulation, arena, context, &refined, cluster,
+                      options->request->constraints.memory_fraction, error));
     TRY(simulation_predict(&refined, arena, simulation, error));
     if (simulation->fit.fits && refined.predicted_step_seconds < plan->predicted_step_seconds)
         *plan = refined;
@@ -395,20 +395,20 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
 
 AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
                      const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    int64_t all = search_evaluations_for(options->method.searcher, ir_represented(context->canonical));
+    int64_t all = search_evaluations_for(options->searcher, ir_represented(context->canonical));
     int64_t most = refine_evaluations(options, all);
     if (budget->limit > most) budget->limit = most;
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
-                                      .constraints = options->constraints,
+                                      .constraints = options->request->constraints,
                                       .budget = *budget,
-                                      .watch = options->callbacks.watch};
+                                      .watch = options->request->callbacks.watch};
     PlanStage stage = plan->stages[0];
     PlanPrice price = {.seconds = plan->predicted_step_seconds,
                        .compute_seconds = plan->predicted[0].compute_seconds,
                        .communication_seconds = plan->predicted[0].communication_seconds};
     Problem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
-    search_watch_phase(options->callbacks.watch, SEARCH_PHASE_OVERRIDES);
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
     *budget = problem->budget;
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {

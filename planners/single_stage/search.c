@@ -22,10 +22,10 @@ void search_result_choose(SearchResult *result) {
 AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
-    const ProblemSettings settings = {.space = options->space.kind,
-                                      .constraints = options->constraints,
+    const ProblemSettings settings = {.space = options->kind,
+                                      .constraints = options->request->constraints,
                                       .budget = {.limit = limit, .stop = self->budget.stop},
-                                      .watch = options->callbacks.watch,
+                                      .watch = options->request->callbacks.watch,
                                       .scratch = self->scratch};
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
 }
@@ -40,23 +40,25 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
  * hold, or the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     int32_t devices = self->cluster->device_count;
-    if (self->options->space.mesh) {
+    if (self->options->request->space.mesh) {
         Mesh mesh;
-        TRY(mesh_parse(&mesh, self->arena, self->options->space.mesh, error));
+        TRY(mesh_parse(&mesh, self->arena, self->options->request->space.mesh, error));
         if (mesh.axis_count > AXIS_PLAN_AXES)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                           self->options->space.mesh, AXIS_PLAN_AXES);
+                           self->options->request->space.mesh, AXIS_PLAN_AXES);
         if (mesh.device_count != devices)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
-                           self->options->space.mesh, mesh.device_count, self->cluster->name, devices);
+                           self->options->request->space.mesh, mesh.device_count, self->cluster->name,
+                           devices);
         return add_problem(self, &mesh, error);
     }
-    if (!degrees_allow_stages(&self->options->constraints.degrees, 1))
+    if (!degrees_allow_stages(&self->options->request->constraints.degrees, 1))
         return single_stage_fail_degrees(self, error);
     AmError shown = {0};     /* of the last mesh left out; of those of two proper axes, if there are */
     int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
-        if (devices % model != 0 || !degrees_allow_mesh(&self->options->constraints.degrees, devices, model))
+        if (devices % model != 0 ||
+            !degrees_allow_mesh(&self->options->request->constraints.degrees, devices, model))
             continue;
         if (self->problem_count > 0 && single_stage_must_end(self)) break;
         Mesh mesh = {.axis_count = 2,
@@ -81,7 +83,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
 }
 
 static bool single_stage_is_interrupted(const SingleStageSearch *self) {
-    return stop_flag_is_set(self->options->callbacks.interrupted);
+    return stop_flag_is_set(self->options->request->callbacks.interrupted);
 }
 
 bool single_stage_must_end(const SingleStageSearch *self) {
@@ -149,14 +151,14 @@ static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
 static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
-    BaselineResult *priced = &result->baselines[options->method.baseline];
+    BaselineResult *priced = &result->baselines[options->baseline];
     if (!search_is_pipeline_baseline(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space pipeline: expected --baseline even_pipeline or megatron_3d, or --objective paper "
             "(--space hybrid searches pipelines)");
     for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
-    if (!options->space.mesh) { /* which is that of a stage */
+    if (!options->request->space.mesh) { /* which is that of a stage */
         TRY(create_problems(self, error));
         TRY(baseline_price_all(self, error));
     }
@@ -165,13 +167,13 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
                            self->cluster, options, error));
     if (!plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
-                       options->method.called ? options->method.called
-                                              : baseline_name(options->method.baseline),
+                       options->request->method.called ? options->request->method.called
+                                                       : baseline_name(options->baseline),
                        priced->reason);
     const MemoryFit fits = {.fits = true};
     priced->seconds = plan->predicted_step_seconds;
     plan->evaluations = result->evaluations;
-    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->method.baseline));
+    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
     search_result_choose(result);
     return AM_OK;
 }
@@ -188,7 +190,7 @@ enum { LEAST_NEW = 16 };
 static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t round) {
     int64_t size = self->round_size;
     for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
-    single->method.seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
+    single->seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
     self->refining = refine_evaluations(single, size);
     self->sharing = single_stage_share_evaluations(self, size - self->refining);
     self->may_share = self->sharing > 0;
@@ -210,7 +212,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         TRY(baseline_price_all(self, error));
         TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
-                      search_method_has_rounds(single->method.searcher);
+                      search_method_has_rounds(single->searcher);
         bool is_left = single->nested.is_anytime && !self->budget.is_cut && single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
@@ -240,7 +242,7 @@ static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
         const PlanDevicePrediction *device = &plan->predicted[d];
         MemoryFit fit =
             memory_fit(device->weights_bytes + device->optimizer_bytes, self->cluster,
-                       &plan->stages[0].devices[d], 1, self->options->constraints.memory_fraction);
+                       &plan->stages[0].devices[d], 1, self->options->request->constraints.memory_fraction);
         if (!fit.fits) return true;
     }
     return false;
@@ -251,7 +253,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                                 const SearchOptions *options, AmError *error) {
     const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
     SearchOptions single = *options;
-    single.space.kind = SPACE_SINGLE_STAGE;
+    single.kind = SPACE_SINGLE_STAGE;
     SingleStageSearch self = {.arena = arena,
                               .context = context,
                               .cluster = cluster,
@@ -260,7 +262,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .budget = options->nested.budget};
     double seconds = options->limits.seconds;
     self.budget.stop =
-        (StopSignal){options->callbacks.interrupted, seconds > 0 ? clock_seconds() + seconds : 0};
+        (StopSignal){options->request->callbacks.interrupted, seconds > 0 ? clock_seconds() + seconds : 0};
     AmStatus status = open_search(&self, error);
     memcpy(self.is_priced, is_left_out, sizeof self.is_priced);
     if (status == AM_OK) status = create_problems(&self, error);
@@ -287,35 +289,36 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                              const Cluster *cluster, const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
     SearchOptions single = *options;
-    if (single.space.kind == SPACE_AUTO) single.space.kind = SPACE_SINGLE_STAGE;
+    if (single.kind == SPACE_AUTO) single.kind = SPACE_SINGLE_STAGE;
     bool has_stages = search_has_stages(&single);
-    bool method_takes_baselines = search_method_takes_baselines(options->method.searcher);
+    bool method_takes_baselines = search_method_takes_baselines(options->searcher);
     *result = (SearchResult){.model_gap = NAN};
-    SingleStageSearch self = {.arena = arena,
-                              .context = context,
-                              .cluster = cluster,
-                              .options = &single,
-                              .result = result,
-                              .round_size = options->limits.evaluations > 0
-                                                ? options->limits.evaluations
-                                                : search_evaluations_for(options->method.searcher,
-                                                                         ir_represented(context->canonical)),
-                              .seed = options->method.seed,
-                              .budget = options->nested.budget};
-    double seconds = options->limits.seconds * (options->goal.skip_bound ? 1 : SEARCHING_SHARE);
-    self.budget.stop = (StopSignal){options->callbacks.interrupted, seconds > 0 ? start + seconds : 0};
+    SingleStageSearch self = {
+        .arena = arena,
+        .context = context,
+        .cluster = cluster,
+        .options = &single,
+        .result = result,
+        .round_size = options->limits.evaluations > 0
+                          ? options->limits.evaluations
+                          : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
+        .seed = options->seed,
+        .budget = options->nested.budget};
+    double seconds = options->limits.seconds * (options->skip_bound ? 1 : SEARCHING_SHARE);
+    self.budget.stop =
+        (StopSignal){options->request->callbacks.interrupted, seconds > 0 ? start + seconds : 0};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     if (has_stages) {
         status = search_pipeline(&self, error);
     } else {
         TRY_OR_FAIL(create_problems(&self, error));
-        search_watch_phase(options->callbacks.watch, SEARCH_PHASE_BASELINES);
-        search_watch_expect(options->callbacks.watch,
+        search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
+        search_watch_expect(options->request->callbacks.watch,
                             self.budget.cap > 0 ? self.budget.cap : self.round_size);
         for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_priced[e] = options->nested.is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
-        search_watch_phase(options->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
+        search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
         if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
         result->has_baselines =

@@ -18,7 +18,7 @@ void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_pla
 /* Takes the first random plan that fits, or the best of a number given by the user. */
 static AmStatus search_random(SingleStageSearch *self, AmError *error) {
     Random random;
-    random_seed(&random, self->options->method.seed);
+    random_seed(&random, self->options->seed);
     bool is_one = self->options->limits.evaluations == 0;
     for (int64_t tries = 0; tries < BUDGET_REPEATS * self->budget.limit && !single_stage_must_end(self);
          tries++) {
@@ -39,14 +39,14 @@ static AmStatus search_baseline(SingleStageSearch *self, AmError *error) {
     AxisPlan axis_plan;
     PlanPrice price;
     const char *reason;
-    TRY(baseline_price(self, options->method.baseline, error));
-    Problem *problem = self->baseline_problems[options->method.baseline];
+    TRY(baseline_price(self, options->baseline, error));
+    Problem *problem = self->baseline_problems[options->baseline];
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
-                       options->method.called ? options->method.called
-                                              : baseline_name(options->method.baseline),
-                       self->result->baselines[options->method.baseline].reason);
-    TRY(baseline_axis_plan(problem, options->method.baseline, &axis_plan, &reason, error));
+                       options->request->method.called ? options->request->method.called
+                                                       : baseline_name(options->baseline),
+                       self->result->baselines[options->baseline].reason);
+    TRY(baseline_axis_plan(problem, options->baseline, &axis_plan, &reason, error));
     axis_plan.gathers_again = true;
     return problem_price(problem, &axis_plan, &price, error);
 }
@@ -57,7 +57,7 @@ static AmStatus search_agent(SingleStageSearch *self, AmError *error) {
 }
 
 static AmStatus explore_anneal(Problem *problem, const SearchOptions *options, AmError *error) {
-    return anneal_search(problem, options->method.seed, error);
+    return anneal_search(problem, options->seed, error);
 }
 
 static AmStatus explore_greedy(Problem *problem, const SearchOptions *options, AmError *error) {
@@ -87,7 +87,7 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
 };
 
 AmStatus search_method_run(SingleStageSearch *self, AmError *error) {
-    const SearchMethod *method = &methods[self->options->method.searcher];
+    const SearchMethod *method = &methods[self->options->searcher];
     return method->search ? method->search(self, error) : method->explore_all(self, method->explore, error);
 }
 

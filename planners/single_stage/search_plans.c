@@ -28,7 +28,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
     PlanDevicePrediction *predicted = plan->predicted;
     Simulation *simulation;
     AmStatus status = simulate_plan(&simulation, scratch, self->context, plan, self->cluster,
-                                    self->options->constraints.memory_fraction, error);
+                                    self->options->request->constraints.memory_fraction, error);
     if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
     if (status == AM_OK) {
         memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);
@@ -42,7 +42,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
 /* ---- candidates ---- */
 
 bool single_stage_has_baseline(const SingleStageSearch *self) {
-    if (self->options->method.no_seeds || !search_method_takes_baselines(self->options->method.searcher))
+    if (self->options->request->method.no_seeds || !search_method_takes_baselines(self->options->searcher))
         return false;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds)) return true;
@@ -55,7 +55,7 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
     if (self->refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = problem->budget.used + self->refining;
-    search_watch_phase(self->options->callbacks.watch, SEARCH_PHASE_OVERRIDES);
+    search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
     self->budget.is_cut |= problem->budget.is_cut;
     return status;
@@ -63,8 +63,8 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
 
 /* Adds the plan of a round; that of a named baseline is the baseline. */
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
-    bool is_baseline = self->options->method.searcher == SEARCHER_BASELINE;
-    const char *note = is_baseline ? baseline_name(self->options->method.baseline) : NULL;
+    bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
+    const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
     if (search_check_plan(self->options, plan, &self->refusal) != AM_OK) return;
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
@@ -132,7 +132,7 @@ static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
     enum { MOST_OF_MESH = 24 };
     AxisPlan fastest[MOST_OF_MESH];
     int32_t most =
-        self->options->limits.measures < MOST_OF_MESH ? self->options->limits.measures : MOST_OF_MESH;
+        self->options->request->measures < MOST_OF_MESH ? self->options->request->measures : MOST_OF_MESH;
     for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
         int32_t count = problem_fastest(fastest, self->problems[k], most);
         for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
@@ -147,12 +147,12 @@ static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
 static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
     PlanBound bound;
     double seconds = self->options->limits.seconds;
-    const StopSignal stop = {.interrupted = self->options->callbacks.interrupted,
+    const StopSignal stop = {.interrupted = self->options->request->callbacks.interrupted,
                              .deadline = seconds > 0 ? start + seconds : 0};
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
     const BoundMeshes space = {meshes, self->problem_count, self->devices,
-                               self->options->constraints.memory_fraction};
+                               self->options->request->constraints.memory_fraction};
     TRY(plan_bound_find(&bound, self->context, self->cluster, &space, plan, &stop, error));
     self->result->model_gap = bound.model_gap;
     if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
@@ -167,7 +167,7 @@ static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, Am
 /* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
 static bool may_bound(const SingleStageSearch *self, double start) {
     const SearchOptions *options = self->options;
-    bool is_wanted = search_method_takes_baselines(options->method.searcher) && !options->goal.skip_bound;
+    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
     if (options->limits.seconds == 0) return true;
     double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
@@ -178,7 +178,8 @@ static bool may_bound(const SingleStageSearch *self, double start) {
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error) {
     char text[DEGREES_TEXT_BYTES];
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
-                   self->cluster->device_count, degrees_text(text, &self->options->constraints.degrees));
+                   self->cluster->device_count,
+                   degrees_text(text, &self->options->request->constraints.degrees));
 }
 
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error) {
@@ -192,13 +193,14 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */
         TRY(single_stage_add(self, self->problems[0], &unsplit, PLAN_ORIGIN_SINGLE_STAGE, error));
-    bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&self->options->constraints.degrees);
+    bool is_pinned =
+        self->refusal.code != AM_OK && degrees_are_free(&self->options->request->constraints.degrees);
     if (!result->pool.best.plan && is_pinned) return am_pass_error(self->refusal.code, &self->refusal, error);
     if (!result->pool.best.plan) return single_stage_fail_degrees(self, error);
     search_result_choose(result);
     if (!result->plan)
-        return memory_fail(&result->nearest_fit, self->cluster, self->options->constraints.memory_fraction,
-                           error);
+        return memory_fail(&result->nearest_fit, self->cluster,
+                           self->options->request->constraints.memory_fraction, error);
     Plan *plan = result->plan;
     if (may_share) { /* shares are not enumerated */
         result->is_exact = false;
@@ -213,7 +215,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
     if (may_bound(self, start)) {
-        search_watch_phase(self->options->callbacks.watch, SEARCH_PHASE_BOUND);
+        search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_BOUND);
         TRY(bound_plan(self, plan, start, error));
     }
     plan->evaluations = single_stage_evaluations(self);

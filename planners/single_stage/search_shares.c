@@ -32,7 +32,7 @@ int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t li
     const int64_t wanted = MOST_PLANS * (UNEVEN_SHARES_TRIED + 1) + MOST_CLIMB;
     bool mixes = false;
     for (int32_t k = 0; k < self->problem_count; k++) mixes |= is_mixed(self, &self->problems[k]->mesh);
-    if (!mixes || options->constraints.is_even || options->constraints.kept) return 0;
+    if (!mixes || options->request->constraints.is_even || options->request->constraints.kept) return 0;
     if (options->limits.evaluations == 0 || options->limits.is_default) return wanted;
     int64_t part = limit / LIMIT_PART;
     return part < wanted ? part : wanted;
@@ -70,7 +70,7 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
     const Problem *problem = self->baseline_problems[BASELINE_DATA_PARALLEL];
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
-    if (!is_there || self->options->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
+    if (!is_there || self->options->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
     Sharer *sharer = &sharers->of[sharers->count++];
     *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
     return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);
@@ -101,7 +101,7 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     const Problem *problem = problem_of(self, plan);
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
     if (problem) sharers->of[0].axis_plan = problem->best;
-    if (!search_method_takes_baselines(self->options->method.searcher)) return AM_OK;
+    if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
     most = most < 1 ? 1 : most > MOST_PLANS ? MOST_PLANS : most;
     if (most > 1) TRY(add_data_parallel(sharers, self, error));
     return add_meshes(sharers, self, most, error);
@@ -135,7 +135,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
     self->is_short |= most > self->sharing;
     if (most > self->sharing) most = self->sharing;
-    if (most < 1 || self->options->method.no_polish) return AM_OK;
+    if (most < 1 || self->options->request->method.no_polish) return AM_OK;
     TRY(single_stage_problem(&problem, self, mesh, most, error));
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
@@ -162,7 +162,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
  */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     ShareSearch search = {.cluster = self->cluster,
-                          .memory_fraction = self->options->constraints.memory_fraction,
+                          .memory_fraction = self->options->request->constraints.memory_fraction,
                           .stop = &self->budget.stop};
     Sharers sharers;
     if (self->sharing == 0 || single_stage_must_end(self)) return AM_OK;
@@ -184,7 +184,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         *plan = shared;
         *fit = shared_fit;
     }
-    bool may_climb = search_method_takes_baselines(self->options->method.searcher) &&
+    bool may_climb = search_method_takes_baselines(self->options->searcher) &&
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
     self->is_short |= self->sharing == 0;
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
@@ -216,7 +216,7 @@ static const Plan *next_baseline(const SingleStageSearch *self, double after) {
 /* Gives a plan unequal shares before the end of the round, beside its evaluations. */
 static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t most, AmError *error) {
     const ShareSearch search = {.cluster = self->cluster,
-                                .memory_fraction = self->options->constraints.memory_fraction,
+                                .memory_fraction = self->options->request->constraints.memory_fraction,
                                 .most = most,
                                 .stop = &self->budget.stop};
     int64_t evaluations = 0;
@@ -233,8 +233,9 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
 
 /* Evaluations that the cap leaves for unequal shares; 0: none is wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
-    bool is_wanted = self->sharing > 0 && search_method_takes_baselines(self->options->method.searcher) &&
-                     !self->options->method.no_seeds && !self->budget.is_cut && !single_stage_must_end(self);
+    bool is_wanted = self->sharing > 0 && search_method_takes_baselines(self->options->searcher) &&
+                     !self->options->request->method.no_seeds && !self->budget.is_cut &&
+                     !single_stage_must_end(self);
     int64_t left = single_stage_left(self);
     return !is_wanted || left < 0 ? 0 : left < self->sharing ? left : self->sharing;
 }

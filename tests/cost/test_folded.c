@@ -114,8 +114,9 @@ static void check_model(const char *model) {
         Arena arena = {0};
         Cluster *cluster;
         SearchResult result;
+        const SearchRequest request = {.constraints.memory_fraction = 0.9};
         const SearchOptions options = {
-            .constraints.memory_fraction = 0.9, .limits.evaluations = EVALUATIONS, .goal.skip_bound = true};
+            .request = &request, .limits.evaluations = EVALUATIONS, .skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
         AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);

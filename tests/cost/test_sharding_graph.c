@@ -254,7 +254,8 @@ static void test_bounds_hold_for_searches(void **state) {
         PlanContext *context = read_model(models[k]);
         assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
         for (int64_t evaluations = 20; evaluations <= sample_of(200, 20); evaluations += 180) {
-            SearchOptions options = {.constraints.memory_fraction = 0.9, .limits.evaluations = evaluations};
+            const SearchRequest request = {.constraints.memory_fraction = 0.9};
+            SearchOptions options = {.request = &request, .limits.evaluations = evaluations};
             assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error), AM_OK);
             assert_string_equal(result.plan->bound, "lower");
             bound = fmax(bound, result.plan->bound_seconds);
@@ -282,9 +283,9 @@ static void test_work_bounds_pipelines(void **state) {
         assert_int_equal(plan_bound_of_work(&bound, context, cluster, &error), AM_OK);
         bounds[k] = bound.seconds;
         SearchResult result;
-        SearchOptions options = {.space.kind = SPACE_HYBRID,
-                                 .constraints.memory_fraction = 0.9,
-                                 .limits.evaluations = sample_of(0, 20)};
+        const SearchRequest request = {.constraints.memory_fraction = 0.9};
+        SearchOptions options = {
+            .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = sample_of(0, 20)};
         assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
                                      &(MicroBatching){.micro_batches = 0}, &error),
                          AM_OK);
@@ -310,10 +311,11 @@ static void test_stages_have_a_model_gap(void **state) {
     double found, worse;
     const StopSignal never = {0};
     PlanContext *context = read_model("gpt2_tiny");
-    const SearchOptions options = {.space.kind = SPACE_PIPELINE,
-                                   .method.searcher = SEARCHER_BASELINE,
-                                   .method.baseline = BASELINE_EVEN_PIPELINE,
-                                   .constraints.memory_fraction = 0.9};
+    const SearchRequest request = {.constraints.memory_fraction = 0.9};
+    const SearchOptions options = {.request = &request,
+                                   .kind = SPACE_PIPELINE,
+                                   .searcher = SEARCHER_BASELINE,
+                                   .baseline = BASELINE_EVEN_PIPELINE};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
                                  &(MicroBatching){.micro_batches = 2}, &error),

@@ -194,10 +194,8 @@ static void test_a_sum_goes_first(void **state) {
 /* Weights in shards: most of their gathers are hidden, but none if each waits for its user. */
 static void test_communication_is_hidden(void **state) {
     (void)state;
-    SearchOptions options = {.method.searcher = SEARCHER_BASELINE,
-                             .method.baseline = BASELINE_ZERO3,
-                             .space.mesh = "data=16",
-                             .constraints.memory_fraction = 1};
+    const SearchRequest request = {.space.mesh = "data=16", .constraints.memory_fraction = 1};
+    SearchOptions options = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = BASELINE_ZERO3};
     SearchResult result;
     Simulation *simulation;
     Cluster *cluster;

@@ -37,8 +37,9 @@ static void close_case(Fixture *self) {
 }
 
 static Plan *find_plan(Fixture *self, const char *schedule) {
-    SearchOptions options = {
+    const SearchRequest request = {
         .space.mesh = "data=1", .constraints.memory_fraction = 1, .space.schedule = schedule};
+    SearchOptions options = {.request = &request};
     Plan *plan;
     const char *reason = NULL;
     int64_t evaluations = 0;
@@ -226,8 +227,9 @@ static void test_chunks(void **state) {
     int32_t products[2] = {0, 0};
     open_case(&self, "gpt2_tiny");
     for (int k = 0; k < 2; k++) {
-        SearchOptions options = {
+        const SearchRequest request = {
             .space.mesh = "data=2", .constraints.memory_fraction = 1, .space.schedule = schedules[k]};
+        SearchOptions options = {.request = &request};
         const char *reason = NULL;
         int64_t evaluations = 0;
         AmError error = {0};

@@ -28,10 +28,8 @@ typedef struct Fixture {
 static int set_up(void **state) {
     static Fixture fixture;
     AmError error = {0};
-    SearchOptions options = {.limits.evaluations = 20,
-                             .constraints.memory_fraction = 0.9,
-                             .space.mesh = "data=2,model=2",
-                             .method.seed = 3};
+    const SearchRequest request = {.constraints.memory_fraction = 0.9, .space.mesh = "data=2,model=2"};
+    SearchOptions options = {.request = &request, .limits.evaluations = 20, .seed = 3};
     SearchResult result = {0};
     assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "nominal:4", &error), AM_OK);

@@ -17,10 +17,9 @@ typedef struct Fixture {
 } Fixture;
 
 static void open_case(Fixture *self, const char *model) {
-    SearchOptions options = {.method.searcher = SEARCHER_BASELINE,
-                             .method.baseline = BASELINE_DATA_PARALLEL,
-                             .space.mesh = "data=32",
-                             .constraints.memory_fraction = 1};
+    const SearchRequest request = {.space.mesh = "data=32", .constraints.memory_fraction = 1};
+    SearchOptions options = {
+        .request = &request, .searcher = SEARCHER_BASELINE, .baseline = BASELINE_DATA_PARALLEL};
     SearchResult result;
     AmError error = {0};
     char path[512];

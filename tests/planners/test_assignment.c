@@ -105,14 +105,14 @@ static void test_learnt_data_parallelism(void **state) {
  * link speeds. */
 static double mean_search(const Modules *modules, Searcher searcher) {
     enum { CLUSTERS = 6, FEW = 6 };
-    const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
-                                   .method.searcher = searcher,
+    const SearchRequest request = {
+        .method.no_seeds = true, .method.no_polish = true, .space.no_overrides = true};
+    const SearchOptions options = {.request = &request,
+                                   .kind = SPACE_SINGLE_STAGE,
+                                   .searcher = searcher,
                                    .limits.evaluations = FEW,
                                    .nested.budget = {.cap = FEW, .has_cap = true},
-                                   .method.no_seeds = true,
-                                   .method.no_polish = true,
-                                   .space.no_overrides = true,
-                                   .goal.skip_bound = true};
+                                   .skip_bound = true};
     double sum = 0;
     int32_t clusters = sample_of(CLUSTERS, 1);
     for (int32_t number = 0; number < clusters; number++) {

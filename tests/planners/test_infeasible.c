@@ -56,8 +56,9 @@ static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
 
 static void test_more_memory_or_devices(void **state) {
     (void)state;
+    const SearchRequest request = {.constraints.memory_fraction = 0.9};
     const SearchOptions options = {
-        .method.searcher = SEARCHER_ANNEAL, .constraints.memory_fraction = 0.9, .limits.evaluations = 60};
+        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     const json_t *binding = json_object_get(self.report, "binding");
@@ -78,8 +79,9 @@ static void test_more_memory_or_devices(void **state) {
 /* A little more of the same memory is enough. */
 static void test_memory_fraction(void **state) {
     (void)state;
+    const SearchRequest request = {.constraints.memory_fraction = 0.5};
     const SearchOptions options = {
-        .method.searcher = SEARCHER_ANNEAL, .constraints.memory_fraction = 0.5, .limits.evaluations = 60};
+        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     const json_t *row = relaxation(&self, "memory");
@@ -87,8 +89,10 @@ static void test_memory_fraction(void **state) {
     const char *change = json_string_value(json_object_get(row, "change"));
     double fraction = 0;
     assert_int_equal(sscanf(change, "--memory-fraction %lf", &fraction), 1);
+    SearchRequest relaxed_request = request;
     SearchOptions relaxed = options;
-    relaxed.constraints.memory_fraction = fraction;
+    relaxed_request.constraints.memory_fraction = fraction;
+    relaxed.request = &relaxed_request;
     AmError error = {0};
     SearchResult result;
     assert_int_equal(single_stage_search(&result, &self.arena, self.context, self.cluster, &relaxed, &error),
@@ -99,11 +103,9 @@ static void test_memory_fraction(void **state) {
 /* A requested mesh has its own number of devices. */
 static void test_given_mesh(void **state) {
     (void)state;
-    const SearchOptions options = {.method.searcher = SEARCHER_ANNEAL,
-                                   .constraints.memory_fraction = 0.9,
-                                   .limits.evaluations = 60,
-                                   .space.kind = SPACE_OPERATOR,
-                                   .space.mesh = "data=4"};
+    const SearchRequest request = {.constraints.memory_fraction = 0.9, .space.mesh = "data=4"};
+    const SearchOptions options = {
+        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60, .kind = SPACE_OPERATOR};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     assert_null(relaxation(&self, "devices"));
@@ -113,19 +115,20 @@ static void test_given_mesh(void **state) {
 /* A hybrid search names the fullest device of what came nearest, and fractions with which it finds a plan. */
 static void test_hybrid(void **state) {
     (void)state;
-    const SearchOptions options = {.method.searcher = SEARCHER_ANNEAL,
-                                   .constraints.memory_fraction = 0.3,
-                                   .space.kind = SPACE_HYBRID,
-                                   .limits.evaluations = 60};
+    const SearchRequest request = {.constraints.memory_fraction = 0.3};
+    const SearchOptions options = {
+        .request = &request, .searcher = SEARCHER_ANNEAL, .kind = SPACE_HYBRID, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     assert_non_null(strstr(self.line.data, " needs "));
     assert_true(json_is_object(json_object_get(self.report, "binding")));
     const json_t *row = relaxation(&self, "memory");
     assert_non_null(row);
+    SearchRequest relaxed_request = request;
     SearchOptions relaxed = options;
+    relaxed.request = &relaxed_request;
     assert_int_equal(sscanf(json_string_value(json_object_get(row, "change")), "--memory-fraction %lf",
-                            &relaxed.constraints.memory_fraction),
+                            &relaxed_request.constraints.memory_fraction),
                      1);
     AmError error = {0};
     SearchResult result;

@@ -19,12 +19,12 @@ static PaperPartition *partition_of(Arena *arena, const PlanContext *context, in
 }
 
 static const SearchOptions *options_of(SearchOptions *options, PlanSpace space, uint64_t seed) {
-    *options = (SearchOptions){.goal.objective = OBJECTIVE_PAPER,
-                               .space.kind = space,
-                               .method.searcher = SEARCHER_DQN,
+    static const SearchRequest request = {.objective = OBJECTIVE_PAPER, .constraints.memory_fraction = 0.9};
+    *options = (SearchOptions){.request = &request,
+                               .kind = space,
+                               .searcher = SEARCHER_DQN,
                                .limits.evaluations = SEARCH_PAPER_EPISODES,
-                               .constraints.memory_fraction = 0.9,
-                               .method.seed = seed};
+                               .seed = seed};
     return options;
 }
 
@@ -215,7 +215,7 @@ static void test_refusals(void **state) {
     error = (AmError){0};
     assert_int_equal(paper_search(&result, &arena, context, cluster, &options, &parts, &error),
                      AM_ERROR_USAGE);
-    options.method.searcher = SEARCHER_EXHAUSTIVE;
+    options.searcher = SEARCHER_EXHAUSTIVE;
     error = (AmError){0};
     assert_int_equal(paper_search(&result, &arena, context, cluster, &options, &whole, &error),
                      AM_ERROR_USAGE);

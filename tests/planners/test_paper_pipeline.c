@@ -158,12 +158,12 @@ static void test_published_cuts(void **state) {
     Fixture *fixture = *state;
     static const char *const names[] = {"B", "C"};
     for (int32_t k = 0; k < sample_of(2, 1); k++) {
-        SearchOptions options = {.goal.objective = OBJECTIVE_PAPER,
-                                 .space.kind = SPACE_PIPELINE,
-                                 .method.searcher = SEARCHER_DQN,
+        const SearchRequest request = {.objective = OBJECTIVE_PAPER, .constraints.memory_fraction = 0.9};
+        SearchOptions options = {.request = &request,
+                                 .kind = SPACE_PIPELINE,
+                                 .searcher = SEARCHER_DQN,
                                  .limits.evaluations = SEARCH_PAPER_EPISODES,
-                                 .constraints.memory_fraction = 0.9,
-                                 .method.seed = 1};
+                                 .seed = 1};
         MicroBatching settings = {.micro_batches = 0};
         SearchResult result, again;
         Cluster *cluster;

@@ -19,6 +19,7 @@ typedef struct Fixture {
     PlanContext *whole;
     const PlanContext *split;
     Cluster *cluster;
+    SearchRequest request;
     SearchOptions options;
     Plan *start; /* four stages of one device */
 } Fixture;
@@ -29,9 +30,9 @@ static void open_case(Fixture *self, const char *model) {
     int64_t evaluations;
     AmError error = {0};
     *self = (Fixture){.whole = read_model(model),
-                      .options = {.method.searcher = SEARCHER_DQN,
-                                  .space.mesh = "data=1",
-                                  .constraints.memory_fraction = 0.9}};
+                      .request = {.space.mesh = "data=1", .constraints.memory_fraction = 0.9},
+                      .options.searcher = SEARCHER_DQN};
+    self->options.request = &self->request;
     assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
     if (even_pipeline_plan(&self->start, &reason, &evaluations, &self->arena, self->split, self->cluster,
@@ -98,9 +99,9 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     AmError error = {0};
     SearchResult result;
     Fixture self = {.whole = read_model("vit_tiny"),
-                    .options = {.method.searcher = SEARCHER_DQN,
-                                .constraints.memory_fraction = 0.9,
-                                .goal.skip_bound = true}};
+                    .request.constraints.memory_fraction = 0.9,
+                    .options = {.searcher = SEARCHER_DQN, .skip_bound = true}};
+    self.options.request = &self.request;
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:1", &error), AM_OK);
     assert_int_equal(
         plan_search(&result, &self.arena, self.whole, self.cluster, &self.options, &settings, &error), AM_OK);

@@ -19,18 +19,18 @@ static void test_dqn_equals_exhaustive(void **state) {
         int32_t layers = 1 + number % 2;
         PlanContext *context = make_context(&random, layers);
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-        SearchOptions options = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
-                                 .method.seed = (uint64_t)number,
+        SearchRequest request = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
                                  .space.no_overrides = true};
-        options.method.searcher = SEARCHER_EXHAUSTIVE;
+        SearchOptions options = {.request = &request, .seed = (uint64_t)number};
+        options.searcher = SEARCHER_EXHAUSTIVE;
         double best = searched(context, cluster, options);
-        options.method.searcher = SEARCHER_DQN;
+        options.searcher = SEARCHER_DQN;
         double seeded = searched(context, cluster, options);
-        options.method.no_seeds = true;
+        request.method.no_seeds = true;
         double unseeded = searched(context, cluster, options);
         if (fabs(seeded / best - 1) > 1e-12 || fabs(unseeded / best - 1) > 1e-12)
             fail_msg("case %d: exhaustive %g, dqn %g, without baselines %g", number, best, seeded, unseeded);
-        options.method.searcher = SEARCHER_RANDOM;
+        options.searcher = SEARCHER_RANDOM;
         random_was_worse += searched(context, cluster, options) > best * 1.01;
         cluster_free(cluster);
         arena_free(&arena);
@@ -74,13 +74,12 @@ static void test_pins_are_kept(void **state) {
             for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
                 AmError error = {0};
                 SearchResult result;
-                SearchOptions options = {.method.searcher = searchers[k],
-                                         .method.seed = number,
-                                         .constraints.memory_fraction = 0.9,
+                SearchRequest request = {.constraints.memory_fraction = 0.9,
                                          .space.mesh = count == 3 ? NULL : "data=2,model=2",
                                          .constraints.pins = pins,
-                                         .constraints.pin_count = count,
-                                         .limits.evaluations = 200};
+                                         .constraints.pin_count = count};
+                SearchOptions options = {
+                    .request = &request, .searcher = searchers[k], .seed = number, .limits.evaluations = 200};
                 AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
                 /* w1's rows are w0's columns: whole and split at once. */
                 if (count == 3) {
@@ -115,11 +114,9 @@ static void test_storage_makes_plans_fit(void **state) {
     for (int32_t seeds = 0; seeds < 2; seeds++) {
         AmError error = {0};
         SearchResult result;
-        SearchOptions options = {.constraints.memory_fraction = 0.9,
-                                 .space.kind = SPACE_DATA,
-                                 .space.mesh = "data=4",
-                                 .method.no_seeds = seeds == 0,
-                                 .limits.evaluations = 100};
+        SearchRequest request = {
+            .constraints.memory_fraction = 0.9, .space.mesh = "data=4", .method.no_seeds = seeds == 0};
+        SearchOptions options = {.request = &request, .kind = SPACE_DATA, .limits.evaluations = 100};
         if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
@@ -146,10 +143,9 @@ static void test_pins_leave_meshes_out(void **state) {
     SearchResult result;
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-    SearchOptions options = {.constraints.memory_fraction = 0.9,
-                             .constraints.pins = pins,
-                             .constraints.pin_count = 2,
-                             .limits.evaluations = 50};
+    SearchRequest request = {
+        .constraints.memory_fraction = 0.9, .constraints.pins = pins, .constraints.pin_count = 2};
+    SearchOptions options = {.request = &request, .limits.evaluations = 50};
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     /* data=4 and model=4 would leave an axis of one device. */
@@ -159,7 +155,7 @@ static void test_pins_leave_meshes_out(void **state) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         assert_true(isnan(result.baselines[e].seconds) ||
                     result.plan->predicted_step_seconds <= result.baselines[e].seconds);
-    options.constraints.pin_count = 3; /* w0 in two ways */
+    request.constraints.pin_count = 3; /* w0 in two ways */
     assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
                      AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "pin \"w0=-,model\" and pin \"w0=model,-\" contradict each other"));
@@ -178,10 +174,9 @@ static void test_no_time(void **state) {
     SearchResult result;
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
-    SearchOptions options = {.constraints.memory_fraction = 0.9,
-                             .limits.evaluations = 50,
-                             .limits.seconds = 1e-9,
-                             .goal.skip_bound = true};
+    const SearchRequest request = {.constraints.memory_fraction = 0.9};
+    SearchOptions options = {
+        .request = &request, .limits.evaluations = 50, .limits.seconds = 1e-9, .skip_bound = true};
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_true(result.evaluations > 0 && result.plan);

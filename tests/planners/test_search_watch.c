@@ -65,11 +65,10 @@ static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, P
     PlanContext *context;
     Cluster *cluster;
     const MicroBatching settings = {.micro_batches = space == SPACE_AUTO ? 0 : 1};
-    const SearchOptions options = {.space.kind = space,
-                                   .limits.evaluations = evaluations,
-                                   .method.searcher = SEARCHER_ANNEAL,
-                                   .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+    const SearchRequest request = {.constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                    .callbacks.watch = watch};
+    const SearchOptions options = {
+        .request = &request, .kind = space, .limits.evaluations = evaluations, .searcher = SEARCHER_ANNEAL};
     snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", model);
     assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&cluster, arena, "nominal:4", &error), AM_OK);

@@ -9,6 +9,7 @@ typedef struct SearcherCase {
     Arena arena;
     PlanContext *context;
     Cluster *cluster;
+    SearchRequest request;
     SearchOptions options;
     double best; /* of all plans */
     int64_t plans;
@@ -18,7 +19,8 @@ static SearchResult search_case(SearcherCase *self, Searcher searcher, int64_t e
     AmError error = {0};
     SearchResult result;
     SearchOptions options = self->options;
-    options.method.searcher = searcher;
+    options.request = &self->request;
+    options.searcher = searcher;
     options.limits.evaluations = evaluations;
     AmStatus status =
         single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error);
@@ -30,9 +32,9 @@ static void begin(SearcherCase *self, int32_t number) {
     Random random;
     random_seed(&random, 5000 + (uint64_t)number);
     int32_t layers = 1 + number % 2;
-    *self = (SearcherCase){.options = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
-                                       .method.seed = (uint64_t)number,
-                                       .constraints.memory_fraction = 0.9}};
+    *self = (SearcherCase){.request = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
+                                       .constraints.memory_fraction = 0.9},
+                           .options.seed = (uint64_t)number};
     if (number % 4 == 2) { /* products take most of the time */
         static const int64_t width[] = {8192, 8192, 8192};
         Text text = {0};
@@ -65,7 +67,7 @@ static void test_exact_equals_exhaustive(void **state) {
     for (int32_t number = 0; number < cases; number++) {
         SearcherCase self;
         begin(&self, number);
-        self.options.method.no_seeds = number % 3 == 0;
+        self.request.method.no_seeds = number % 3 == 0;
         SearchResult exact = search_case(&self, SEARCHER_EXACT, 0);
         if (!is_best(&self, &exact))
             fail_msg("case %d: exact %.17g, exhaustive %.17g", number, exact.plan->predicted_step_seconds,
@@ -90,7 +92,7 @@ static void test_exact_ends(void **state) {
     (void)state;
     AmError error = {0};
     SearcherCase self = {.context = read_model("mlp_tiny"),
-                         .options = {.space.mesh = "model=4", .constraints.memory_fraction = 0.9}};
+                         .request = {.space.mesh = "model=4", .constraints.memory_fraction = 0.9}};
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "nominal:4", &error), AM_OK);
     SearchResult exact = search_case(&self, SEARCHER_EXACT, 3000);
     assert_true(exact.is_exact && exact.evaluations < 1000);
@@ -107,9 +109,9 @@ static void test_anneal_and_greedy(void **state) {
         SearcherCase self;
         begin(&self, number);
         for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
-            self.options.method.no_seeds = true;
-            self.options.method.no_polish = false;
-            self.options.space.no_overrides = true; /* the space of axis priorities has none */
+            self.request.method.no_seeds = true;
+            self.request.method.no_polish = false;
+            self.request.space.no_overrides = true; /* the space of axis priorities has none */
             SearchResult result = search_case(&self, searchers[k], 500);
             if (!is_best(&self, &result))
                 fail_msg("case %d: %s %.17g, exhaustive %.17g", number, searcher_name(searchers[k]),
@@ -118,7 +120,7 @@ static void test_anneal_and_greedy(void **state) {
             assert_memory_equal(&again.plan->predicted_step_seconds, &result.plan->predicted_step_seconds,
                                 sizeof(double));
             assert_int_equal(again.evaluations, result.evaluations);
-            self.options.method.no_polish = true;
+            self.request.method.no_polish = true;
             SearchResult few = search_case(&self, searchers[k], 6);
             assert_true(few.evaluations <= 6);
             unpolished_was_worse += !is_best(&self, &few);
@@ -136,7 +138,7 @@ static void test_auto_prices_the_policy(void **state) {
     for (int32_t number = 0; number < cases; number++) {
         SearcherCase self;
         begin(&self, number);
-        self.options.method.no_seeds = false;
+        self.request.method.no_seeds = false;
         SearchResult result = search_case(&self, SEARCHER_AUTO, 100);
         const PlanCandidate *policy = &result.pool.of[PLAN_ORIGIN_POLICY];
         assert_non_null(policy->plan);
@@ -158,7 +160,7 @@ static void test_threads_change_nothing(void **state) {
     static const char *const threads[] = {"1", "3", "8"};
     SearcherCase self;
     begin(&self, 1);
-    self.options.space.mesh = NULL;
+    self.request.space.mesh = NULL;
     for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
         json_t *first = NULL;
         for (int32_t t = 0; t < sample_of(3, 2); t++) {

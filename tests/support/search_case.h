@@ -131,13 +131,15 @@ static inline double searched(const PlanContext *context, const Cluster *cluster
     AmError error = {0};
     Arena arena = {0};
     SearchResult result;
-    options.constraints.memory_fraction = 0.9;
+    SearchRequest request = *options.request;
+    request.constraints.memory_fraction = 0.9;
+    options.request = &request;
     AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     double seconds = result.plan->predicted_step_seconds;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (!isnan(result.baselines[e].seconds) && !options.method.no_seeds &&
-            options.method.searcher != SEARCHER_RANDOM)
+        if (!isnan(result.baselines[e].seconds) && !options.request->method.no_seeds &&
+            options.searcher != SEARCHER_RANDOM)
             if (seconds > result.baselines[e].seconds)
                 fail_msg("%.17g is slower than %s, %.17g", seconds, baseline_name((Baseline)e),
                          result.baselines[e].seconds);

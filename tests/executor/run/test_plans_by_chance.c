@@ -152,7 +152,8 @@ static void keep_plan(const Plan *plan, const PlanContext *context, const char *
     snprintf(name, sizeof name, "nominal:%d", (int)plan->stages[0].mesh.device_count);
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     Plan kept = *plan;
-    const SearchOptions options = {0};
+    const SearchRequest request = {0};
+    const SearchOptions options = {.request = &request};
     search_describe_plan(&kept, context, cluster, &options);
     kept.micro_batches = plan->micro_batches;
     kept.stages = plan->stages;

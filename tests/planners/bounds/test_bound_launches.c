@@ -65,8 +65,10 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     Arena arena = {0};
     AmError error = {0};
     SearchResult result;
-    options.constraints.memory_fraction = 0.9;
-    options.goal.skip_bound = true;
+    SearchRequest request = *options.request;
+    request.constraints.memory_fraction = 0.9;
+    options.request = &request;
+    options.skip_bound = true;
     AmStatus status = plan_search(&result, &arena, context, cluster, &options,
                                   &(MicroBatching){.micro_batches = micro_batches}, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
@@ -86,21 +88,20 @@ static void check(const char *model, const char *name, double least_part) {
     assert_int_equal(bound_launches_find(&launches, context, cluster, &error), AM_OK);
     Checked self = {&launches, model, name, .most_stages = PIPELINE_MOST_STAGES};
     for (int32_t seed = 0; seed < sample_of(6, 1); seed++) {
-        const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
-                                       .method.searcher = SEARCHER_RANDOM,
-                                       .method.seed = (uint64_t)seed};
+        const SearchRequest request = {0};
+        const SearchOptions options = {.request = &request,
+                                       .kind = SPACE_SINGLE_STAGE,
+                                       .searcher = SEARCHER_RANDOM,
+                                       .seed = (uint64_t)seed};
         check_search(&self, context, cluster, options, 1 + seed % 2);
     }
-    const SearchOptions hybrid = {.space.kind = SPACE_HYBRID,
-                                  .limits.evaluations = 80,
-                                  .callbacks.on_episode = check_line,
-                                  .callbacks.user = &self};
+    const SearchRequest hybrid_request = {.callbacks.on_episode = check_line, .callbacks.user = &self};
+    const SearchOptions hybrid = {.request = &hybrid_request, .kind = SPACE_HYBRID, .limits.evaluations = 80};
     check_search(&self, context, cluster, hybrid, 0);
     assert_true(self.count > 4);
-    const SearchOptions options = {.space.kind = SPACE_SINGLE_STAGE,
-                                   .limits.evaluations = 40,
-                                   .constraints.memory_fraction = 0.9,
-                                   .goal.skip_bound = true};
+    const SearchRequest request = {.constraints.memory_fraction = 0.9};
+    const SearchOptions options = {
+        .request = &request, .kind = SPACE_SINGLE_STAGE, .limits.evaluations = 40, .skip_bound = true};
     assert_int_equal(single_stage_search(&best, &arena, context, cluster, &options, &error), AM_OK);
     check_seconds(&self, best.plan->predicted_step_seconds, 1);
     if (bound_launches_seconds(&launches, 1) < least_part * best.plan->predicted_step_seconds)

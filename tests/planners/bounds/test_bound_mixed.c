@@ -171,10 +171,8 @@ static void check_case(int32_t number, MixedCase *self) {
     assert_int_equal(plan_bound_mixed(&self->bound, &space, &error), AM_OK);
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
     self->of_work = work.seconds;
-    const SearchOptions options = {.method.searcher = SEARCHER_EXHAUSTIVE,
-                                   .space.mesh = self->axes,
-                                   .constraints.memory_fraction = 0.9,
-                                   .goal.skip_bound = true};
+    const SearchRequest request = {.space.mesh = self->axes, .constraints.memory_fraction = 0.9};
+    const SearchOptions options = {.request = &request, .searcher = SEARCHER_EXHAUSTIVE, .skip_bound = true};
     if (single_stage_search(&best, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     check_plan(self, best.plan, "the best plan");

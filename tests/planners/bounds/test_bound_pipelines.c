@@ -53,12 +53,10 @@ static void check(const char *model, const char *name, int32_t iterations) {
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++)
         for (int32_t k = 0; k < MOST_NUMBERS; k++) tried.least[kind][k] = INFINITY;
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
-    SearchOptions options = {.space.kind = SPACE_HYBRID,
-                             .constraints.memory_fraction = 0.9,
-                             .goal.skip_bound = true,
-                             .limits.evaluations = 8,
-                             .callbacks.on_episode = note_try,
-                             .callbacks.user = &tried};
+    const SearchRequest request = {
+        .constraints.memory_fraction = 0.9, .callbacks.on_episode = note_try, .callbacks.user = &tried};
+    SearchOptions options = {
+        .request = &request, .kind = SPACE_HYBRID, .skip_bound = true, .limits.evaluations = 8};
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
                                  &(MicroBatching){.micro_batches = iterations}, &error),
                      AM_OK);

@@ -86,10 +86,11 @@ static void test_fewer_stages(void **state) {
     assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&cluster, &arena, "nominal:4", &error), AM_OK);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        SearchOptions options = {.space.mesh = cases[k].mesh,
-                                 .constraints.memory_fraction = 1,
-                                 .space.schedule = "interleaved_1f1b",
-                                 .space.chunks = cases[k].chunks};
+        const SearchRequest request = {.space.mesh = cases[k].mesh,
+                                       .constraints.memory_fraction = 1,
+                                       .space.schedule = "interleaved_1f1b",
+                                       .space.chunks = cases[k].chunks};
+        SearchOptions options = {.request = &request};
         Plan *plan;
         const char *reason;
         int64_t evaluations;

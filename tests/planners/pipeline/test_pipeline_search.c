@@ -18,13 +18,13 @@
 
 static const Plan *search_iterations(ClusterCase *self, PlanSpace space, double fraction,
                                      int32_t micro_batches) {
-    const SearchOptions options = {.space.kind = space,
-                                   .method.searcher =
-                                       space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
-                                   .method.baseline = BASELINE_EVEN_PIPELINE,
+    const SearchRequest request = {.constraints.memory_fraction = fraction};
+    const SearchOptions options = {.request = &request,
+                                   .kind = space,
+                                   .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
+                                   .baseline = BASELINE_EVEN_PIPELINE,
                                    .limits.evaluations = EVALUATIONS,
-                                   .goal.skip_bound = true,
-                                   .constraints.memory_fraction = fraction};
+                                   .skip_bound = true};
     const MicroBatching settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
@@ -77,11 +77,10 @@ static void test_simulates_even(void **state) {
         AmError error = {0};
         open_case(&self, models[k], "whale-pp");
         Wanted wanted = {.seconds = search_space(&self, SPACE_PIPELINE, FRACTION)->predicted_step_seconds};
-        const SearchOptions options = {.space.kind = SPACE_HYBRID,
-                                       .constraints.memory_fraction = FRACTION,
-                                       .limits.evaluations = 60,
+        const SearchRequest request = {.constraints.memory_fraction = FRACTION,
                                        .callbacks.on_episode = look_for_seconds,
                                        .callbacks.user = &wanted};
+        const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = 60};
         assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
                                          &(MicroBatching){.micro_batches = 0}, &error),
                          AM_OK);
@@ -111,8 +110,9 @@ static void test_infeasible(void **state) {
     ClusterCase self;
     SearchResult found;
     AmError error = {0};
+    const SearchRequest request = {.constraints.memory_fraction = 1e-6};
     const SearchOptions options = {
-        .space.kind = SPACE_HYBRID, .constraints.memory_fraction = 1e-6, .limits.evaluations = EVALUATIONS};
+        .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = EVALUATIONS};
     open_case(&self, "gpt2_tiny", "nominal:2");
     assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
                                      &(MicroBatching){.micro_batches = 0}, &error),
@@ -131,10 +131,10 @@ static void test_given(void **state) {
     volatile sig_atomic_t interrupted = 1;
     open_case(&self, "bert_tiny", "whale-pp");
     const Plan *even = search_space(&self, SPACE_PIPELINE, FRACTION);
-    const SearchOptions options = {.space.kind = SPACE_HYBRID,
-                                   .constraints.memory_fraction = FRACTION,
+    const SearchRequest request = {.constraints.memory_fraction = FRACTION,
                                    .space.initial = even,
                                    .callbacks.interrupted = &interrupted};
+    const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID};
     assert_true(even->stage_count > 1);
     assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
                                      &(MicroBatching){.micro_batches = 0}, &error),

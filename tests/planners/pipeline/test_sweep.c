@@ -49,10 +49,8 @@ static void test_all_degrees(void **state) {
 }
 
 static double baseline_seconds(ClusterCase *self, Baseline baseline, const char *mesh) {
-    SearchOptions options = {.method.searcher = SEARCHER_BASELINE,
-                             .method.baseline = baseline,
-                             .space.mesh = mesh,
-                             .constraints.memory_fraction = FRACTION};
+    const SearchRequest request = {.space.mesh = mesh, .constraints.memory_fraction = FRACTION};
+    SearchOptions options = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = baseline};
     SearchResult result;
     AmError error = {0};
     if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
@@ -74,8 +72,9 @@ static void test_rows_are_the_baseline_plans(void **state) {
 }
 
 static Plan *even_plan(ClusterCase *self, const PlanContext *split, const char *schedule) {
-    const SearchOptions options = {
+    const SearchRequest request = {
         .space.mesh = "data=2", .constraints.memory_fraction = FRACTION, .space.schedule = schedule};
+    const SearchOptions options = {.request = &request};
     Plan *plan;
     const char *reason;
     int64_t evaluations;
