@@ -29,6 +29,9 @@ enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
  * form; by the second one where pipelines of that are about as fast as its one-stage plans. */
 #define SKIP_FORM_ABOVE                  1.25
 #define SKIP_FORM_BESIDE_PIPELINES_ABOVE 2
+/* The same for a form that keeps its loops, where the layers of the other form are split: both have the same
+ * shardings, and large models gain few percent over their best baseline. */
+#define SKIP_LOOPS_ABOVE 1.08
 
 bool sample_is_wanted(const PlanContext *whole) {
     return whole->rules->count > (whole->layer_map ? LEAST_OF_SPLIT : LEAST_INSTRUCTIONS);
@@ -286,20 +289,15 @@ static AmStatus improve(SearchContext *self, AmError *error) {
     return start && !stop_wanted(&self->budget.stop) ? refine(self, start, error) : AM_OK;
 }
 
-/* Returns in `*is_far` whether the baselines of the sample are slower by far than the plan of another form.
- */
-static AmStatus compare_forms(bool *is_far, const SearchContext *self, const PlanSample *sample,
-                              const SearchOptions *options, AmError *error) {
+/* AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than `most` seconds. */
+static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchOptions *options,
+                              double most, AmError *error) {
     SearchResult found;
-    SearchContext on_sample =
-        search_context(&found, self->arena, sample->context, self->cluster, options, self->settings);
-    *is_far = false;
-    if (options->nested.form_seconds <= 0) return AM_OK;
-    TRY(search_add_stage_baselines(&found, &on_sample, false, NULL, options, error));
+    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, options, self->settings);
+    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, options, error));
     const PlanCandidate *best = &found.pool.best;
-    double far = options->nested.form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
-    *is_far = !best->plan || !best->fit.fits || best->seconds > far * options->nested.form_seconds;
-    return AM_OK;
+    if (best->plan && best->fit.fits && best->seconds <= most) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");
 }
 
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
@@ -308,15 +306,19 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     SearchResult found = {0}, *result = self->result;
     AmError refusal = {0};
     *is_done = false;
+    const NestedSearch *nested = &options.nested;
+    double seconds = nested->form_seconds;
+    double far = nested->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
+    if (seconds > 0 && nested->form_is_split && !self->whole->layer_map)
+        TRY(compare_forms(self, self->whole, &options, SKIP_LOOPS_ABOVE * seconds, error));
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
     options.skip_bound = options.nested.finishes_later =
         true; /* the plan of the sample is none of the module */
-    bool is_far;
-    AmStatus status = compare_forms(&is_far, self, &sample, &options, &refusal);
-    if (status == AM_OK && is_far)
-        status = am_fail(&refusal, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");
+    AmStatus status = AM_OK;
+    if (seconds > 0) status = compare_forms(self, sample.context, &options, far * seconds, &refusal);
+    bool is_far = status == AM_ERROR_INFEASIBLE;
     if (status == AM_OK) status = search_sample(self, &found, &sample, &options, &refusal);
     bool is_slow = status == AM_OK && is_slow_form(self, &found);
     if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);

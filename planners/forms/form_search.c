@@ -71,7 +71,8 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->whole, self->whole, error));
     AmStatus status = search_module(self, self->whole, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
-    bool is_refused = self->options.nested.form_seconds > 0 && sample_is_wanted(form->module);
+    const NestedSearch *nested = &self->options.nested;
+    bool is_refused = nested->form_seconds > 0 && (nested->form_is_split || sample_is_wanted(form->module));
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
     status = search_module(self, other, share, &refusal);
@@ -104,6 +105,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
     AmError own = {0};
     if (*status == AM_OK) nested->form_seconds = before.plan->predicted_step_seconds;
     if (*status == AM_OK) nested->form_has_pipelines = has_pipelines(&before);
+    nested->form_is_split = whole->layer_map && sample_is_wanted(whole);
     AmStatus found = search_form(self, form, share, &own);
     nested->form_seconds = 0;
     bool is_interrupted = result->interrupted;

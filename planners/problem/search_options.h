@@ -110,6 +110,7 @@ typedef struct NestedSearch {
     double rival_seconds;    /* of their best plan: meshes that are slower by estimates get little; 0: none */
     double form_seconds;     /* of the best plan of another form of the module; 0: none */
     bool form_has_pipelines; /* pipelines of that form are about as fast */
+    bool form_is_split;      /* that form has split layers and was searched on a sample of them */
     /* -- what all parts share -- */
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
