@@ -21,6 +21,7 @@ IrModule *ir_module_new(const char *source) {
 void ir_module_free(IrModule *module) {
     if (module == NULL) return;
     arena_free(&module->arena);
+    arena_free(&module->lists);
     free(module);
 }
 

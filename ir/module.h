@@ -197,6 +197,7 @@ typedef struct IrAlias {
 
 typedef struct IrModule {
     Arena arena;
+    Arena lists; /* of instructions while the module is composed (ir/canonical/compose.h), then empty */
     const char *source; /* file name, for messages */
     const char *name;
     IrInstruction *instructions;

@@ -9,10 +9,15 @@
 #include "ir/analysis/loops.h"
 #include "ir/names.h"
 
+/* Returns whether an allocation failed. Callers check the arena of the module alone. */
+static bool has_failed(IrModule *module) {
+    module->arena.failed |= module->lists.failed;
+    return module->arena.failed;
+}
+
 int32_t ir_compose_computation(IrComposer *composer, const char *name) {
-    Arena *arena = &composer->module->arena;
-    ARENA_RESERVE(arena, composer->computations, composer->count, composer->capacity);
-    if (arena->failed) return 0;
+    ARENA_RESERVE(&composer->module->lists, composer->computations, composer->count, composer->capacity);
+    if (has_failed(composer->module)) return 0;
     composer->computations[composer->count] = (IrComposed){.name = name};
     return composer->count++;
 }
@@ -40,16 +45,16 @@ IrInstruction ir_serving(const IrInstruction *served, IrOpcode opcode, const IrS
 
 int32_t ir_compose(IrComposer *composer, int32_t computation, const IrInstruction *instruction,
                    int32_t origin) {
-    Arena *arena = &composer->module->arena;
-    if (arena->failed) return 0;
+    Arena *lists = &composer->module->lists;
+    if (has_failed(composer->module)) return 0;
     IrComposed *list = &composer->computations[computation];
-    ARENA_RESERVE(arena, list->instructions, list->count, list->capacity);
-    ARENA_RESERVE(arena, list->origins, list->count, list->origin_capacity);
-    if (arena->failed) return 0;
+    ARENA_RESERVE(lists, list->instructions, list->count, list->capacity);
+    ARENA_RESERVE(lists, list->origins, list->count, list->origin_capacity);
+    if (has_failed(composer->module)) return 0;
     IrInstruction *made = &list->instructions[list->count];
     *made = *instruction;
-    made->operands = copy_indices(arena, instruction->operands, instruction->operand_count, 0);
-    made->called = copy_indices(arena, instruction->called, instruction->called_count, 0);
+    made->operands = copy_indices(lists, instruction->operands, instruction->operand_count, 0);
+    made->called = copy_indices(lists, instruction->called, instruction->called_count, 0);
     made->control_count = 0;
     made->control = NULL;
     list->origins[list->count] = origin;
@@ -77,7 +82,7 @@ static int32_t discover(const IrComposer *composer, int32_t *number, int32_t *or
 
 static AmStatus name_instructions(IrModule *module, IrInstruction *instructions, int32_t count,
                                   AmError *error) {
-    const char **names = ARENA_ARRAY(&module->arena, const char *, count + 1);
+    const char **names = ARENA_ARRAY(&module->lists, const char *, count + 1);
     if (!names) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) names[i] = instructions[i].name;
     TRY(ir_unique_names(names, count, '.', &module->arena, error));
@@ -112,9 +117,9 @@ AmStatus ir_compose_finish(IrComposer *composer, int32_t **origins, AmError *err
     IrModule *module = composer->module;
     Arena *arena = &module->arena;
     int64_t total = 0;
-    int32_t *number = ARENA_ARRAY(arena, int32_t, composer->count + 1);
-    int32_t *order = ARENA_ARRAY(arena, int32_t, composer->count + 1);
-    if (arena->failed) return am_fail_memory(error, composer->count);
+    int32_t *number = ARENA_ARRAY(&module->lists, int32_t, composer->count + 1);
+    int32_t *order = ARENA_ARRAY(&module->lists, int32_t, composer->count + 1);
+    if (has_failed(module)) return am_fail_memory(error, composer->count);
     int32_t found = discover(composer, number, order);
     for (int32_t k = 0; k < found; k++) total += composer->computations[order[k]].count;
     module->instructions = ARENA_ARRAY(arena, IrInstruction, total + 1);
@@ -126,6 +131,7 @@ AmStatus ir_compose_finish(IrComposer *composer, int32_t **origins, AmError *err
     for (int32_t k = 0; k < found; k++)
         TRY(place(module, &composer->computations[order[k]], number, &module->computations[k], *origins,
                   error));
+    arena_free(&module->lists);
     TRY(ir_find_called_work(module, error));
     return ir_find_loops(module, error);
 }

@@ -18,8 +18,8 @@ typedef struct IrComposed {
 } IrComposed;
 
 typedef struct IrComposer {
-    IrModule *module; /* the result; everything is in its arena */
-    IrComposed *computations;
+    IrModule *module;         /* the result; everything but the lists is in its arena */
+    IrComposed *computations; /* in module->lists */
     int32_t count, capacity;
 } IrComposer;
 
@@ -37,7 +37,8 @@ static inline IrInstruction *ir_composed(const IrComposer *composer, int32_t com
     return &composer->computations[computation].instructions[index];
 }
 /* Fills composer->module, whose entry keeps its numbers; `*origins`
- * [instruction_count] lives in its arena. Finds loops and called work. */
+ * [instruction_count] lives in its arena. Finds loops and called work. Frees the lists, as ir_module_free()
+ * does where the composition fails before. */
 AmStatus ir_compose_finish(IrComposer *composer, int32_t **origins, AmError *error);
 
 #endif
