@@ -19,24 +19,24 @@ typedef struct SearchJob {
 
 /* The reason why nothing fits and sufficient changes, in place of the search's own error. */
 static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
-    Text line = {0}, json = {0};
-    json_t *details = NULL;
+    Text json = {0};
+    InfeasibleReport report = {0};
     AmError explained = {0};
     AmPlan *plan = job->plan;
     AmStatus status =
-        infeasible_report(&details, &line, &plan->arena, plan->whole, job->search.cluster,
-                          &job->search.options, &job->search.batching, &plan->result, &explained);
-    if (details && job->callbacks->on_infeasible) {
-        json_write(&json, details, JSON_STYLE_COMPACT);
+        infeasible_report(&report, &plan->arena, plan->whole, job->search.cluster, &job->search.options,
+                          &job->search.batching, &plan->result, &explained);
+    if (report.details && job->callbacks->on_infeasible) {
+        json_write(&json, report.details, JSON_STYLE_COMPACT);
         if (!json.failed) job->callbacks->on_infeasible(job->callbacks->user, json.data);
         text_free(&json);
     }
-    json_decref(details);
-    if (status == AM_OK && !line.failed && error) {
+    json_decref(report.details);
+    if (status == AM_OK && !report.line.failed && error) {
         *error = (AmError){0};
-        am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", line.data);
+        am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", report.line.data);
     }
-    text_free(&line);
+    text_free(&report.line);
     return AM_ERROR_INFEASIBLE;
 }
 

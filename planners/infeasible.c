@@ -288,9 +288,9 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
     return *binding ? AM_OK : am_fail_memory(error, 0);
 }
 
-AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContext *whole,
-                           const Cluster *cluster, const SearchOptions *options,
-                           const MicroBatching *settings, const SearchResult *failed, AmError *error) {
+AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                           const SearchOptions *options, const MicroBatching *settings,
+                           const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(Relaxing * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
     SearchOptions narrowed = *options;
@@ -302,13 +302,13 @@ AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContex
                      .settings = settings,
                      .failed = failed,
                      .found = json_array(),
-                     .line = line};
+                     .line = &report->line};
     json_t *binding = NULL;
     AmStatus status = describe_binding(&binding, &self, error);
     for (size_t k = 0; k < sizeof relaxations / sizeof *relaxations && status == AM_OK; k++)
         status = relaxations[k](&self, error);
-    *report = json_pack("{s:I, s:o, s:o}", "evaluations", (json_int_t)failed->evaluations, "binding",
-                        binding ? binding : json_null(), "relaxations", self.found);
-    if (status == AM_OK && !*report) status = am_fail_memory(error, 0);
+    report->details = json_pack("{s:I, s:o, s:o}", "evaluations", (json_int_t)failed->evaluations, "binding",
+                                binding ? binding : json_null(), "relaxations", self.found);
+    if (status == AM_OK && !report->details) status = am_fail_memory(error, 0);
     return status;
 }

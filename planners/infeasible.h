@@ -10,13 +10,18 @@
 
 #include "planners/plan_search.h"
 
-/* `nearest` and `fit`: of the failed search, SearchResult's. *report is the caller's reference:
+typedef struct InfeasibleReport {
+    json_t *details; /* the caller's reference */
+    Text line;       /* the same in one line, which the caller frees */
+} InfeasibleReport;
+
+/* Fills a zeroed report about a search that `failed`. `details`:
  *   {"evaluations": examined plans,
  *    "binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
- * `line` gets the same in one line. Memory is the arena's. An interrupt ends the list. */
-AmStatus infeasible_report(json_t **report, Text *line, Arena *arena, PlanContext *whole,
-                           const Cluster *cluster, const SearchOptions *options,
-                           const MicroBatching *settings, const SearchResult *failed, AmError *error);
+ * Memory is the arena's. An interrupt ends the list. */
+AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                           const SearchOptions *options, const MicroBatching *settings,
+                           const SearchResult *failed, AmError *error);
 
 #endif

@@ -112,21 +112,21 @@ static void choose_looks(bool *chosen, const float *values, int32_t count, const
     }
 }
 
-AmStatus assignment_look(AssignmentLook *looks, int32_t *count, Agent *agent, const Assignments *self,
+AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments *self,
                          const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
                          Random *random, AmError *error) {
     float values[ASSIGNMENT_MOST_ACTIONS];
     bool chosen[ASSIGNMENT_MOST_ACTIONS];
-    *count = 0;
+    looks->count = 0;
     if (state->action_count == 0) return AM_OK;
     TRY(agent_values(agent, state->features[0], state->action_count, values, error));
     choose_looks(chosen, values, state->action_count, manner, skipped, random);
     for (int32_t a = 0; a < state->action_count; a++) {
-        AssignmentLook *look = &looks[*count];
+        AssignmentLook *look = &looks->of[looks->count];
         if (!chosen[a]) continue;
         TRY(assignment_estimate(&look->gain, look->facts, self, &state->actions[a].next, error));
         look->action = a;
-        ++*count;
+        looks->count++;
     }
     return AM_OK;
 }
@@ -138,14 +138,15 @@ static void note_state(AssignmentEpisode *episode, const AssignmentState *state)
     episode->look_count[episode->count] = 0;
 }
 
-static void note_looks(AssignmentEpisode *episode, const AssignmentState *state, const AssignmentLook *looks,
-                       int32_t count, int32_t taken) {
+static void note_looks(AssignmentEpisode *episode, const AssignmentState *state, const AssignmentLooks *looks,
+                       int32_t taken) {
     int32_t k = episode->count;
-    for (int32_t n = 0; n < count; n++) {
-        if (looks[n].action == taken) continue;
+    for (int32_t n = 0; n < looks->count; n++) {
+        const AssignmentLook *look = &looks->of[n];
+        if (look->action == taken) continue;
         int32_t place = episode->look_count[k]++;
-        memcpy(episode->looks[k][place], state->features[looks[n].action], sizeof episode->looks[k][place]);
-        episode->look_gains[k][place] = looks[n].gain;
+        memcpy(episode->looks[k][place], state->features[look->action], sizeof episode->looks[k][place]);
+        episode->look_gains[k][place] = look->gain;
     }
 }
 
@@ -162,9 +163,9 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
     int32_t best_at = 0;
     float first_value = 0;
     for (episode->count = 0;;) {
-        AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
+        AssignmentLooks looks;
         bool visited[ASSIGNMENT_MOST_ACTIONS];
-        int32_t count, best = -1;
+        int32_t best = -1;
         TRY(assignment_enter(state, self, &now, error));
         note_state(episode, state);
         if (state->gain > most) best_at = episode->count;
@@ -175,16 +176,16 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
             for (int32_t k = 0; k <= episode->count; k++)
                 visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
         }
-        TRY(assignment_look(looks, &count, agent, self, state, manner, visited, random, error));
-        for (int32_t n = 0; n < count; n++)
-            if (best < 0 || looks[n].gain > looks[best].gain) best = n;
+        TRY(assignment_look(&looks, agent, self, state, manner, visited, random, error));
+        for (int32_t n = 0; n < looks.count; n++)
+            if (best < 0 || looks.of[n].gain > looks.of[best].gain) best = n;
         if (best < 0) return AM_OK;
-        note_looks(episode, state, looks, count, looks[best].action);
+        note_looks(episode, state, &looks, looks.of[best].action);
         if (episode->count == 0)
-            TRY(agent_values(agent, state->features[looks[best].action], 1, &first_value, error));
+            TRY(agent_values(agent, state->features[looks.of[best].action], 1, &first_value, error));
         episode->first_value = (double)first_value;
-        now = state->actions[looks[best].action].next;
-        note_action(episode, state, looks[best].action);
+        now = state->actions[looks.of[best].action].next;
+        note_action(episode, state, looks.of[best].action);
     }
 }
 
@@ -211,15 +212,15 @@ AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const 
     AxisPlan now = {0};
     int32_t axes = self->problem->mesh.axis_count;
     for (episode->count = 0;;) {
-        AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
-        int32_t first = (int32_t)random_below(random, axes), action = -1, count;
+        AssignmentLooks looks;
+        int32_t first = (int32_t)random_below(random, axes), action = -1;
         TRY(assignment_enter(state, self, &now, error));
         note_state(episode, state);
         for (int32_t k = 0; k < axes && action < 0; k++)
             action = next_action(state, target, (first + k) % axes);
         if (action < 0 || episode->count == ASSIGNMENT_MOST_STEPS) return AM_OK;
-        TRY(assignment_look(looks, &count, agent, self, state, manner, NULL, random, error));
-        note_looks(episode, state, looks, count, action);
+        TRY(assignment_look(&looks, agent, self, state, manner, NULL, random, error));
+        note_looks(episode, state, &looks, action);
         now = state->actions[action].next;
         note_action(episode, state, action);
     }

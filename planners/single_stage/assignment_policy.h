@@ -37,6 +37,11 @@ typedef struct AssignmentLook {
 #define ASSIGNMENT_MOST_LOOKS 24
 #define ASSIGNMENT_LOOKS      8 /* of a search */
 
+typedef struct AssignmentLooks {
+    AssignmentLook of[ASSIGNMENT_MOST_LOOKS];
+    int32_t count;
+} AssignmentLooks;
+
 /* Which actions are estimated: those of the largest values, with Gumbel noise of scale `temperature`, and
  * random ones. */
 typedef struct AssignmentManner {
@@ -46,7 +51,7 @@ typedef struct AssignmentManner {
 
 /* Ranks the actions of a state by the network, and estimates those that the manner names. `skipped`
  * [action_count]: not these; NULL: none. */
-AmStatus assignment_look(AssignmentLook *looks, int32_t *count, Agent *agent, const Assignments *self,
+AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments *self,
                          const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
                          Random *random, AmError *error);
 

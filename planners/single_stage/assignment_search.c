@@ -148,20 +148,19 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
     Node *from = &self->nodes[parent];
     const Assignments *assignments = &self->assignments[from->mesh];
     AssignmentState *state = &self->state;
-    AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
+    AssignmentLooks looks;
     const AssignmentManner manner = {
         .best = ASSIGNMENT_LOOKS - random_looks, .random = random_looks, .temperature = temperature};
     bool known[ASSIGNMENT_MOST_ACTIONS];
-    int32_t before = self->node_count, count;
+    int32_t before = self->node_count;
     from->expansions++;
     self->expansions++;
     TRY(assignment_enter(state, assignments, &from->plan, error));
     for (int32_t a = 0; a < state->action_count; a++)
         known[a] = is_known(self, from->mesh, &state->actions[a].next);
-    TRY(assignment_look(looks, &count, self->agent, assignments, state, &manner, known, &self->random,
-                        error));
-    for (int32_t n = 0; n < count; n++) {
-        const AssignmentLook *look = &looks[n];
+    TRY(assignment_look(&looks, self->agent, assignments, state, &manner, known, &self->random, error));
+    for (int32_t n = 0; n < looks.count; n++) {
+        const AssignmentLook *look = &looks.of[n];
         Node node = {.mesh = from->mesh,
                      .parent = parent,
                      .plan = state->actions[look->action].next,

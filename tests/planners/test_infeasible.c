@@ -7,8 +7,7 @@ typedef struct InfeasibleCase {
     Arena arena;
     PlanContext *context;
     Cluster *cluster;
-    json_t *report;
-    Text line;
+    InfeasibleReport report;
 } InfeasibleCase;
 
 /* Two weights of 268 MB whose gradients are as large, on four devices. */
@@ -29,26 +28,26 @@ static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOption
     assert_int_equal(status, AM_ERROR_INFEASIBLE);
     assert_non_null(result.nearest);
     error = (AmError){0};
-    status = infeasible_report(&self->report, &self->line, &self->arena, self->context, self->cluster,
-                               options, &settings, &result, &error);
+    status = infeasible_report(&self->report, &self->arena, self->context, self->cluster, options, &settings,
+                               &result, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
 }
 
 static void end(InfeasibleCase *self) {
-    json_decref(self->report);
-    text_free(&self->line);
+    json_decref(self->report.details);
+    text_free(&self->report.line);
     cluster_free(self->cluster);
     plan_context_free(self->context);
     arena_free(&self->arena);
 }
 
 static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
-    const json_t *rows = json_object_get(self->report, "relaxations"), *row;
+    const json_t *rows = json_object_get(self->report.details, "relaxations"), *row;
     size_t k;
     json_array_foreach(rows, k, row) {
         if (strcmp(json_string_value(json_object_get(row, "kind")), kind) != 0) continue;
         assert_true(json_real_value(json_object_get(row, "step_seconds")) > 0);
-        assert_non_null(strstr(self->line.data, json_string_value(json_object_get(row, "change"))));
+        assert_non_null(strstr(self->report.line.data, json_string_value(json_object_get(row, "change"))));
         return row;
     }
     return NULL;
@@ -61,13 +60,13 @@ static void test_more_memory_or_devices(void **state) {
         .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
-    const json_t *binding = json_object_get(self.report, "binding");
+    const json_t *binding = json_object_get(self.report.details, "binding");
     json_int_t needed = json_integer_value(json_object_get(binding, "needed_bytes"));
     assert_true(needed > json_integer_value(json_object_get(binding, "limit_bytes")));
     const json_t *peak = json_object_get(binding, "memory_peak");
     assert_true(json_array_size(json_object_get(peak, "tensors")) > 0);
     assert_non_null(json_string_value(json_object_get(peak, "operator")));
-    assert_non_null(strstr(self.line.data, "device 0 (device, server 0) needs "));
+    assert_non_null(strstr(self.report.line.data, "device 0 (device, server 0) needs "));
     /* Devices of more memory are a plan's for certain; twice as many hold half of each weight. */
     assert_non_null(relaxation(&self, "memory"));
     assert_non_null(relaxation(&self, "devices"));
@@ -120,8 +119,8 @@ static void test_hybrid(void **state) {
         .request = &request, .searcher = SEARCHER_ANNEAL, .kind = SPACE_HYBRID, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
-    assert_non_null(strstr(self.line.data, " needs "));
-    assert_true(json_is_object(json_object_get(self.report, "binding")));
+    assert_non_null(strstr(self.report.line.data, " needs "));
+    assert_true(json_is_object(json_object_get(self.report.details, "binding")));
     const json_t *row = relaxation(&self, "memory");
     assert_non_null(row);
     SearchRequest relaxed_request = request;
