@@ -74,8 +74,8 @@ static void test_pairs(void **state) {
     }
 }
 
-/* The settings of GPT-2 with an option, or with none. */
-static SearchSettings settings_of(const char *key, const char *value) {
+/* The limits of a search of GPT-2 with an option, or with none. */
+static SearchLimits limits_of(const char *key, const char *value) {
     Arena arena = {0};
     AmError error;
     AmModule *module;
@@ -91,16 +91,15 @@ static SearchSettings settings_of(const char *key, const char *value) {
     am_options_free(options);
     am_module_free(module);
     arena_free(&arena);
-    return settings;
+    return settings.options.limits;
 }
 
 static void test_defaults_may_be_given(void **state) {
     (void)state;
-    const SearchSettings none = settings_of(NULL, NULL), given = settings_of("objective", "time");
-    assert_true(none.options.limits.is_default && given.options.limits.is_default);
-    assert_true(none.options.limits.evaluations !=
-                SEARCH_DEFAULT_EVALUATIONS); /* scaled by the module's size */
-    assert_int_equal(given.options.limits.evaluations, none.options.limits.evaluations);
+    const SearchLimits none = limits_of(NULL, NULL), given = limits_of("objective", "time");
+    assert_true(none.is_default && given.is_default);
+    assert_true(none.evaluations != SEARCH_DEFAULT_EVALUATIONS); /* scaled by the module's size */
+    assert_int_equal(given.evaluations, none.evaluations);
 }
 
 int main(void) {
