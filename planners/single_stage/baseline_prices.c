@@ -138,7 +138,7 @@ typedef struct BaselinePricing {
 static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
                             AmError *error) {
     *self = (BaselinePrice){.is_requested = true};
-    search->is_priced[baseline] = true;
+    search->baselines[baseline].is_priced = true;
     for (int32_t k = 0; k < search->problem_count; k++) {
         const Problem *problem = search->problems[k];
         MeshPrice *mesh = &self->meshes[k];
@@ -186,9 +186,9 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
         else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
         if (!result->reason) result->reason = reason;
-        if (!mesh->is_priced || (!mesh->fit.fits && search->baseline_plans[baseline])) continue;
-        search->baseline_plans[baseline] = mesh->plan;
-        search->baseline_problems[baseline] = search->problems[k];
+        if (!mesh->is_priced || (!mesh->fit.fits && search->baselines[baseline].plan)) continue;
+        search->baselines[baseline].plan = mesh->plan;
+        search->baselines[baseline].problem = search->problems[k];
         if (!mesh->fit.fits) continue;
         *result =
             (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
@@ -208,7 +208,8 @@ static AmStatus price_baselines(SingleStageSearch *self, int32_t first, int32_t 
     pricing->search = self;
     AmStatus status = AM_OK;
     for (int32_t e = first; e < end && status == AM_OK; e++)
-        if (!self->is_priced[e]) status = begin_price(&pricing->prices[e], self, (Baseline)e, error);
+        if (!self->baselines[e].is_priced)
+            status = begin_price(&pricing->prices[e], self, (Baseline)e, error);
     if (status == AM_OK) parallel_for(BASELINE_COUNT, 0, price_task, pricing);
     for (int32_t e = first; e < end && status == AM_OK; e++)
         if (pricing->prices[e].is_requested)

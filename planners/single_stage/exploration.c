@@ -117,7 +117,7 @@ static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(voi
         budget_set_cap(budget, 0);
         if (budget->limit > budget->used) wanted += budget->limit - budget->used + MOST_OVERRUN;
     }
-    if (self->sharing > 0) wanted += count * (1 + MESH_MAX_AXES * UNEVEN_SHARES_TRIED);
+    if (self->shares.left > 0) wanted += count * (1 + MESH_MAX_AXES * UNEVEN_SHARES_TRIED);
     bool is_capped = evaluates && wanted > left;
     if (!is_capped) parallel_for(count, 0, run, exploration);
     for (int32_t k = 0; k < count && evaluates; k++) {
@@ -215,10 +215,11 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
     const SearchOptions *options = self->options;
     int64_t before = single_stage_evaluations(self), most = (self->budget.limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
-    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->has_episode) return AM_OK;
+    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->rounds.has_episode)
+        return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;
-    self->has_episode = true;
+    self->rounds.has_episode = true;
     if (self->budget.limit - before < 2 * most || promising == 0) return AM_OK;
     int32_t meshes =
         promising < EPISODE_MESHES || options->request->method.no_seeds ? promising : EPISODE_MESHES;
@@ -234,7 +235,7 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
     int32_t count = put_promising_first(exploration), rounds = 1;
     TRY(price_episode(self, count, error));
     if (count == 0) { /* by estimates the rival beats all meshes */
-        self->refining = 0;
+        self->rounds.refining = 0;
         allow(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }

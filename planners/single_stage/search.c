@@ -188,22 +188,23 @@ enum { LEAST_NEW = 16 };
 /* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
  * many as all before together: sizes that do not depend on the cap. */
 static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t round) {
-    int64_t size = self->round_size;
+    int64_t size = self->rounds.size;
     for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
-    single->seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
-    self->refining = refine_evaluations(single, size);
-    self->sharing = single_stage_share_evaluations(self, size - self->refining);
-    self->may_share = self->sharing > 0;
-    self->budget.limit = single_stage_evaluations(self) + size - self->refining - self->sharing;
+    single->seed = self->rounds.seed + (uint64_t)round * SEARCH_SEED_STEP;
+    self->rounds.refining = refine_evaluations(single, size);
+    self->shares.left = single_stage_share_evaluations(self, size - self->rounds.refining);
+    self->shares.are_wanted = self->shares.left > 0;
+    self->budget.limit = single_stage_evaluations(self) + size - self->rounds.refining - self->shares.left;
 }
 
 /* One round after the other until the cap ends them or a round finds few plans that were not priced before;
  * without a cap, one round. */
 static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmError *error) {
     for (int32_t round = 0;; round++) {
-        int64_t before = single_stage_evaluations(self) - self->climbed;
+        int64_t before = single_stage_evaluations(self) - self->climbs.used;
         begin_round(self, single, round);
-        int64_t wanted = (self->budget.limit + self->refining - before - self->climbed) / LEAST_NEW;
+        int64_t wanted =
+            (self->budget.limit + self->rounds.refining - before - self->climbs.used) / LEAST_NEW;
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
@@ -211,7 +212,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(single_stage_end_round(self, error));
-        bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
+        bool is_new = single_stage_evaluations(self) - self->climbs.used - before > wanted &&
                       search_method_has_rounds(single->searcher);
         bool is_left = single->nested.is_anytime && !self->budget.is_cut && single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
@@ -231,7 +232,7 @@ static AmStatus open_search(SingleStageSearch *self, AmError *error) {
 }
 
 static void close_search(SingleStageSearch *self) {
-    plan_climb_close(&self->climb);
+    plan_climb_close(&self->climbs.climb);
     for (int32_t k = 0; k < self->problem_count; k++) problem_free(self->problems[k]);
     scratch_free(self->scratch);
 }
@@ -264,17 +265,17 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     self.budget.stop =
         (StopSignal){options->request->callbacks.interrupted, seconds > 0 ? clock_seconds() + seconds : 0};
     AmStatus status = open_search(&self, error);
-    memcpy(self.is_priced, is_left_out, sizeof self.is_priced);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_left_out[e];
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) single_stage_add_baselines(&self);
     if (options->nested.shares_baselines)
-        self.sharing = single_stage_share_evaluations(&self, self.budget.cap);
-    if (self.sharing > UNEVEN_SHARES_TRIED) self.sharing = UNEVEN_SHARES_TRIED;
+        self.shares.left = single_stage_share_evaluations(&self, self.budget.cap);
+    if (self.shares.left > UNEVEN_SHARES_TRIED) self.shares.left = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
     result->evaluations = self.budget.used;
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
-        const Plan *plan = self.baseline_plans[e];
+        const Plan *plan = self.baselines[e].plan;
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
         bool is_refused = !plan && context->whole; /* the module as read may lack what a rewritten one has */
         is_left_out[e] |=
@@ -299,10 +300,10 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         .cluster = cluster,
         .options = &single,
         .result = result,
-        .round_size = options->limits.evaluations > 0
-                          ? options->limits.evaluations
-                          : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
-        .seed = options->seed,
+        .rounds.size = options->limits.evaluations > 0
+                           ? options->limits.evaluations
+                           : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
+        .rounds.seed = options->seed,
         .budget = options->nested.budget};
     double seconds = options->limits.seconds * (options->skip_bound ? 1 : SEARCHING_SHARE);
     self.budget.stop =
@@ -315,8 +316,9 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->request->callbacks.watch,
-                            self.budget.cap > 0 ? self.budget.cap : self.round_size);
-        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.is_priced[e] = options->nested.is_beginning;
+                            self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
+        for (int32_t e = 0; e < BASELINE_COUNT; e++)
+            self.baselines[e].is_priced = options->nested.is_beginning;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
         if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));

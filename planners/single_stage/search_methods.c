@@ -40,7 +40,7 @@ static AmStatus search_baseline(SingleStageSearch *self, AmError *error) {
     PlanPrice price;
     const char *reason;
     TRY(baseline_price(self, options->baseline, error));
-    Problem *problem = self->baseline_problems[options->baseline];
+    Problem *problem = self->baselines[options->baseline].problem;
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
                        options->request->method.called ? options->request->method.called

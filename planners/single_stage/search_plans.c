@@ -45,16 +45,16 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
     if (self->options->request->method.no_seeds || !search_method_takes_baselines(self->options->searcher))
         return false;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds)) return true;
+        if (self->baselines[e].plan && !isnan(self->result->baselines[e].seconds)) return true;
     return false;
 }
 
 /* With what evaluations are left. */
 static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
-    if (self->refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
+    if (self->rounds.refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
-    problem->budget.limit = problem->budget.used + self->refining;
+    problem->budget.limit = problem->budget.used + self->rounds.refining;
     search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
     self->budget.is_cut |= problem->budget.is_cut;
@@ -71,12 +71,12 @@ static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, 
 
 /* Single changes of the plan. */
 static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
-    PlanClimb *climb = &self->climb;
+    PlanClimb *climb = &self->climbs.climb;
     if (!self->options->nested.climbs || self->budget.is_cut || !plan_climb_applies(self->options))
         return AM_OK;
-    bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
+    bool is_same = (*plan)->predicted_step_seconds == self->climbs.from;
     if (single_stage_left(self) <= 0 || is_same) return AM_OK;
-    self->climbed_from = (*plan)->predicted_step_seconds;
+    self->climbs.from = (*plan)->predicted_step_seconds;
     climb->whole = self->options->nested.climbs;
     climb->cluster = self->cluster;
     climb->options = self->options;
@@ -85,7 +85,7 @@ static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     if (self->budget.has_cap) budget_set_cap(&climb->budget, single_stage_left(self));
     TRY(plan_climb_open(climb, self->arena, error));
     AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
-    self->climbed += climb->budget.used;
+    self->climbs.used += climb->budget.used;
     budget_return(&self->budget, climb->budget.used, climb->budget.is_cut);
     return status;
 }
@@ -101,7 +101,7 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     TRY(single_stage_simulate(self, plan, &fit, error));
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
-    if (!self->budget.is_cut && self->sharing > 0) TRY(single_stage_share(self, &plan, &fit, error));
+    if (!self->budget.is_cut && self->shares.left > 0) TRY(single_stage_share(self, &plan, &fit, error));
     if (fit.fits) TRY(climb(self, &plan, error));
     if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
     return AM_OK;
@@ -120,9 +120,9 @@ AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const
 void single_stage_add_baselines(SingleStageSearch *self) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const MemoryFit fits = {.fits = true};
-        bool has_plan = self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds);
+        bool has_plan = self->baselines[e].plan && !isnan(self->result->baselines[e].seconds);
         if (has_plan)
-            pool_add(&self->result->pool, self->baseline_plans[e], &fits, PLAN_ORIGIN_BASELINE,
+            pool_add(&self->result->pool, self->baselines[e].plan, &fits, PLAN_ORIGIN_BASELINE,
                      baseline_name((Baseline)e));
     }
 }
@@ -187,7 +187,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
     TRY(add_measured(self, error));
-    bool may_share = self->may_share;
+    bool may_share = self->shares.are_wanted;
     if (!result->pool.best.plan && self->options->nested.rival_seconds > 0 && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");

@@ -66,8 +66,8 @@ static bool has_problem(const Sharers *sharers, const Problem *problem) {
 
 /* Data parallelism as it is priced, where that is another plan than the best one. */
 static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
-    Plan *plan = self->baseline_plans[BASELINE_DATA_PARALLEL];
-    const Problem *problem = self->baseline_problems[BASELINE_DATA_PARALLEL];
+    Plan *plan = self->baselines[BASELINE_DATA_PARALLEL].plan;
+    const Problem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
     if (!is_there || self->options->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
@@ -78,7 +78,7 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
 
 static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t most, AmError *error) {
     const Sharer *best = &sharers->of[0];
-    for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->sharing > 0; k++) {
+    for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->shares.left > 0; k++) {
         const Problem *problem = self->problems[k];
         Sharer *sharer = &sharers->of[sharers->count];
         bool is_near = problem->has_best &&
@@ -90,7 +90,7 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
         TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));
         sharers->count++;
         self->budget.used++;
-        self->sharing--;
+        self->shares.left--;
     }
     return AM_OK;
 }
@@ -133,8 +133,8 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     Plan *found;
     MemoryFit found_fit;
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
-    self->is_short |= most > self->sharing;
-    if (most > self->sharing) most = self->sharing;
+    self->shares.is_short |= most > self->shares.left;
+    if (most > self->shares.left) most = self->shares.left;
     if (most < 1 || self->options->request->method.no_polish) return AM_OK;
     TRY(single_stage_problem(&problem, self, mesh, most, error));
     AmStatus status = AM_OK;
@@ -144,7 +144,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     if (status == AM_OK && problem->has_best) status = price_prefixes(problem, error);
     if (status == AM_OK) status = polish_climb(problem, error);
     if (status == AM_OK) status = polish_walk(problem, error);
-    self->sharing -= problem->budget.used;
+    self->shares.left -= problem->budget.used;
     self->budget.used += problem->budget.used;
     if (status == AM_OK && problem->has_best)
         status = single_stage_plan(self, problem, &problem->best, &found, error);
@@ -158,25 +158,27 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     return status;
 }
 
-/* The shares of the round's plans, within `self->sharing` evaluations; `self->is_short` if those may not do.
+/* The shares of the round's plans, within `self->shares.left` evaluations; `self->shares.is_short` if those
+ * may not do.
  */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     ShareSearch search = {.cluster = self->cluster,
                           .memory_fraction = self->options->request->constraints.memory_fraction,
                           .stop = &self->budget.stop};
     Sharers sharers;
-    if (self->sharing == 0 || single_stage_must_end(self)) return AM_OK;
+    if (self->shares.left == 0 || single_stage_must_end(self)) return AM_OK;
     TRY(find_sharers(&sharers, self, *plan, fit, error));
-    for (int32_t k = 0; k < sharers.count && self->sharing > 0; k++) {
+    for (int32_t k = 0; k < sharers.count && self->shares.left > 0; k++) {
         int64_t evaluations = 0;
         MemoryFit shared_fit;
         Plan *shared;
-        search.most = self->sharing;
-        self->is_short |= self->sharing < UNEVEN_SHARES_TRIED * sharers.of[k].plan->stages[0].mesh.axis_count;
+        search.most = self->shares.left;
+        self->shares.is_short |=
+            self->shares.left < UNEVEN_SHARES_TRIED * sharers.of[k].plan->stages[0].mesh.axis_count;
         if (!is_mixed(self, &sharers.of[k].plan->stages[0].mesh)) continue;
         TRY(uneven_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
                                error));
-        self->sharing -= evaluations;
+        self->shares.left -= evaluations;
         self->budget.used += evaluations;
         if (!shared || !plan_is_better(shared->predicted_step_seconds, &shared_fit,
                                        (*plan)->predicted_step_seconds, fit))
@@ -186,7 +188,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     }
     bool may_climb = search_method_takes_baselines(self->options->searcher) &&
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
-    self->is_short |= self->sharing == 0;
+    self->shares.is_short |= self->shares.left == 0;
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
 }
 
@@ -194,11 +196,11 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
  */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     int64_t left = single_stage_left(self);
-    bool is_reduced = left < self->sharing;
-    if (is_reduced) self->sharing = left > 0 ? left : 0;
-    self->is_short = self->sharing == 0;
+    bool is_reduced = left < self->shares.left;
+    if (is_reduced) self->shares.left = left > 0 ? left : 0;
+    self->shares.is_short = self->shares.left == 0;
     TRY(share_plans(self, plan, fit, error));
-    self->budget.is_cut |= is_reduced && self->is_short;
+    self->budget.is_cut |= is_reduced && self->shares.is_short;
     return AM_OK;
 }
 
@@ -206,7 +208,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
 static const Plan *next_baseline(const SingleStageSearch *self, double after) {
     const Plan *best = NULL;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        const Plan *plan = isnan(self->result->baselines[e].seconds) ? NULL : self->baseline_plans[e];
+        const Plan *plan = isnan(self->result->baselines[e].seconds) ? NULL : self->baselines[e].plan;
         if (!plan || plan->predicted_step_seconds <= after) continue;
         if (!best || plan->predicted_step_seconds < best->predicted_step_seconds) best = plan;
     }
@@ -233,11 +235,11 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
 
 /* Evaluations that the cap leaves for unequal shares; 0: none is wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
-    bool is_wanted = self->sharing > 0 && search_method_takes_baselines(self->options->searcher) &&
+    bool is_wanted = self->shares.left > 0 && search_method_takes_baselines(self->options->searcher) &&
                      !self->options->request->method.no_seeds && !self->budget.is_cut &&
                      !single_stage_must_end(self);
     int64_t left = single_stage_left(self);
-    return !is_wanted || left < 0 ? 0 : left < self->sharing ? left : self->sharing;
+    return !is_wanted || left < 0 ? 0 : left < self->shares.left ? left : self->shares.left;
 }
 
 AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmError *error) {
@@ -253,14 +255,14 @@ AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmEr
 
 AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error) {
     int32_t own = 0;
-    while (own < self->share_count && self->shares[own].problem != problem) own++;
-    if (own == self->share_count) self->shares[self->share_count++] = (ProblemShare){problem, INFINITY};
+    while (own < self->shares.count && self->shares.of[own].problem != problem) own++;
+    if (own == self->shares.count) self->shares.of[self->shares.count++] = (ProblemShare){problem, INFINITY};
     /* Seconds of the problem's plan that got shares last; INFINITY: none has. */
-    double *shared = &self->shares[own].seconds, best = INFINITY;
+    double *shared = &self->shares.of[own].seconds, best = INFINITY;
     int64_t most = share_left(self);
     MemoryFit fit;
     Plan *plan;
-    for (int32_t k = 0; k < self->share_count; k++) best = fmin(best, self->shares[k].seconds);
+    for (int32_t k = 0; k < self->shares.count; k++) best = fmin(best, self->shares.of[k].seconds);
     if (most < 1 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
         return AM_OK;
     self->budget.is_cut |= single_stage_left(self) < 2; /* the plan and one share */

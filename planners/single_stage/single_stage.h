@@ -16,35 +16,58 @@ typedef struct ProblemShare {
     double seconds;
 } ProblemShare;
 
+/* Unequal shares of mixed devices (search_shares.c). */
+typedef struct SingleStageShares {
+    int64_t left;    /* evaluations of the round that are left for shares */
+    bool are_wanted; /* the round began with some */
+    bool is_short;   /* shares may have ended for want of evaluations */
+    ProblemShare of[SEARCH_MOST_MESHES];
+    int32_t count;
+} SingleStageShares;
+
+/* Climbs over single changes at the ends of rounds. */
+typedef struct SingleStageClimbs {
+    PlanClimb climb;
+    int64_t used; /* evaluations, which the budget of the search has, too */
+    double from;  /* seconds of the last plan that was climbed from */
+} SingleStageClimbs;
+
+typedef struct SingleStageRounds {
+    int64_t size;     /* evaluations of the first round */
+    int64_t refining; /* evaluations of the present round for overrides (refine.h) */
+    uint64_t seed;
+    bool has_episode; /* SEARCHER_AUTO: the policy's plans are priced */
+} SingleStageRounds;
+
+/* A baseline as priced on its own mesh. */
+typedef struct SingleStageBaseline {
+    Plan *plan; /* NULL where there is none */
+    Problem *problem;
+    bool is_priced;
+} SingleStageBaseline;
+
 typedef struct SingleStageSearch {
+    /* -- the request -- */
     Arena *arena;
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
-    AmError refusal;  /* of the first plan that the user's decisions exclude */
-    Scratch *scratch; /* of all problems */
-    /* `used`: evaluations beside those of the problems, which count their own. `limit`: those of both up to
-     * the end of the round, but for */
-    Budget budget;
-    int64_t refining; /* those that come after (refine.h) */
-    int64_t sharing;  /* and those left for shares of mixed devices */
-    bool may_share;   /* there were some */
-    bool is_short;    /* shares may have ended for want of evaluations */
-    ProblemShare shares[SEARCH_MOST_MESHES];
-    int32_t share_count;
-    int64_t climbed; /* used evaluations of climbs over single changes */
-    PlanClimb climb;
-    double climbed_from; /* seconds of the last plan that was climbed from */
-    int64_t round_size;  /* evaluations of the first round */
-    uint64_t seed;
-    bool has_episode;     /* SEARCHER_AUTO: the policy's plans are priced */
+    /* -- the result -- */
     SearchResult *result; /* its pool has the plans of all rounds */
-    int32_t *devices;     /* 0, 1, ... */
+    AmError refusal;      /* of the first plan that the user's decisions exclude */
+    /* -- the space -- */
     Problem *problems[SEARCH_MOST_MESHES];
     int32_t problem_count;
-    Plan *baseline_plans[BASELINE_COUNT]; /* as priced; NULL where there is none */
-    Problem *baseline_problems[BASELINE_COUNT];
-    bool is_priced[BASELINE_COUNT];
+    Scratch *scratch; /* of all problems */
+    int32_t *devices; /* 0, 1, ... */
+    /* -- the work -- */
+    /* `used`: evaluations beside those of the problems, which count their own. `limit`: of both at the end of
+     * the round, before overrides and shares. */
+    Budget budget;
+    SingleStageRounds rounds;
+    SingleStageShares shares;
+    SingleStageClimbs climbs;
+    SingleStageBaseline baselines[BASELINE_COUNT];
 } SingleStageSearch;
 
 /* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
