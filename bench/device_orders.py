@@ -1,8 +1,8 @@
 """Compares the search over orders of mixed servers with every order.
 
 For a model and servers of several types: the step of the default plan, under some orders of the cluster file, and of
-the best plan of each order, or of some drawn by chance, with --keep-order. The exit code is 1 if a default plan is slower than the best of all
-orders by more than --limit, or if two orders of the file differ by more than 0.5 %.
+the best plan of each order, or of some drawn by chance, with --keep-order. The exit code is 1 if a default plan is
+slower than the best of all orders by more than --limit, or if two orders of the file differ by more than 0.5 %.
 
     python3 bench/device_orders.py --models gpt2,vgg19 --servers V100:2,P100:2,T4:2,V100:2
 """
@@ -29,7 +29,8 @@ def write_cluster(path, servers):
     types = {name: {"memory_bytes": TYPES[name][0], "memory_bytes_per_second": TYPES[name][1],
                     "flops_per_second": {"f32": TYPES[name][2], "f16": TYPES[name][3]}, "kernel_launch_seconds": 4e-6}
              for name in sorted(TYPES) if any(name == used for used, _ in servers)}
-    rows = [{"device_type": name, "devices": count, **({"link": "inside"} if count > 1 else {})} for name, count in servers]
+    rows = [{"device_type": name, "devices": count, **({"link": "inside"} if count > 1 else {})}
+            for name, count in servers]
     with open(path, "w") as file:
         json.dump({"format": "automap-cluster-1", "name": "mixed", "device_types": types,
                    "links": {"inside": {"bytes_per_second": 12e9, "latency_seconds": 5e-6},
@@ -39,7 +40,8 @@ def write_cluster(path, servers):
 
 
 def search(arguments, model, cluster, *options):
-    command = [arguments.automap, "search", model_file(model), "--cluster", cluster, "-o", os.devnull, "--json", "--quiet"]
+    command = [arguments.automap, "search", model_file(model), "--cluster", cluster, "-o", os.devnull, "--json",
+               "--quiet"]
     done = subprocess.run(command + [*options, *arguments.options], capture_output=True, text=True)
     if done.returncode == 4:
         return float("inf")
@@ -54,7 +56,8 @@ def main():
     parser.add_argument("--models", default="gpt2,vgg19")
     parser.add_argument("--servers", default="V100:2,P100:2,T4:2,V100:2", help="TYPE:DEVICES of each server")
     parser.add_argument("--files", type=int, default=3, help="orders of the cluster file for the default search")
-    parser.add_argument("--orders", type=int, default=0, help="search only so many orders by --keep-order, drawn by chance (0: all)")
+    parser.add_argument("--orders", type=int, default=0,
+                        help="search only so many orders by --keep-order, drawn by chance (0: all)")
     parser.add_argument("--limit", type=float, default=0.01, help="allowed excess over the best order")
     parser.add_argument("options", nargs="*", help="further options of search, after --")
     arguments = parser.parse_args()
@@ -71,8 +74,10 @@ def main():
             best = min(kept, key=kept.get)
             spread, excess = max(found) / min(found) - 1, max(found) / kept[best] - 1
             failed |= spread > FILE_LIMIT or excess > arguments.limit
-            print(f"{model:16} {len(tried):4} of {len(orders):4} orders: best {kept[best] * 1e3:10.3f} ms ({' '.join(n for n, _ in best)}), "
-                  f"worst {max(kept.values()) * 1e3:10.3f} ms; default {max(found) * 1e3:10.3f} ms ({100 * excess:+.2f} %), "
+            print(f"{model:16} {len(tried):4} of {len(orders):4} orders: best {kept[best] * 1e3:10.3f} ms "
+                  f"({' '.join(n for n, _ in best)}), "
+                  f"worst {max(kept.values()) * 1e3:10.3f} ms; default {max(found) * 1e3:10.3f} ms "
+                  f"({100 * excess:+.2f} %), "
                   f"files differ by {100 * spread:.2f} %", flush=True)
     raise SystemExit(failed)
 

@@ -80,11 +80,13 @@ def measure(model, steps, rounds, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", default=["bert_tiny", "gpt2_tiny", "gpt2_small", "gpt2_batch1"])
+    parser.add_argument("models", nargs="*", metavar="MODEL",
+                        default=["bert_tiny", "gpt2_tiny", "gpt2_small", "gpt2_batch1"])
     parser.add_argument("--steps", type=int, default=3, help="training steps of a run")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each plan")
     options = parser.parse_args()
-    print(f"{'model':14}{'form':9}" + "".join(f"{kind:>11}" for kind in KINDS) + f"{'all, ms':>11}{'priced':>11}{'memory':>13}")
+    print(f"{'model':14}{'form':9}" + "".join(f"{kind:>11}" for kind in KINDS)
+          + f"{'all, ms':>11}{'priced':>11}{'memory':>13}")
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             measure(model, options.steps, options.rounds, pathlib.Path(folder))

@@ -125,8 +125,8 @@ find_card() {
   "$python" -c '
 import ctypes, os, sys
 wanted, answers = int(sys.argv[1] or 0), {}
-for folder in ("", "/usr/local/nvidia/lib64/", "/usr/local/nvidia/lib/", "/usr/lib/wsl/lib/", "/usr/lib/x86_64-linux-gnu/",
-               "/usr/lib64/", "/usr/local/cuda/compat/"):
+for folder in ("", "/usr/local/nvidia/lib64/", "/usr/local/nvidia/lib/", "/usr/lib/wsl/lib/",
+               "/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/local/cuda/compat/"):
     path, version = folder + "libcuda.so.1", ctypes.c_int()
     try:
         driver = ctypes.CDLL(path)
@@ -179,8 +179,10 @@ run_pack() {
   [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
   work=$(mktemp -d 2>/dev/null) || fail "no folder for the programs in ${TMPDIR:-/tmp}: TMPDIR names another place"
   trap "rm -rf '$work'" EXIT
-  tar -xzf "$folder/payload.tar.gz" -C "$work" || fail "$folder/payload.tar.gz is damaged, or ${TMPDIR:-/tmp} has no room: TMPDIR names another place"
-  wrong=$("$work/bin/automap" --version 2>&1 >/dev/null) || fail "the pack's programs do not start here: ${wrong##*$'\n'}"
+  tar -xzf "$folder/payload.tar.gz" -C "$work" ||
+    fail "$folder/payload.tar.gz is damaged, or ${TMPDIR:-/tmp} has no room: TMPDIR names another place"
+  wrong=$("$work/bin/automap" --version 2>&1 >/dev/null) ||
+    fail "the pack's programs do not start here: ${wrong##*$'\n'}"
   if [ "$dry_run" = 0 ]; then
     driver=$(find_card "$(needed_cuda "$work")") ||
       fail "no card here that a driver opens ($driver); --dry-run does what can be done without"

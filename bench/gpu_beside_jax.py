@@ -59,7 +59,8 @@ def exported_folder():
 
 def find_module(name):
     """The folder of a model that has been exported, or None."""
-    return next((parent / name for parent in (MODELS, exported_folder()) if any((parent / name).glob("model.hlo.pb*"))), None)
+    return next((parent / name for parent in (MODELS, exported_folder()) if any((parent / name).glob("model.hlo.pb*"))),
+                None)
 
 
 def module_of(name):
@@ -84,7 +85,8 @@ def values_of(at):
 
 def automap_command(name, precision, device):
     at = module_of(name)
-    return [AUTOMAP, "run", next(at.glob("model.hlo.pb*")), "--plan", "none", *values_of(at), "--device", device, "--json",
+    return [AUTOMAP, "run", next(at.glob("model.hlo.pb*")), "--plan", "none", *values_of(at), "--device", device,
+            "--json",
             "--quiet", *(["--tf32"] if precision == "tf32" else [])]
 
 
@@ -111,7 +113,8 @@ def measure_automap(name, precision, device):
     if process.wait() != 0:
         raise RuntimeError((error.strip().splitlines() or [f"exit status {process.returncode}"])[-1])
     last = rows[-1]["measured"]
-    return {"ms": 1e3 * typical_seconds(rows), "first_step_seconds": first, "peak_bytes": sum(last["devices"][0].values()), **last.get("kernels", {})}
+    return {"ms": 1e3 * typical_seconds(rows), "first_step_seconds": first,
+            "peak_bytes": sum(last["devices"][0].values()), **last.get("kernels", {})}
 
 
 def random_arguments(model):
@@ -216,7 +219,8 @@ def text(row):
             words.append(f"{side}: {row.get(f'{side}_failure', 'no time')}")
     ours = row.get("automap", {})
     if "graph_nodes" in ours:
-        words.append(f"{ours['compile_seconds']:.1f} s of NVRTC, {ours['graphs']} graphs of {ours['graph_nodes']} nodes")
+        words.append(f"{ours['compile_seconds']:.1f} s of NVRTC, {ours['graphs']} graphs of {ours['graph_nodes']} "
+                     f"nodes")
     return "; ".join(words)
 
 

@@ -84,8 +84,10 @@ def probe(visit):
 def run_command(visit, name, steps, *options):
     """`automap run` of a model of the pack on one device."""
     at = gpu_beside_jax.find_module(name)
-    values = ["--state", at / "state.npz", "--data", at / "data.npz"] if (at / "state.npz").exists() else ["--state", "random"]
-    return ["bin/automap", "run", at / "model.hlo.pb", "--plan", "none", *values, "--steps", steps, "--device", visit.device,
+    values = ["--state", at / "state.npz", "--data",
+              at / "data.npz"] if (at / "state.npz").exists() else ["--state", "random"]
+    return ["bin/automap", "run", at / "model.hlo.pb", "--plan", "none", *values, "--steps", steps, "--device",
+            visit.device,
             "--json", "--quiet", *options]
 
 
@@ -114,7 +116,8 @@ def kernel_rows(events, steps):
         kinds[name] += own
         counts[name] += 1
         single.append((own, 1, f"{name} {instruction} {op_name}"))
-    return sorted(((own, counts[name], name) for name, own in kinds.items()), reverse=True), sorted(single, reverse=True)
+    return sorted(((own, counts[name], name) for name, own in kinds.items()),
+                  reverse=True), sorted(single, reverse=True)
 
 
 def kernel_times(visit):
@@ -176,7 +179,8 @@ def systems(visit):
     if done.status != 0:
         visit.add("nsys", NO_TIME if done.is_out_of_time else "skipped", done.reason)
         return
-    table = visit.run([program, "stats", "--force-export", "true", "--report", "cuda_gpu_kern_sum", f"{report}.nsys-rep"], 90)
+    table = visit.run([program, "stats", "--force-export", "true", "--report", "cuda_gpu_kern_sum",
+                       f"{report}.nsys-rep"], 90)
     for line in list(filter(str.strip, table.output.splitlines()))[:MOST_KERNELS + 5]:
         visit.add(line.rstrip()[:160])
 
@@ -196,7 +200,8 @@ def sanitizers(visit):
         else:
             visit.add_test(f"{what}, {name}", done)
 
-    models = [(f"{model}, {steps} steps", run_command(visit, model, steps)) for model, steps in SANITIZED_MODELS.items()]
+    models = [(f"{model}, {steps} steps", run_command(visit, model, steps))
+              for model, steps in SANITIZED_MODELS.items()]
     tests = [(pathlib.Path(test).name, [test]) for test in gpu_tests.test_programs()]
     visit.each(check, [(name, what, command) for name, (_, pattern) in SANITIZERS.items()
                        for what, command in models + [test for test in tests if re.match(pattern, test[0])]])

@@ -53,7 +53,8 @@ def learning(visit):
     visit.add_lines(["bin/bench_dqn", "--device", visit.device], 90)
     for device in dict.fromkeys(("cpu", visit.device)):
         visit.add_test(f"search for gpt2_tiny on {device}", visit.run(
-            ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "nominal:4", "--searcher", "dqn",
+            ["bin/automap", "search", "datasets/models/gpt2_tiny/model.hlo.pb", "--cluster", "nominal:4", "--searcher",
+             "dqn",
              "--seed", 1, "--device", device, "-o", f"search.{device}.json", "--quiet"], 60))
 
 
@@ -61,7 +62,8 @@ def agent(visit):
     """Episodes per second of `automap agent train`."""
     episodes = AGENT_EPISODES // 5 if visit.is_dry_run else AGENT_EPISODES
     for device in dict.fromkeys((visit.device, "cpu")):
-        done = visit.run(["bin/automap", "agent", "train", "--episodes", episodes, "--report", episodes, "--device", device,
+        done = visit.run(["bin/automap", "agent", "train", "--episodes", episodes, "--report", episodes, "--device",
+                          device,
                           "--json", "--quiet", "-o", f"agent.{device}.safetensors"], 120)
         rows = done.json_lines()
         if done.status != 0:
@@ -71,7 +73,8 @@ def agent(visit):
             visit.add(f"agent train on {device}", "FAILED", "no line of --json")
             continue
         rate = rows[-1]["episodes"] / rows[-1]["seconds"]
-        visit.add(f"agent train on {device}", f"{rate:.0f} /s", f"{rows[-1]['episodes']} episodes", episodes_per_second=rate)
+        visit.add(f"agent train on {device}", f"{rate:.0f} /s", f"{rows[-1]['episodes']} episodes",
+                  episodes_per_second=rate)
 
 
 def predicted(visit):
@@ -85,18 +88,22 @@ def predicted(visit):
     cluster = pathlib.Path("one_device.json")
     cluster.write_text(json.dumps(description))
     names = ["gpt2_tiny", "mlp"] if visit.is_dry_run else [
-        "gpt2_bf16_batch8", "gpt2_batch8", "bert_large", "llama_layers", "resnet50_batch64", "vgg19", "gpt2_tiny", "mlp"]
+        "gpt2_bf16_batch8", "gpt2_batch8", "bert_large", "llama_layers", "resnet50_batch64", "vgg19", "gpt2_tiny",
+        "mlp"]
     for name in names:
         if not gpu_profile.has_model(visit, name):
             continue
         at = gpu_beside_jax.find_module(name)
         module, plan = at / "model.hlo.pb", f"predicted.{name}.json"
-        searched = visit.run(["bin/automap", "search", module, "--cluster", cluster, "--searcher", "baseline", "--baseline",
+        searched = visit.run(["bin/automap", "search", module, "--cluster", cluster, "--searcher", "baseline",
+                              "--baseline",
                               "data_parallel", "-o", plan, "--quiet"], 60)
-        told = searched.status == 0 and visit.run(["bin/automap", "simulate", plan, module, "--cluster", cluster, "--json",
+        told = searched.status == 0 and visit.run(["bin/automap", "simulate", plan, module, "--cluster", cluster,
+                                                   "--json",
                                                    "--quiet"], 60)
         done = told and told.status == 0 and visit.run(
-            ["bin/automap", "run", module, "--plan", "none", *gpu_beside_jax.values_of(at), "--device", visit.device, "--json",
+            ["bin/automap", "run", module, "--plan", "none", *gpu_beside_jax.values_of(at), "--device", visit.device,
+             "--json",
              "--quiet"], 90)
         ends = [end for end in (searched, told, done) if end]
         if len(ends) < 3 or done.status != 0:
@@ -104,5 +111,6 @@ def predicted(visit):
             continue
         expected = 1e3 * json.loads(told.output)["step_seconds"]
         seconds = 1e3 * gpu_beside_jax.typical_seconds(done.json_lines())
-        visit.add(name, f"{100 * (expected / seconds - 1):+.1f} %", f"predicted {expected:.3f} ms, measured {seconds:.3f} ms",
+        visit.add(name, f"{100 * (expected / seconds - 1):+.1f} %",
+                  f"predicted {expected:.3f} ms, measured {seconds:.3f} ms",
                   predicted_ms=expected, measured_ms=seconds)

@@ -141,7 +141,8 @@ class Visit:
         def renamed(path, number):
             return path.with_suffix(f".{number}{path.suffix}")
 
-        number = next(number for number in itertools.count(1) if not any(renamed(path, number).exists() for path in results))
+        number = next(number for number in itertools.count(1)
+                      if not any(renamed(path, number).exists() for path in results))
         for path in results:
             if path.exists():
                 path.rename(renamed(path, number))

@@ -1,7 +1,8 @@
 """Kinds of training steps that the zoo does not have, in sizes that take a cluster: ours beside the recipes.
 
-Four of tests/oracle/training_steps.py, exported without values and searched with the defaults on 16 H100. Columns, separated by
-tabs: kind, ours, the best recipe and its name, data parallel, gap, seconds of search and import, ok or no (slower than a recipe).
+Four of tests/oracle/training_steps.py, exported without values and searched with the defaults on 16 H100. Columns,
+separated by tabs: kind, ours, the best recipe and its name, data parallel, gap, seconds of search and import, ok or no
+(slower than a recipe).
 
     AUTOMAP=build/automap PYTHONPATH=datasets python bench/kinds.py [--cluster C]     # needs JAX to export
 """
@@ -55,8 +56,10 @@ def main():
         baselines = {name: seconds for name, seconds in found["baselines"].items() if seconds}
         best, ours = min(baselines, key=baselines.get), found["step_seconds"]
         slower += ours > baselines[best]
-        print(kind, milliseconds(ours), milliseconds(baselines[best]), best, milliseconds(baselines.get("data_parallel")),
-              f"{found['gap'] * 100:.0f} %", f"{took:.2f} s", "no" if ours > baselines[best] else "ok", sep="\t", flush=True)
+        print(kind, milliseconds(ours), milliseconds(baselines[best]), best,
+              milliseconds(baselines.get("data_parallel")),
+              f"{found['gap'] * 100:.0f} %", f"{took:.2f} s", "no" if ours > baselines[best] else "ok", sep="\t",
+              flush=True)
     sys.exit(slower > 0)
 
 

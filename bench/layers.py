@@ -64,7 +64,8 @@ def layer(heads, causal, memory, x, p):
 
 
 def layer_shapes(name, width, hidden, is_decoder):
-    matrices = [f"{kind}_{which}" for kind in ("self", "cross")[:1 + is_decoder] for which in ("query", "key", "value", "out")]
+    matrices = [f"{kind}_{which}" for kind in ("self", "cross")[:1 + is_decoder]
+                for which in ("query", "key", "value", "out")]
     shapes = dict.fromkeys(matrices, (width, width))
     shapes |= {"up": (width, hidden), "down": (hidden, width), "first_gain": (width,), "second_gain": (width,)}
     shapes |= {"gate": (width, hidden)} if name == "llama" else {"up_bias": (hidden,)}
@@ -134,7 +135,8 @@ def export(name, form, sizes, folder, optimizer=adam):
 
 
 def automap(*arguments):
-    return subprocess.run([os.environ["AUTOMAP"], *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([os.environ["AUTOMAP"], *map(str, arguments)], capture_output=True, text=True,
+                          check=True).stdout
 
 
 def search(model, cluster, options):
@@ -166,7 +168,8 @@ def main():
                 count = json.loads(automap("info", model, "--json"))["instructions"]
                 step, stages, seconds = search(model, options.cluster, rest)
                 first = first or step
-                print(f"{name:6} {form:7} {count:12} {step * 1e3:9.1f} {step / first:6.3f} {stages:6} {seconds:8.1f}", flush=True)
+                print(f"{name:6} {form:7} {count:12} {step * 1e3:9.1f} {step / first:6.3f} {stages:6} {seconds:8.1f}",
+                      flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The sections of documents that benchmarks write: between the lines "<!-- NAME begins -->" and "<!-- NAME ends -->"."""
+"""The sections of documents that benchmarks write: between the lines "<!-- NAME begins -->" and "<!-- NAME ends
+-->"."""
 
 
 def write(path, name, text):

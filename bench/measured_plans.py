@@ -46,7 +46,8 @@ def measured_runs(model, ranks):
     """The runs of a search, as its --json reports them."""
     path = os.path.join(SOURCE, "datasets", "models", model, "model.hlo.pb")
     program = os.path.join(SOURCE, "build", "automap")
-    command = [program, "search", path, "--cluster", f"host:{ranks}", "--measure", str(PLANS), "-o", os.devnull, "--json"]
+    command = [program, "search", path, "--cluster", f"host:{ranks}", "--measure", str(PLANS), "-o", os.devnull,
+               "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     return json.loads(done.stdout)["measurements"]
 
@@ -75,8 +76,8 @@ def undisturbed(rows):
 
 
 def read_plans(path):
-    """Plans by model and ranks, {plan: [rows of its repeats]}, and the number of plans that are left out. A plan without
-    two undisturbed repeats is left out, and a group of few plans."""
+    """Plans by model and ranks, {plan: [rows of its repeats]}, and the number of plans that are left out. A plan
+    without two undisturbed repeats is left out, and a group of few plans."""
     plans = collections.defaultdict(lambda: collections.defaultdict(list))
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
@@ -127,7 +128,9 @@ def report(plans, left_out, seeds):
             text += f"| {contestant} | " + " | ".join(cells) + " |\n"
     count = sum(map(len, plans.values()))
     median, upper = noise(plans)
-    text += f"\n{len(plans)} groups with {count} plans; {left_out} disturbed ones are left out. The shortest step of a repeat is\n"
+    text += (f"\n{len(plans)} groups with {count} plans; {left_out} disturbed ones are left out. The shortest step of "
+             f"a "
+             f"repeat is\n")
     return text + f"{median:.3f} times the shortest of all in the median, {upper:.3f} times at the 90th percentile.\n"
 
 

@@ -37,7 +37,8 @@ def logarithm(row, key):
 
 def features(row):
     """Ten numbers of a strategy, of about one unit each."""
-    yes = [row["recompute"] == "selective", row["recompute"] == "full", row["sequence_parallel"] == "yes", row["attention"] != "unfused"]
+    yes = [row["recompute"] == "selective", row["recompute"] == "full", row["sequence_parallel"] == "yes",
+           row["attention"] != "unfused"]
     sizes = [logarithm(row, key) / 2 for key in ("tensor", "pipeline", "data", "micro_batch", "chunks")]
     return [*sizes, *map(float, yes), float(row["zero"] or 0)]
 
@@ -94,7 +95,8 @@ class Contest:
         return mean_interval([a - b for a, b in zip(self.of(contestant, k), self.of(other, k), strict=True)])
 
     def table(self):
-        text = f"Mean regret in per cent, {len(self.groups)} groups, {self.seeds} seeds, with 95 % intervals over groups:\n\n"
+        text = (f"Mean regret in per cent, {len(self.groups)} groups, {self.seeds} seeds, with 95 % intervals over "
+                f"groups:\n\n")
         text += heading("contestant")
         for contestant in self.contestants:
             text += f"| {contestant} | " + " | ".join(mean_interval(self.of(contestant, k)) for k in AFTER) + " |\n"

@@ -3,11 +3,13 @@
 The planners are rebuilt by the options of `search`, so that cuts, memory and prices are those of automap:
 
     equal     data parallelism with equal shares on all devices
-    HetPipe   virtual workers of one device of each server (Park et al. 2020): a stage is a server, its devices split the
+    HetPipe   virtual workers of one device of each server (Park et al. 2020): a stage is a server, its devices split
+    the
               batch equally; cuts by the dynamic program. Synchronous, where HetPipe lets workers run ahead
     AMP       the best of uniform degrees (Li et al. 2022): every stage has the same data and tensor degree; cuts by the
               dynamic program, equal shares. The three best rows of `simulate --sweep` are refined so
-    Metis     stages of different widths and degrees (Um et al. 2024), cuts by the dynamic program, servers in the order of
+    Metis     stages of different widths and degrees (Um et al. 2024), cuts by the dynamic program, servers in the order
+    of
               the file, without overrides and without changes by simulation
     Sailor    the best of all data degrees (Strati et al. 2025): every stage has the same one; its tensor degree and its
               type of device are free, within a server. Cuts and the order of the servers by the dynamic program
@@ -56,14 +58,16 @@ def find_amp(arguments, model, cluster):
     best = min((row["step_seconds"] for row in rows if row.get("fits")), default=float("inf"))
     for stages, data, tensor in degrees[:REFINED]:
         space = "hybrid" if stages > 1 else "single_stage"
-        best = min(best, search(arguments, model, cluster, "--space", space, "--stages", stages, "--data", data, "--tensor", tensor,
+        best = min(best, search(arguments, model, cluster, "--space", space, "--stages", stages, "--data", data,
+                                "--tensor", tensor,
                                 "--even", "--no-overrides"))
     return best
 
 
 def find_sailor(arguments, model, cluster, servers):
     degrees = [2**k for k in range(max(count for _, count in servers).bit_length())]
-    return min(search(arguments, model, cluster, "--space", "hybrid", "--data", data, "--even", "--no-overrides", "--no-polish",
+    return min(search(arguments, model, cluster, "--space", "hybrid", "--data", data, "--even", "--no-overrides",
+                      "--no-polish",
                       "--no-seeds") for data in degrees)
 
 
@@ -73,10 +77,12 @@ def measure(arguments, name, servers):
         cluster = write_cluster(os.path.join(folder, "mixed.json"), servers)
         steps = {
             "equal": lambda: search(arguments, model, cluster, "--baseline", "data_parallel", "--even"),
-            "HetPipe": lambda: search(arguments, model, cluster, "--space", "hybrid", "--stages", len(servers), "--data", servers[0][1],
+            "HetPipe": lambda: search(arguments, model, cluster, "--space", "hybrid", "--stages", len(servers),
+                                      "--data", servers[0][1],
                                       "--tensor", 1, "--even", "--no-overrides"),
             "AMP": lambda: find_amp(arguments, model, cluster),
-            "Metis": lambda: search(arguments, model, cluster, "--space", "hybrid", "--keep-order", "--no-overrides", "--no-polish",
+            "Metis": lambda: search(arguments, model, cluster, "--space", "hybrid", "--keep-order", "--no-overrides",
+                                    "--no-polish",
                                     "--no-seeds"),
             "Sailor": lambda: find_sailor(arguments, model, cluster, servers),
             "search": lambda: search(arguments, model, cluster),
@@ -89,7 +95,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--automap", default="build/automap")
     parser.add_argument("--models", default="vgg19,resnet50_batch16,gpt2,t5_paper_6")
-    parser.add_argument("--clusters", default=";".join(CLUSTERS), help="TYPE:DEVICES of each server; clusters separated by ';'")
+    parser.add_argument("--clusters", default=";".join(CLUSTERS),
+                        help="TYPE:DEVICES of each server; clusters separated by ';'")
     parser.add_argument("--planners", default=",".join(PLANNERS))
     parser.add_argument("--write", help="document whose section gets the table")
     arguments = parser.parse_args()
@@ -100,7 +107,8 @@ def main():
         for name in arguments.models.split(","):
             steps = list(measure(arguments, name, servers))
             cells = [f"{1e3 * step:.1f} ms" if step < float("inf") else "none" for step in steps]
-            lines.append(f"| {name} | {', '.join(f'{count} {kind}' for kind, count in servers)} | {' | '.join(cells)} |")
+            lines.append(f"| {name} | {', '.join(f'{count} {kind}' for kind, count in servers)} | {' | '.join(cells)} "
+                         f"|")
             print(lines[-1], flush=True)
     if arguments.write:
         marked_section.write(arguments.write, "bench/mixed_planners.py", "\n".join(lines) + "\n")

@@ -60,10 +60,12 @@ def whale_classes(models):
         model = models.zoo("classes.resnet_with", 100000, 32 * devices)
         cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "baseline")
         data, whole = plan(models, model, cluster, *mesh, "--baseline", "data_parallel")
-        columns, split = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=-,data")
+        columns, split = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin",
+                              "head/kernel=-,data")
         rows, _ = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=data,-")
         gain, patterns = paper[devices]
-        row("Whale, figure 13", f"split head over data parallelism, {devices} V100", f"{gain}x", f"{data / columns:.2f}x",
+        row("Whale, figure 13", f"split head over data parallelism, {devices} V100", f"{gain}x",
+            f"{data / columns:.2f}x",
             percent(data / columns, gain))  # fmt: skip
         if patterns:
             row("Whale, figure 15", f"columns over rows of the head, {devices} V100", f"{patterns}x",
@@ -92,7 +94,8 @@ def whale_million(models):
         except DoesNotFit:
             fits = "out of memory"
         row("Whale, figure 14", f"data parallelism with a million classes, {devices} V100", "out of memory", fits, "")
-        steps[devices], _ = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin", "head/kernel=-,data")
+        steps[devices], _ = plan(models, model, cluster, *mesh, "--baseline", "data_parallel", "--pin",
+                                 "head/kernel=-,data")
     scaling = 100 * steps[8] / steps[32]
     row("Whale, figure 14", "throughput of 32 V100 over four times that of 8", "95 %", f"{scaling:.0f} %",
         percent(scaling, 95))  # fmt: skip
@@ -108,7 +111,8 @@ def whale_pipelines(models):
         cluster = v100_servers(models, 1)
         seconds = {}
         for schedule in "gpipe", "1f1b":
-            seconds[schedule], _ = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline", "--baseline",
+            seconds[schedule], _ = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline",
+                                        "--baseline",
                                         "even_pipeline", "--mesh", f"data={8 // stages}", "--micro-batches", 16,
                                         "--schedule", schedule)  # fmt: skip
         ratio = seconds["gpipe"] / seconds["1f1b"]
@@ -123,7 +127,8 @@ def whale_pipelines(models):
                                  "even_pipeline", "--mesh", f"data={devices // stages}", "--micro-batches", 8,
                                  "--schedule", "1f1b")[0]  # fmt: skip
         ours = " : ".join(f"{rates[2] / rates[stages]:.2f}" for stages in rates)
-        row("Whale, figure 12", f"throughput of 2 : 4 : 8 stages, BERT-Large, {devices} V100", "8 stages slower", ours, "")
+        row("Whale, figure 12", f"throughput of 2 : 4 : 8 stages, BERT-Large, {devices} V100", "8 stages slower", ours,
+            "")
 
 
 # ---- Whale: M6 ----
@@ -135,7 +140,8 @@ def whale_m6(models):
     for servers in (8, 32):
         model = models.zoo("m6.m6_10b", 35 * servers)
         cluster = v100_servers(models, servers)
-        steps[servers], simulation = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline", "--baseline",
+        steps[servers], simulation = plan(models, model, cluster, "--space", "pipeline", "--searcher", "baseline",
+                                          "--baseline",
                                           "even_pipeline", "--mesh", f"data={servers}", "--micro-batches", 35,
                                           "--schedule", "1f1b")  # fmt: skip
     ours = 100 * steps[8] / steps[32]
@@ -163,13 +169,15 @@ def oneflow_wide_deep(models):
         cluster, told = v100_servers(models, 1, "oneflow"), []
         for pins in ("data,-", "-,data"):
             try:
-                step, simulation = plan(models, model, cluster, "--mesh", "data=8", "--searcher", "baseline", "--baseline",
+                step, simulation = plan(models, model, cluster, "--mesh", "data=8", "--searcher", "baseline",
+                                        "--baseline",
                                         "data_parallel", "--pin", f"deep_table={pins}", "--pin",
                                         "wide_table=data,-")  # fmt: skip
                 told.append(f"{1e3 * step:.1f} ms, {simulation['peak_bytes'] / GIGABYTE:.2f} GB")
             except DoesNotFit:
                 told.append("out of memory")
-        row("OneFlow, figure 13", f"Wide & Deep, {millions} M rows, 8 V100: S(0); S(1)", "no numbers", "; ".join(told), "")
+        row("OneFlow, figure 13", f"Wide & Deep, {millions} M rows, 8 V100: S(0); S(1)", "no numbers", "; ".join(told),
+            "")
 
 
 def oneflow_faces(models):
@@ -206,13 +214,15 @@ def auto_map_choices(models):
     """Auto-MAP's table 5 counts 432 split dimensions of T5 with 24 + 24 layers; it does not give the vocabulary."""
     for words in (32100, 32128):
         model = models.zoo("t5.model", 24, 1024, 32, 128, 16384, words, positions=True)
-        row("Auto-MAP, table 5", f"T5-3B with {words} words, dimensions on 8 devices", 432, split_dimensions(model, 8), "")
+        row("Auto-MAP, table 5", f"T5-3B with {words} words, dimensions on 8 devices", 432, split_dimensions(model, 8),
+            "")
 
 
 def distsim_network(models):
     """DistSim's table 2 by networks between the four servers, which the paper does not name."""
     model, built_in = models.bert(48, 16, 512), automap("cluster", "distsim-search")
-    for name, rate, latency in ("RoCE, 12 GB/s", 12e9, 15e-6), ("TCP, 4.5 GB/s", 4.5e9, 25e-6), ("as built in", None, None):
+    for name, rate, latency in ("RoCE, 12 GB/s", 12e9,
+                                15e-6), ("TCP, 4.5 GB/s", 4.5e9, 25e-6), ("as built in", None, None):
         cluster = json.loads(json.dumps(built_in))
         link = cluster["links"][cluster["between_servers"]]
         if rate:

@@ -27,7 +27,8 @@ def model_of(name):
 
 
 def even_pipeline(plan, name, cluster, mesh, micro_batches, schedule):
-    automap("search", model_of(name), "--cluster", cluster, "--baseline", "even_pipeline", "--mesh", mesh, "--micro-batches",
+    automap("search", model_of(name), "--cluster", cluster, "--baseline", "even_pipeline", "--mesh", mesh,
+            "--micro-batches",
             micro_batches, "--schedule", schedule, "-o", plan, "--quiet")  # fmt: skip
     return json.loads(plan.read_text())
 
@@ -54,7 +55,8 @@ def schedules(plan):
 
 def recomputed(plan):
     name, micro_batches = "gpt2_tiny", 4
-    finer = [stage["ranges"][0][0] for stage in even_pipeline(plan, name, "nominal:8", "data=1", micro_batches, "gpipe")["stages"]]
+    finer = [stage["ranges"][0][0]
+             for stage in even_pipeline(plan, name, "nominal:8", "data=1", micro_batches, "gpipe")["stages"]]
     print("\n| | peak of stage 0 | of stage 1 | step, simulated |\n|---|---|---|---|")
     for schedule, again in (("gpipe", False), ("1f1b", False), ("1f1b", True)):
         root = even_pipeline(plan, name, "nominal:2", "data=1", micro_batches, schedule)

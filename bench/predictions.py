@@ -53,7 +53,8 @@ PLANS = [
     ("resnet_tiny", 1, "data_parallel", None, 1), ("unet_tiny", 1, "data_parallel", None, 1),
 ]
 # With many small collectives, which show what the probe takes them to be.
-ZERO3 = [(model, 2, "zero3", None, 1) for model in ("gpt2_tiny", "bert_tiny", "t5_tiny", "llama_tiny", "vit_tiny", "mlp")]
+ZERO3 = [(model, 2, "zero3", None, 1) for model in ("gpt2_tiny", "bert_tiny", "t5_tiny", "llama_tiny", "vit_tiny",
+                                                    "mlp")]
 QUICK = [0, 1]
 PROBE_UNTIL = 240  # seconds: on a busy machine probes take long, and what there is must do
 CALM = 0.1  # processors that others may use in a repeat that is not made again
@@ -216,7 +217,8 @@ def print_totals(name, cases, predicted):
         if len(plans) < 2:
             continue
         chosen, best = min(plans, key=predicted), min(plans, key=lambda case: case.measured)
-        print(f"  {model:12} predicted best: {chosen.ranks} {chosen.name}, {100 * (chosen.measured / best.measured - 1):.1f} % "
+        print(f"  {model:12} predicted best: {chosen.ranks} {chosen.name}, "
+              f"{100 * (chosen.measured / best.measured - 1):.1f} % "
               f"slower than the best measured ({best.ranks} {best.name}; its spread {100 * best.spread:.1f} %)")
 
 
@@ -224,14 +226,17 @@ def main():
     global STATISTIC
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="only these models' plans")
-    parser.add_argument("--only", metavar="TEXT", action="append", help="plans whose line has this text (and that of others given)")
+    parser.add_argument("--only", metavar="TEXT", action="append",
+                        help="plans whose line has this text (and that of others given)")
     parser.add_argument("--repeats", type=int, default=7, help="default 7")
     parser.add_argument("--probes", type=int, default=3, help="and profiles, between the repeats (default 3)")
     parser.add_argument("--seconds", type=float, default=0.35, help="of one repeat, about (default 0.35)")
     parser.add_argument("--least", action="store_true", help="a repeat is its least step: on a busy host")
-    parser.add_argument("--cluster", metavar="FOLDER", help="take host1.json, host2.json, host4.json from there, or write them there")
+    parser.add_argument("--cluster", metavar="FOLDER",
+                        help="take host1.json, host2.json, host4.json from there, or write them there")
     parser.add_argument("--quick", action="store_true", help="two plans, one short repeat, to see that it works")
-    parser.add_argument("--zero3", action="store_true", help="ZeRO 3 of the small models on two ranks, in place of the plans")
+    parser.add_argument("--zero3", action="store_true",
+                        help="ZeRO 3 of the small models on two ranks, in place of the plans")
     parser.add_argument("--json", action="store_true", help="a line of JSON per plan instead of the table")
     options = parser.parse_args()
     STATISTIC = min if options.least else least_median
@@ -270,7 +275,8 @@ def main():
                               "peak_predicted": case.predicted_peak, "peak_counted": case.peak}))
         return
     print("ms per step")
-    print(f"{'model':12}{'ranks':>6}  {'plan':32}{'predicted':>10}{'error':>8}{'profiled':>10}{'error':>8}{'measured':>10}"
+    print(f"{'model':12}{'ranks':>6}  "
+          f"{'plan':32}{'predicted':>10}{'error':>8}{'profiled':>10}{'error':>8}{'measured':>10}"
           f"{'spread':>8}{'peak':>8}")
     for case in cases:
         print(f"{case.model:12}{case.ranks:6}  {case.name:32}{1e3 * case.predicted:10.3f}"

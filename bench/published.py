@@ -245,18 +245,22 @@ def megatron_a100(models):
     ):
         batch, length, devices = 512, 2048, 8 * servers
         model = models.gpt(layers, width, heads, batch, length, "bfloat16")
-        baseline = ("megatron", f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
+        baseline = ("megatron",
+                    f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
         options = "--micro-batches", "auto", "--keep-remat", "--attention", "unfused"
         _, seconds = baseline_plan(models, model, f"a100:{servers}", *baseline, *options)
         flops = 96 * batch * length * layers * width**2 * (1 + length / (6 * width) + WORDS / (16 * layers * width))
         ours = flops / seconds / devices / 1e12
-        row("Megatron-LM, table 1", f"GPT {12e-9 * layers * width**2 + 1e-9 * WORDS * width:.1f} B, {devices} A100, tensor {tensor}: TFLOP/s a device",
+        row("Megatron-LM, table 1",
+            f"GPT {12e-9 * layers * width**2 + 1e-9 * WORDS * width:.1f} B, {devices} A100, tensor {tensor}: TFLOP/s a "
+            f"device",
             paper, f"{ours:.0f}", percent(ours, paper))  # fmt: skip
 
 
 ROWS = {
     "distsim": distsim,
-    "whale-dp-bert": lambda models: whale_data_parallel(models, "BERT-Large", lambda batch: models.bert(24, batch, 128)),
+    "whale-dp-bert": lambda models: whale_data_parallel(models, "BERT-Large",
+                                                        lambda batch: models.bert(24, batch, 128)),
     "whale-dp-gnmt": lambda models: whale_data_parallel(models, "GNMT", models.gnmt),
     "whale-pp-bert": lambda models: whale_pipeline(models, "BERT-Large", models.bert(24, 128, 128), 24),
     "whale-pp-t5": lambda models: whale_pipeline(models, "T5-Large", models.t5_large(128), 48),

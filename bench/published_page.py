@@ -91,8 +91,9 @@ def summary(name, rows):
     return "| " + " | ".join(cells) + " |"
 
 
-HEAD = """| source | measured | failed | median | 90th percentile | bias | tau | tau, 8 and more | regret | oom missed | false oom |
-|---|---|---|---|---|---|---|---|---|---|---|"""
+COLUMNS = ["source", "measured", "failed", "median", "90th percentile", "bias", "tau", "tau, 8 and more", "regret",
+           "oom missed", "false oom"]
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def by_source(rows):
@@ -131,7 +132,8 @@ def picture(rows, theme):
         place = at(10**power)
         parts += [f'<path d="M{place:.1f} 60V520M60 {580 - place:.1f}H520" stroke="{grid}"/>',
                   f'<text x="{place:.1f}" y="540" text-anchor="middle" fill="{ink}">{10.0**power:g} s</text>',
-                  f'<text x="54" y="{584 - place:.1f}" text-anchor="end" fill="{ink}">{10.0**power:g} s</text>']  # fmt: skip
+                  # fmt: skip
+                  f'<text x="54" y="{584 - place:.1f}" text-anchor="end" fill="{ink}">{10.0**power:g} s</text>']
     for factor in (0.8, 1, 1.2):
         shift = math.log10(factor) / (high - low) * 460
         dash = "" if factor == 1 else ' stroke-dasharray="4 4"'
@@ -144,7 +146,8 @@ def picture(rows, theme):
                   f'<circle cx="545" cy="{80 + 22 * k}" r="5" fill="{colour}"/>',
                   f'<text x="556" y="{85 + 22 * k}" fill="{ink}">{source}</text>']  # fmt: skip
     parts += [f'<text x="290" y="566" text-anchor="middle" fill="{ink}">measured step</text>',
-              f'<text x="20" y="290" text-anchor="middle" fill="{ink}" transform="rotate(-90 20 290)">predicted step</text>',
+              f'<text x="20" y="290" text-anchor="middle" fill="{ink}" transform="rotate(-90 20 290)">predicted '
+              f'step</text>',
               "</svg>"]  # fmt: skip
     return "\n".join(parts) + "\n"
 

@@ -44,7 +44,8 @@ def norm(x, gain):
 def layer(heads, x, weights):
     batch, length, width = x.shape
     inner = norm(x, weights["first_gain"])
-    query, key, value = ((inner @ weights[name]).reshape(batch, length, heads, -1) for name in ("query", "key", "value"))
+    query, key, value = ((inner @ weights[name]).reshape(batch, length, heads, -1)
+                         for name in ("query", "key", "value"))
     scores = jax.nn.softmax(jnp.einsum("bthd,bshd->bhts", query, key) / (width // heads) ** 0.5)
     x = x + jnp.einsum("bhts,bshd->bthd", scores, value).reshape(x.shape) @ weights["out"]
     return x + jax.nn.gelu(norm(x, weights["second_gain"]) @ weights["up"]) @ weights["down"]
@@ -87,14 +88,16 @@ def export(sizes, is_scan, folder):
 
 
 def automap(*arguments):
-    return subprocess.run([os.environ["AUTOMAP"], *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([os.environ["AUTOMAP"], *map(str, arguments)], capture_output=True, text=True,
+                          check=True).stdout
 
 
 def search(model, cluster, options):
     """(predicted seconds, classes split by axis, seconds of the search)"""
     plan = model.parent / "plan.json"
     begin = time.perf_counter()
-    automap("search", model, "--cluster", cluster, "-o", plan, *(["--searcher", "baseline", *options] if options else []))
+    automap("search", model, "--cluster", cluster, "-o", plan,
+            *(["--searcher", "baseline", *options] if options else []))
     seconds = time.perf_counter() - begin
     document = json.loads(plan.read_text())
     mesh = document["stages"][0]["mesh"]

@@ -1,12 +1,13 @@
 """How the time of a search grows with instructions and with devices.
 
-Writes training steps of N equal blocks as HLO text: a scaled input, a gated MLP (two products in, one out) and a residual
-connection, forward and backward, with Adam for its four parameters, about 105 instructions a block. They are searched with
-the defaults of `automap search` on servers of 8 devices, 200 GB/s inside and 25 GB/s between. Each row is one search:
-instructions, devices, seconds to read, to search and in all, those of all processors, plans priced, seconds of the step.
+Writes training steps of N equal blocks as HLO text: a scaled input, a gated MLP (two products in, one out) and a
+residual connection, forward and backward, with Adam for its four parameters, about 105 instructions a block. They are
+searched with the defaults of `automap search` on servers of 8 devices, 200 GB/s inside and 25 GB/s between. Each row is
+one search: instructions, devices, seconds to read, to search and in all, those of all processors, plans priced, seconds
+of the step.
 
-With --models, steps of large models of the zoo are searched instead, exported by JAX; a row also has the peak memory and the
-gap.
+With --models, steps of large models of the zoo are searched instead, exported by JAX; a row also has the peak memory
+and the gap.
 
     AUTOMAP=build/automap python bench/search_scale.py [--quick] [--evaluations N]
     AUTOMAP=build/automap python bench/search_scale.py --models [NAME...]
@@ -193,7 +194,8 @@ def export(name, folder):
     if sizes:
         model = llama.model(*sizes, unrolled=is_unrolled)
     else:
-        model = transformer.model(transformer.gpt2_logits, transformer.next_tokens, 96, 12288, 96, 49152, 50257, 512, 2048)
+        model = transformer.model(transformer.gpt2_logits, transformer.next_tokens, 96, 12288, 96, 49152, 50257, 512,
+                                  2048)
     write_module(model.step, model.arguments, folder, constants=model.constants)
     return folder / "model.hlo.pb", cluster
 
@@ -212,7 +214,8 @@ def measure_models(names, folder):
             out.seek(0)
             found = json.load(out)
         print(f"{name}\t{cluster}\t{time.monotonic() - begin:.1f}\t{used.ru_utime + used.ru_stime:.1f}"
-              f"\t{used.ru_maxrss / 1e3:.0f}\t{found['evaluations']}\t{found['step_seconds']:.3f}\t{100 * found['gap']:.1f}",
+              f"\t{used.ru_maxrss / 1e3:.0f}\t{found['evaluations']}\t{found['step_seconds']:.3f}"
+              f"\t{100 * found['gap']:.1f}",
               flush=True)
 
 

@@ -1,11 +1,11 @@
 """A contest of one-stage searchers with equal evaluations, on modules and clusters that no policy was trained on.
 
 Problems are generated: the modules on random clusters (bench/bench_searchers.c says more). Every searcher has the same
-numbers of evaluations, or the same processor time, without baselines to start from and without polish; the last two start
-as the product does, from screened estimates and the baselines. A result is the step over the best step known of its
-problem (the best of all runs); where no plan fits it counts as LOST. Tables have geometric means over problems, with 95 %
-intervals by bootstrap. Without --ranker, one is trained: the same network on the same problems by a regression on the
-teacher's plans, without reinforcement (agent train-search --supervised).
+numbers of evaluations, or the same processor time, without baselines to start from and without polish; the last two
+start as the product does, from screened estimates and the baselines. A result is the step over the best step known of
+its problem (the best of all runs); where no plan fits it counts as LOST. Tables have geometric means over problems,
+with 95 % intervals by bootstrap. Without --ranker, one is trained: the same network on the same problems by a
+regression on the teacher's plans, without reinforcement (agent train-search --supervised).
 
     ninja -C build automap bench_searchers processor_clock
     python3 bench/searchers.py --results /tmp/runs.jsonl --write docs/learning.md      # runs that are there are kept
@@ -24,7 +24,8 @@ import marked_section
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
-TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw", "adafactor"]
+TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw",
+            "adafactor"]
 TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/learning.md
 TRAINED, UNTRAINED, RANKER, FULL = "dqn, trained", "dqn, untrained", "supervised ranker", "full default search"
 SEARCHERS = [TRAINED, UNTRAINED, RANKER, "anneal", "greedy", "random", "exact"]
@@ -49,12 +50,14 @@ def model_path(name):
 
 
 def train_ranker(path):
-    words = [os.path.join(SOURCE, "build", "automap"), "agent", "train-search", "--supervised", "--problems", "800", "-o", path]
+    words = [os.path.join(SOURCE, "build", "automap"), "agent", "train-search", "--supervised", "--problems", "800",
+             "-o", path]
     subprocess.run([*words, *map(model_path, TRAINING)], check=True, cwd=SOURCE)
 
 
 def run(arguments, models, problem, budgets):
-    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), arguments.policy, arguments.ranker]
+    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), arguments.policy,
+             arguments.ranker]
     clock = {**os.environ, "LD_PRELOAD": CLOCK} if os.path.exists(CLOCK) else None  # else limits are by the wall clock
     done = subprocess.run([*words, *models], capture_output=True, text=True, cwd=SOURCE, env=clock)
     if done.returncode != 0:
@@ -75,7 +78,8 @@ def tables(runs):
     searchers = [s for s in SEARCHERS if any(r["searcher"] == s for r in contest)]
 
     def logs(searcher, budget):
-        return [math.log(min(steps[searcher, budget, p] / best[p], LOST)) for p in problems if (searcher, budget, p) in steps]
+        return [math.log(min(steps[searcher, budget, p] / best[p], LOST)) for p in problems
+                if (searcher, budget, p) in steps]
 
     titles = [f"{title}, {len(logs(TRAINED, budget))} problems" for title, budget in zip(titles, budgets)]
     head = "| searcher | " + " | ".join(titles) + " |\n" + "|---" * (len(budgets) + 1) + "|\n"
@@ -89,19 +93,23 @@ def tables(runs):
             text += f"| {searcher} | " + " | ".join(cells) + " |\n"
     text += "\nMean processor seconds of a search:\n\n" + head
     for searcher in searchers:
-        cells = [statistics.fmean(r["seconds"] for r in runs if r["searcher"] == searcher and r["budget"] == b) for b in budgets]
+        cells = [statistics.fmean(r["seconds"] for r in runs if r["searcher"] == searcher and r["budget"] == b)
+                 for b in budgets]
         text += f"| {searcher} | " + " | ".join(f"{c:.2f}" for c in cells) + " |\n"
     reference, name = (full, "the full default search") if full else (best, "the best step known")
     text += f"\nOne episode, the best of its first 10 plans, over {name}:\n\n"
-    text += "| network | median | geometric mean | at most 1.1 | plans | processor seconds |\n|---|---|---|---|---|---|\n"
+    text += ("| network | median | geometric mean | at most 1.1 | plans | processor seconds "
+             "|\n|---|---|---|---|---|---|\n")
     for network, searcher in ZERO_SHOT.items():
         mine = {r["problem"]: r for r in runs if r["searcher"] == searcher}
         if not mine:
             continue
-        ratios = [min((mine[p]["step"] or math.inf) / reference[p], LOST) for p in problems if math.isfinite(reference.get(p, math.inf))]
+        ratios = [min((mine[p]["step"] or math.inf) / reference[p], LOST) for p in problems
+                  if math.isfinite(reference.get(p, math.inf))]
         near, logs_of = sum(r <= 1.1 for r in ratios), [math.log(r) for r in ratios]
         plans, seconds = (statistics.fmean(r[key] for r in mine.values()) for key in ("evaluations", "seconds"))
-        text += f"| {network} | {statistics.median(ratios):.3f} | {interval(logs_of)} | {near} of {len(ratios)} | {plans:.1f} | {seconds:.3f} |\n"
+        text += (f"| {network} | {statistics.median(ratios):.3f} | {interval(logs_of)} | {near} of {len(ratios)} | "
+                 f"{plans:.1f} | {seconds:.3f} |\n")
     return text
 
 
@@ -109,9 +117,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(SOURCE, "build", "bench_searchers"))
     parser.add_argument("--policy", default="built-in", help="file of the trained policy")
-    parser.add_argument("--ranker", help="file of the supervised ranker, trained if there is none (default: build/ranker.safetensors)")
+    parser.add_argument("--ranker",
+                        help="file of the supervised ranker, trained if there is none (default: "
+                             "build/ranker.safetensors)")
     parser.add_argument("--models", default=MODELS)
-    parser.add_argument("--budgets", default="20,50,150,0.5s,full", help="evaluations, seconds, and full: the default search")
+    parser.add_argument("--budgets", default="20,50,150,0.5s,full",
+                        help="evaluations, seconds, and full: the default search")
     parser.add_argument("--seed", type=int, default=20261128, help="of the problems")
     parser.add_argument("--first", type=int, default=0, help="number of the first problem")
     parser.add_argument("--problems", type=int, default=60)

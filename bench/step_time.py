@@ -38,7 +38,8 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 MODELS = SOURCE / "datasets" / "models"
 AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
-SMALL = ["mlp_tiny", "mlp", "gpt2_tiny", "gpt2_bf16_tiny", "bert_tiny", "t5_tiny", "llama_tiny", "lstm_tiny", "moe_tiny",
+SMALL = ["mlp_tiny", "mlp", "gpt2_tiny", "gpt2_bf16_tiny", "bert_tiny", "t5_tiny", "llama_tiny", "lstm_tiny",
+         "moe_tiny",
          "moe_sorted_tiny", "vgg_tiny", "resnet_tiny", "vit_tiny", "unet_tiny"]
 MEDIUM = ["lstm_medium", "llama_medium", "moe_medium", "moe_sorted_medium"]
 LARGE = ["resnet50_batch16", "gpt2_batch1"]
@@ -50,7 +51,8 @@ def is_large(model):
 
 def module_of(model, exported):
     """Its module; one that datasets/models/ has not is exported first."""
-    for path in (MODELS / model / "model.hlo.pb", MODELS / model / "model.hlo.pb.zst", exported / model / "model.hlo.pb"):
+    for path in (MODELS / model / "model.hlo.pb", MODELS / model / "model.hlo.pb.zst",
+                 exported / model / "model.hlo.pb"):
         if path.exists():
             return path
     command = [sys.executable, "-m", "automap_jax.export", model, "--out", exported / model]
@@ -142,8 +144,10 @@ def jax_child(model_name, one_thread, steps, processor):
 
 def measure(model, module, rounds, steps, processor, one_thread):
     """Seconds of the four columns; NaN in the first two where they are left out."""
-    columns = [lambda: run_automap(model, module, True, steps, processor), lambda: run_jax(model, True, steps, processor),
-               lambda: run_automap(model, module, False, steps, processor), lambda: run_jax(model, False, steps, processor)]
+    columns = [lambda: run_automap(model, module, True, steps, processor),
+               lambda: run_jax(model, True, steps, processor),
+               lambda: run_automap(model, module, False, steps, processor),
+               lambda: run_jax(model, False, steps, processor)]
     columns = columns if one_thread else [lambda: math.nan] * 2 + columns[2:]
     return [min(row) for row in zip(*[[column() for column in columns] for _ in range(rounds)])]
 
@@ -151,7 +155,8 @@ def measure(model, module, rounds, steps, processor, one_thread):
 def show(models, options, exported):
     if not options.json:
         print("ms of the processors per step" if options.processor else "ms per step, the least of the rounds' medians")
-        print(f"{'model':18}{'automap 1':>11}{'JAX 1':>10}{'ratio':>7}{'automap':>11}{'JAX':>10}{'ratio':>7}", flush=True)
+        print(f"{'model':18}{'automap 1':>11}{'JAX 1':>10}{'ratio':>7}{'automap':>11}{'JAX':>10}{'ratio':>7}",
+              flush=True)
     for model in models:
         rounds = min(options.rounds, 2) if is_large(model) else options.rounds
         figures = measure(model, module_of(model, exported), rounds, steps_of(model, options.steps), options.processor,

@@ -48,7 +48,8 @@ def start(model, plan, steps, processors):
     module = module_of(model)
     arguments = [AUTOMAP, "run", module, "--plan", plan, "--threads", 1, "--steps", steps, "--json"]
     small = (module.parent / "state.npz").exists()
-    arguments += ["--state", module.parent / "state.npz", "--data", module.parent / "data.npz"] if small else ["--state", "random"]
+    arguments += ["--state", module.parent / "state.npz", "--data",
+                  module.parent / "data.npz"] if small else ["--state", "random"]
     return subprocess.Popen([*map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                             preexec_fn=lambda: os.sched_setaffinity(0, processors))
 
@@ -99,7 +100,8 @@ def collective_seconds():
     program = pathlib.Path(AUTOMAP).parent / "bench_comm"
     if not program.exists():
         return []
-    rows = [line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()]
+    rows = [line.split() for line in subprocess.run([program], check=True, capture_output=True,
+                                                    text=True).stdout.splitlines()]
     return [(int(row[0]), 1e-6 * float(row[1])) for row in rows if row[0].isdigit() and len(row) == 4]
 
 
@@ -122,17 +124,20 @@ def main():
         raise SystemExit("two processors are needed")
     table = collective_seconds()
     print("ms per step, the least of the rounds' medians; collectives of a step")
-    print(f"{'model':28}{'two ranks':>11}{'a copy':>10}{'efficiency':>12}{'collectives':>13}{'MB':>8}{'ms':>9}{'limit':>7}")
+    print(f"{'model':28}{'two ranks':>11}{'a copy':>10}{'efficiency':>12}{'collectives':>13}"
+          f"{'MB':>8}{'ms':>9}{'limit':>7}")
     for name in (options.models or NAMES) + (LARGE if options.large else []):
         model, _, baseline = name.partition(":")
         with tempfile.TemporaryDirectory() as folder:
             plan = str(pathlib.Path(folder) / "plan.json")
-            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "nominal:2", "--searcher", "baseline",
+            subprocess.run([AUTOMAP, "search", str(module_of(model)), "--cluster", "nominal:2", "--searcher",
+                            "baseline",
                             "--baseline", baseline or "data_parallel", "-o", plan, "--quiet"], check=True,
                            stdout=subprocess.DEVNULL)
             sizes = collectives_of(model, plan)
             ranks, copy = measure(model, plan, options.rounds, options.seconds)
-        row = f"{name:28}{1e3 * ranks:11.3f}{1e3 * copy:10.3f}{copy / ranks / 2:12.2f}{len(sizes):13}{sum(sizes) / 1e6:8.2f}"
+        row = (f"{name:28}{1e3 * ranks:11.3f}{1e3 * copy:10.3f}{copy / ranks / 2:12.2f}{len(sizes):13}"
+               f"{sum(sizes) / 1e6:8.2f}")
         if table:
             taken = sum(price(table, size) for size in sizes)
             row += f"{1e3 * taken:9.3f}{copy / 2 / (copy / 2 + taken):7.2f}"

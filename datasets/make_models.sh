@@ -4,7 +4,8 @@
 set -eu
 cd "$(dirname "$0")"
 
-small="mlp mlp_tiny mlp_evaluate vgg_tiny gpt2_tiny gpt2_bf16_tiny bert_tiny t5_tiny exact_linear exact_gather two_swapped
+small="mlp mlp_tiny mlp_evaluate vgg_tiny gpt2_tiny gpt2_bf16_tiny bert_tiny t5_tiny exact_linear exact_gather
+  two_swapped
   lstm_tiny llama_tiny moe_tiny moe_sorted_tiny resnet_tiny vit_tiny unet_tiny dropout_tiny accumulated_tiny adamw_tiny
   adafactor_tiny lion_tiny flax_tiny fused_tiny"
 large="vgg19 resnet50_batch16 gpt2 gpt2_batch1 gpt2_bf16 bert48 t5_paper_6 t5_paper_24_3b t5_paper_24_11b llama3_8b"

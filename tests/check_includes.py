@@ -35,7 +35,8 @@ ALLOWED = {
 # cli/ is a client of include/automap.h. Besides its own headers it may include these.
 CLI_MAY = ("cli/", "base/", "api/option_rows.h")
 MOST_SOURCES = 20
-GENERATED = {"automap.h", "automap_status.h", "automap_features.h", "automap_agent.h", "automap_assignment.h", "cuda_texts.h"}
+GENERATED = {"automap.h", "automap_status.h", "automap_features.h", "automap_agent.h", "automap_assignment.h",
+             "cuda_texts.h"}
 # Host code of MPI and NCCL stays in one file each; the tests' stand-in for NCCL is another library.
 ONE_USER = ("mpi.h", "nccl.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)

@@ -43,12 +43,14 @@ int main(int count, char **words) {
     return 1;
 }
 SOURCE
-cc -I "$AUTOMAP_SOURCE/include" "$work/plan.c" -o "$work/plan" "$AUTOMAP_LIBRARY" -Wl,-rpath,"$(dirname "$AUTOMAP_LIBRARY")"
+cc -I "$AUTOMAP_SOURCE/include" "$work/plan.c" -o "$work/plan" "$AUTOMAP_LIBRARY" \
+  -Wl,-rpath,"$(dirname "$AUTOMAP_LIBRARY")"
 "$AUTOMAP" cluster whale-dp --json >"$work/cluster.json"
 for form in pb txt json; do
   "$AUTOMAP" convert datasets/models/mlp_tiny/model.hlo.pb "$work/model.hlo.$form"
   point=$("$work/plan" "$work/model.hlo.$form" "$work/cluster.json" "$work/point.json") || { echo "$point"; exit 1; }
-  comma=$(LOCPATH=$work LC_ALL=de_DE.UTF-8 "$work/plan" "$work/model.hlo.$form" "$work/cluster.json" "$work/comma.json") ||
+  comma=$(LOCPATH=$work LC_ALL=de_DE.UTF-8 "$work/plan" "$work/model.hlo.$form" "$work/cluster.json" \
+    "$work/comma.json") ||
     { echo "FAILED: $form with a decimal comma: $comma"; exit 1; }
   if [ "$point $comma" != "0.5 0,5" ]; then echo "FAILED: the locale was not in force: $point $comma"; exit 1; fi
   cmp "$work/point.json" "$work/comma.json"

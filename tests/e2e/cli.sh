@@ -36,7 +36,8 @@ one_line_error() {
     *) fail "automap $*: error does not begin with 'automap: ': $first" ;;
   esac
   "$automap" "$@" --json >/dev/null 2>"$work/err"
-  grep -q '^{"format":"automap-error-1","error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*[,}].*}$' "$work/err" ||
+  grep '^{"format":"automap-error-1","error":{"code":[0-9]*,"message":".*","source":".*",' "$work/err" |
+    grep -q '"line":[0-9]*,"column":[0-9]*[,}].*}$' ||
     fail "automap $* --json: $(head -n 1 "$work/err")"
 }
 
@@ -67,7 +68,8 @@ expect 0 '"mode":"strict"' groups "$model" --strict --axis-size 4 --json
 expect 0 'Auto-MAP' cluster
 expect 0 '"format": "automap-cluster-1"' cluster C --json
 expect 0 'data_parallel' search "$model" --cluster nominal:4 --even -o "$work/a.json"
-expect 0 '"plan_file":.*"step_seconds":.*"baselines":\{"data_parallel"' search "$model" --cluster nominal:4 --even -o "$work/b.json" --json
+expect 0 '"plan_file":.*"step_seconds":.*"baselines":\{"data_parallel"' search "$model" --cluster nominal:4 --even \
+  -o "$work/b.json" --json
 cmp -s "$work/a.json" "$work/b.json" || fail "the same search gave another plan file"
 expect 0 'peak memory' simulate "$work/a.json" "$model"
 expect 0 '"step_seconds"' simulate "$work/a.json" "$model" --cluster C --json
@@ -81,7 +83,8 @@ expect 2 'spelling is for' export "$work/a.json" "$model" --format jax --spellin
 expect 2 'expected closed or open' export "$work/a.json" "$model" --format shardy --spelling named
 expect 0 'sharding_per_value<\[<@mesh, \[\{[^]]*\?\}p0' export "$work/a.json" "$model" --format shardy --spelling open
 expect 0 '' export "$work/a.json" "$model" --format hlo --spelling named -o "$work/exported.hlo.txt"
-expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" --cluster nominal:4 --keep-shardings --json -o "$work/kept.json"
+expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" \
+  --cluster nominal:4 --keep-shardings --json -o "$work/kept.json"
 cmp -s <(sed -n 's/.*"sharding": *//p' "$work/a.json") <(sed -n 's/.*"sharding": *//p' "$work/kept.json") ||
   fail "search --keep-shardings split the parameters otherwise"
 expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
@@ -91,22 +94,31 @@ expect 0 'sharding=\{devices=' propagate "$model" --mesh model=4 --pin "*'params
 expect 0 '' propagate "$model" --mesh x0=2,x1=2 --pin '*kernel*=x0,x1' -o "$work/pinned.hlo.txt"
 expect 0 '' propagate "$work/pinned.hlo.txt" --keep-shardings -o "$work/kept.hlo.txt"
 cmp -s "$work/pinned.hlo.txt" "$work/kept.hlo.txt" || fail "propagate --keep-shardings changed the shardings"
-expect 3 'axes of the mesh, in their order, cannot give its sharding' propagate "$work/pinned.hlo.txt" --keep-shardings --mesh x0=4
+expect 3 'axes of the mesh, in their order, cannot give its sharding' propagate "$work/pinned.hlo.txt" \
+  --keep-shardings --mesh x0=4
 expect 0 'sharding=\{replicated\}' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
-expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
-expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
+expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 \
+  --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
+expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' \
+  --pin 'params/2=replicate' -o "$work/c.json"
 expect 2 'no weight is in the scope' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
-expect 0 'the pins leave no dimension' search "$model" --cluster nominal:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
-expect 4 'pin "2/kernel=-,model": dimension 1 .* has size 10 \(expected a multiple of 4\)' search "$model" --even --cluster nominal:4 --mesh data=1,model=4 --pin '2/kernel=-,model' -o "$work/c.json"
-expect 4 'has size 10 \(expected at least 16\)' search "$model" --cluster nominal:16 --mesh model=16 --pin '2/kernel=-,model' -o "$work/c.json"
-expect 0 '\[2\].*kernel.*\[-,model\]' search "$model" --cluster nominal:4 --mesh data=1,model=4 --pin 'params/2/kernel=[-,model]' -o "$work/c.json"
+expect 0 'the pins leave no dimension' search "$model" --cluster nominal:2 --mesh data=2 --pin '*kernel*=-,-' \
+  --pin '*bias*=-' -o "$work/c.json"
+expect 4 'pin "2/kernel=-,model": dimension 1 .* has size 10 \(expected a multiple of 4\)' search "$model" --even \
+  --cluster nominal:4 --mesh data=1,model=4 --pin '2/kernel=-,model' -o "$work/c.json"
+expect 4 'has size 10 \(expected at least 16\)' search "$model" --cluster nominal:16 --mesh model=16 \
+  --pin '2/kernel=-,model' -o "$work/c.json"
+expect 0 '\[2\].*kernel.*\[-,model\]' search "$model" --cluster nominal:4 --mesh data=1,model=4 \
+  --pin 'params/2/kernel=[-,model]' -o "$work/c.json"
 expect 0 '^step +1 ' run "$model" --plan "$work/c.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
 for pattern in params.0.kernel 0/kernel "params/[0]/kern*" "state['params'][0]['kernel']"; do
-  expect 0 '\[0\].*kernel.*\[-,model\]' search "$model" --cluster nominal:2 --pin "$pattern=-,model" --mesh model=2 -o "$work/c.json"
+  expect 0 '\[0\].*kernel.*\[-,model\]' search "$model" --cluster nominal:2 --pin "$pattern=-,model" --mesh model=2 \
+    -o "$work/c.json"
 done
 expect 2 'matches "params/0/kernl"; the nearest are state' propagate "$model" --mesh x=2 --pin 'params/0/kernl=-,x'
-expect 2 'scope "layer_9"; the nearest are state' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
+expect 2 'scope "layer_9"; the nearest are state' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' \
+  -o "$work/c.json"
 expect 3 'the module trains nothing: no output updates any of its 8 parameters .*--inference' \
   search "$models/mlp_evaluate/model.hlo.pb" --cluster nominal:2 -o "$work/e.json"
 expect 0 'jit_count_right' search "$models/mlp_evaluate/model.hlo.pb" --inference --cluster nominal:2 -o "$work/e.json"
@@ -119,10 +131,13 @@ expect 3 'the module trains nothing' run "${evaluate[@]}" --plan "$work/training
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/training.json" --inference
 expect 3 'the module trains nothing' run "${evaluate[@]}" --plan none
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan none --inference
-expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
-expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
+expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 \
+  --pin '*kernel*=-,rows' -o "$work/c.json"
+expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json \
+  -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster nominal:2 --baseline data_parallel -o "$work/c.json"
-expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --searcher dqn --log "$work/log.jsonl" -o "$work/c.json"
+expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --searcher dqn --log "$work/log.jsonl" \
+  -o "$work/c.json"
 grep -q '"epsilon"' "$work/log.jsonl" || fail "--log holds no episodes"
 
 # The default plan file lies beside the module, named by its stem.
@@ -225,7 +240,8 @@ for form in npz safetensors; do
   expect 0 '' agent generate --count 2 -o "$work/sets.$form"
   expect 0 "sets.$form\\[1\\]" agent evaluate "$agent" "$work/sets.$form"
   "$automap" agent evaluate "$agent" "$work/sets.$form" --json >"$work/out"
-  [ "$(grep -o '"valid": *true' "$work/out" | wc -l)" = 2 ] || fail "agent evaluate of 2 sets: $(head -c 300 "$work/out")"
+  [ "$(grep -o '"valid": *true' "$work/out" | wc -l)" = 2 ] ||
+    fail "agent evaluate of 2 sets: $(head -c 300 "$work/out")"
 done
 head -c 3000 "$work/sets.npz" >"$work/cut.npz"
 expect 3 'cut.npz' agent evaluate "$agent" "$work/cut.npz"

@@ -20,18 +20,21 @@ cases=("mlp_tiny nominal:4" "gpt2_tiny nominal:4" "moe_tiny B --evaluations 40" 
 search() {
   local program=$1 model=$2 cluster=$3
   shift 3
-  "$program" search datasets/models/"$model"/model.hlo.pb* --cluster "$cluster" "$@" --quiet -o "$work/plan.json" >/dev/null
+  "$program" search datasets/models/"$model"/model.hlo.pb* --cluster "$cluster" "$@" --quiet \
+    -o "$work/plan.json" >/dev/null
   cat "$work/plan.json"
 }
 
 for compiler in gcc clang; do
   for type in Debug Release; do
     if ! command -v $compiler >/dev/null; then echo "skipped: no $compiler"; exit 77; fi
-    targets=automap configure_and_build "$work/$compiler-$type" -DAUTOMAP_TESTS=OFF -DAUTOMAP_WERROR=ON -DAUTOMAP_MPI=OFF \
+    targets=automap configure_and_build "$work/$compiler-$type" -DAUTOMAP_TESTS=OFF -DAUTOMAP_WERROR=ON \
+      -DAUTOMAP_MPI=OFF \
       -DCMAKE_C_COMPILER=$compiler -DCMAKE_BUILD_TYPE=$type
     for words in "${cases[@]}"; do
       # shellcheck disable=SC2086 # words are words
-      if [ "$(search "$AUTOMAP" $words | sha256sum)" != "$(search "$work/$compiler-$type/automap" $words | sha256sum)" ]; then
+      if [ "$(search "$AUTOMAP" $words | sha256sum)" != "$(search "$work/$compiler-$type/automap" $words | sha256sum)" \
+        ]; then
         echo "FAILED: $compiler, $type: another plan for $words"
         exit 1
       fi

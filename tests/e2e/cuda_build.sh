@@ -16,7 +16,8 @@ trap 'rm -rf "$work"' EXIT
 # has TEXT FILE: whether the binary holds this text
 has() { grep -qaF "$1" "$2"; }
 
-grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt" || { echo "skipped: this is a build with CUDA"; exit 77; }
+grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt" ||
+  { echo "skipped: this is a build with CUDA"; exit 77; }
 for trace in cuMemAlloc libcuda nvrtc cublas libcudnn cudnnCreate libnccl ncclComm cuda_source __global__ NVIDIA; do
   if has $trace "$AUTOMAP_LIBRARY"; then
     echo "AUTOMAP_CUDA=OFF, but the library holds $trace"

@@ -15,12 +15,14 @@ if ! grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt"; then
   exit 77
 fi
 source tests/cuda/build.bash
-mapfile -t tests < <(find tests -name 'test_*cuda*.c' -o -name 'test_generated*.c' -o -name 'test_embedded*.c' | sed 's|.*/||; s/\.c$//' | sort)
+mapfile -t tests < <(find tests -name 'test_*cuda*.c' -o -name 'test_generated*.c' -o -name 'test_embedded*.c' |
+  sed 's|.*/||; s/\.c$//' | sort)
 cuda_build automap automap_shared automap_cuda_check "${tests[@]}"
 cd "$cuda_folder"
 long=(-LE full)
 if [ -n "${AUTOMAP_FULL:-}" ]; then long=(); fi
-ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit "${long[@]}" -R 'cuda|generated|embedded' | tee ctest.log
+ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit "${long[@]}" -R 'cuda|generated|embedded' |
+  tee ctest.log
 if skipped=$(grep -E '[0-9] - test_.*\(Skipped\)' ctest.log | grep -v '_gpu '); then
   echo "the stand-ins do not stand in:"
   echo "$skipped"
@@ -28,13 +30,15 @@ if skipped=$(grep -E '[0-9] - test_.*\(Skipped\)' ctest.log | grep -v '_gpu '); 
 fi
 
 # The same on other arithmetic: sums in another order, results and functions a unit in the last place away.
-STAND_IN_PERTURB=2 ctest --output-on-failure --no-tests=error -j "$(nproc)" -R '^test_cuda_(blas|dnn|dot|convolution|dqn|kernels)$'
+STAND_IN_PERTURB=2 ctest --output-on-failure --no-tests=error -j "$(nproc)" \
+  -R '^test_cuda_(blas|dnn|dot|convolution|dqn|kernels)$'
 
 # The tool: trains on a stand-in; without a driver, or memory, one line and exit status 5.
 model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
 stand_ins=$cuda_folder/tests/stand_in
 run() {
-  ./automap run "$model/model.hlo.pb" --plan none --state "$model/state.npz" --data "$model/data.npz" --steps 3 --device cuda "$@"
+  ./automap run "$model/model.hlo.pb" --plan none --state "$model/state.npz" --data "$model/data.npz" --steps 3 \
+    --device cuda "$@"
 }
 export XDG_CACHE_HOME=$stand_ins/cache
 steps=$(LD_LIBRARY_PATH=$stand_ins run)
@@ -56,7 +60,8 @@ refused() {
 STAND_IN_MEMORY=10000 LD_LIBRARY_PATH=$stand_ins refused 'out of memory on GPU 0' run
 # Queries are packed in the order of the scores, or scores copied by slices: in scratch memory they would take 34 GB.
 STAND_IN_MEMORY=100000000 LD_LIBRARY_PATH=$stand_ins refused "; 651 GB of values, [0-9]* MB of scratch memory" \
-  ./automap run "$AUTOMAP_SOURCE/datasets/models/llama3_8b/model.hlo.pb.zst" --plan none --state random --steps 1 --device cuda
+  ./automap run "$AUTOMAP_SOURCE/datasets/models/llama3_8b/model.hlo.pb.zst" --plan none --state random --steps 1 \
+  --device cuda
 STAND_IN_VERSION=11080 LD_LIBRARY_PATH=$stand_ins refused 'too old' run
 # An older driver lacks functions of the newer one.
 mkdir -p "$cuda_folder/old_driver"

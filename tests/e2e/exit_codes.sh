@@ -51,7 +51,8 @@ expect 2 . no_such_command
 expect 2 'no-such-option' info --no-such-option "$mlp/model.hlo.pb"
 expect 2 . info
 expect 2 . search "$mlp/model.hlo.pb" --cluster nominal:4 --searcher no_such_searcher -o "$work/p.json"
-expect 2 'applies to pipelines' search "$mlp/model.hlo.pb" --cluster nominal:4 --mesh data=4 --schedule zb_h1 -o "$work/p.json"
+expect 2 'applies to pipelines' search "$mlp/model.hlo.pb" --cluster nominal:4 --mesh data=4 --schedule zb_h1 \
+  -o "$work/p.json"
 
 # Bad input files.
 expect 3 'none\.hlo\.pb' info "$work/none.hlo.pb"
@@ -66,10 +67,12 @@ expect 3 'empty' info "$work/empty"
 succeed cluster nominal:4 --json -o "$work/cluster.json"
 sed 's/"memory_bytes"/"memory_bites"/' "$work/cluster.json" >"$work/misspelt.json"
 expect 3 'misspelt\.json.*memory_bites' search "$mlp/model.hlo.pb" --cluster "$work/misspelt.json" -o "$work/p.json"
-sed 's/"servers"/"topology": {"edges": [{"for": {"d": [0, 1000000000]}, "from": "a{d}", "to": "b", "link": "memory"}]}, "servers"/' \
+many='{"for": {"d": [0, 1000000000]}, "from": "a{d}", "to": "b", "link": "memory"}'
+sed "s/\"servers\"/\"topology\": {\"edges\": [$many]}, \"servers\"/" \
   "$work/cluster.json" >"$work/many_edges.json"
 expect 3 'many_edges\.json: \$\.topology\.edges\[0\]: more than 262144 edges' cluster "$work/many_edges.json"
-tr -d '\n' <"$work/cluster.json" | sed 's/, *"link": "memory"//; s/"servers"/"topology": {"edges": []}, "servers"/' >"$work/apart.json"
+tr -d '\n' <"$work/cluster.json" | sed 's/, *"link": "memory"//; s/"servers"/"topology": {"edges": []}, "servers"/' \
+  >"$work/apart.json"
 expect 3 'apart\.json: .*no route between server0/device0 and server0/device1' cluster "$work/apart.json"
 head -c 100000 /dev/zero | tr '\0' '[' >"$work/brackets.json"
 expect 3 'brackets\.json.*not valid JSON' cluster "$work/brackets.json"
@@ -82,7 +85,8 @@ succeed cluster --import tests/imports/slurm.env --device-type T4 -o "$work/slur
 succeed cluster "$work/slurm.json"
 expect 2 'expected one of V100' cluster --import tests/imports/slurm.env
 expect 2 'need --import' cluster --device-type T4
-expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile --device-type T4
+expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile \
+  --device-type T4
 
 # A shape that does not match what a state file holds.
 succeed search "$models/mlp/model.hlo.pb" --cluster nominal:2 -o "$work/mlp.plan.json"
@@ -92,7 +96,8 @@ expect 3 'state\.npz.*f32\[256\]' run "$models/mlp/model.hlo.pb" --roles "$model
 # A plan for another module: both names.
 succeed search "$mlp/model.hlo.pb" --cluster nominal:2 -o "$work/tiny.plan.json"
 expect 3 'tiny\.plan\.json' simulate "$work/tiny.plan.json" "$models/mlp/model.hlo.pb"
-expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.plan.json" --state "$models/mlp/state.npz" \
+expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.plan.json" \
+  --state "$models/mlp/state.npz" \
   --data "$models/mlp/data.npz" --steps 1
 
 # A cluster whose memory is too small for any plan.
@@ -135,16 +140,19 @@ refuse() {
   local pattern=$1
   shift
   expect 2 "$pattern" "$@"
-  cmp -s "$kept" "$mlp/model.hlo.pb" && cmp -s "$work/kept.plan.json" "$work/tiny.plan.json" && [ ! -e "$work/new" ] || {
+  cmp -s "$kept" "$mlp/model.hlo.pb" && cmp -s "$work/kept.plan.json" "$work/tiny.plan.json" &&
+    [ ! -e "$work/new" ] || {
     echo "automap $* changed a file"
     failures=$((failures + 1))
   }
 }
-refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster nominal:2 -o "$kept"
+refuse '^automap: -o .*/kept\.hlo\.pb would replace the module that is read$' search "$kept" --cluster nominal:2 \
+  -o "$kept"
 refuse 'link\.hlo\.pb would replace the module' search "$kept" --cluster nominal:2 -o "$work/link.hlo.pb"
 refuse 'kept\.hlo\.pb would replace the module' convert "$kept" "$kept"
 mkdir "$work/exported" && cp "$kept" "$work/exported/model.hlo.pb" && cp "$mlp/model.roles.json" "$work/exported"
-refuse 'would replace the roles' search "$work/exported/model.hlo.pb" --cluster nominal:2 -o "$work/exported/model.roles.json"
+refuse 'would replace the roles' search "$work/exported/model.hlo.pb" --cluster nominal:2 \
+  -o "$work/exported/model.roles.json"
 refuse 'would replace the cluster' search "$kept" --cluster "$work/cluster.json" -o "$work/cluster.json"
 refuse 'would replace the cluster' cluster "$work/cluster.json" --json -o "$work/cluster.json"
 refuse 'would replace the plan' simulate "$work/kept.plan.json" "$kept" -o "$work/kept.plan.json"
@@ -152,9 +160,11 @@ refuse 'trace .* would replace the module' simulate "$work/kept.plan.json" "$kep
 refuse 'html .* would replace the plan' explain "$work/kept.plan.json" "$kept" --html "$work/kept.plan.json"
 refuse 'would replace the plan' lower "$kept" --plan "$work/kept.plan.json" -o "$work/kept.plan.json"
 refuse 'would replace the file' cluster --import "$work/slurm.json" --device-type T4 -o "$work/slurm.json"
-refuse '^automap: -o and --plan are both .*/new$' simulate --sweep "$kept" --cluster nominal:2 --plan "$work/new" -o "$work/new"
+refuse '^automap: -o and --plan are both .*/new$' simulate --sweep "$kept" --cluster nominal:2 --plan "$work/new" \
+  -o "$work/new"
 refuse '^automap: -o and --log are both .*/new$' search "$kept" --cluster nominal:2 -o "$work/new" --log "$work/new"
-refuse '^automap: -o and --log are both .*/kept\.plan\.json$' search "$kept" --cluster nominal:2 --log "$work/kept.plan.json"
+refuse '^automap: -o and --log are both .*/kept\.plan\.json$' search "$kept" --cluster nominal:2 \
+  --log "$work/kept.plan.json"
 cp "$mlp/state.npz" "$mlp/data.npz" "$work"
 refuse 'save .* would replace the state' run "$kept" --plan none --state "$work/state.npz" --save "$work/state.npz"
 refuse 'outputs .* would replace the data' run "$kept" --plan none --data "x=$work/data.npz" --outputs "$work/data.npz"
@@ -163,7 +173,8 @@ refuse '^automap: --log .* and --trace .* are one file$' "${run[@]}" --log "$wor
 refuse '^automap: --trace and --profile are both .*/new$' "${run[@]}" --trace "$work/new" --profile "$work/new"
 refuse '^automap: -o and --log would both be on stdout' "${run[@]}" -o - --log -
 refuse '^automap: -o and --trace would both be on stdout' simulate "$work/kept.plan.json" "$kept" --trace -
-refuse '^automap: -o and --checkpoint are both .*/new\.safetensors$' agent train --episodes 1 -o "$work/new.safetensors" \
+refuse '^automap: -o and --checkpoint are both .*/new\.safetensors$' agent train --episodes 1 \
+  -o "$work/new.safetensors" \
   --checkpoint "$work/new.safetensors"
 succeed simulate "$work/kept.plan.json" "$kept" -o /dev/null --trace /dev/null
 : >"$work/profile.json" # an empty file is a new one

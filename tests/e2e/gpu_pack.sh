@@ -35,7 +35,8 @@ if bench/gpu.sh --pack "$work/pack" --nccl /nonexistent >"$work/log" 2>&1; then
   exit 1
 fi
 toolkit=$(dirname "$(dirname "$(realpath "$(command -v nvcc || echo "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc")")")")
-cc -O2 -std=gnu17 -shared -fPIC -I. -Iinclude -I"$toolkit/include" -DSTAND_IN_SOURCE='"."' -DSTAND_IN_FOLDER='"stand_in/kernels"' \
+cc -O2 -std=gnu17 -shared -fPIC -I. -Iinclude -I"$toolkit/include" -DSTAND_IN_SOURCE='"."' \
+  -DSTAND_IN_FOLDER='"stand_in/kernels"' \
   tests/cuda/stand_in/nccl.c executor/array/wide.c base/dtype.c base/float_format.c -o "$work/libnccl.so.2"
 AUTOMAP_PACK_BUILD=$build-pack bench/gpu.sh --pack "$work/pack" --nccl "$work/libnccl.so.2" | tee "$work/log"
 stand_ins=$build-pack/tests/stand_in
@@ -49,7 +50,8 @@ foreign=$(for program in "$work"/tree/bin/*; do env -i ldd "$program"; done | aw
 # visit ARGUMENT...: a run in a bare environment; its table is in $work/out
 visit() {
   rm -rf "$work/out"
-  if ! (cd "$work/home" && env -i PATH=/usr/bin:/bin HOME="$work/home" OUT="$work/out" "${bare[@]}" "$work/pack/gpu.sh" "$@") \
+  if ! (cd "$work/home" && env \
+    -i PATH=/usr/bin:/bin HOME="$work/home" OUT="$work/out" "${bare[@]}" "$work/pack/gpu.sh" "$@") \
     >"$work/log" 2>&1; then
     cat "$work/log"
     exit 1

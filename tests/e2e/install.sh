@@ -37,7 +37,8 @@ cmake -S "$prefix/share/doc/automap/examples" -B "$prefix/examples" -DCMAKE_PREF
   -DCMAKE_C_FLAGS=-Werror >"$prefix/examples.log"
 cmake --build "$prefix/examples" >>"$prefix/examples.log"
 model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
-"$prefix/examples/search" "$model/model.hlo.pb" nominal:4 evaluations=10 mesh=data=4 >"$prefix/search" 2>"$prefix/progress"
+"$prefix/examples/search" "$model/model.hlo.pb" nominal:4 evaluations=10 mesh=data=4 >"$prefix/search" \
+  2>"$prefix/progress"
 grep -q '^stage 0: 4 devices, mesh data=4$' "$prefix/search"
 grep -q 'f32\[' "$prefix/search"
 grep -q 'evaluations, best ' "$prefix/progress"
@@ -57,7 +58,8 @@ bash -n "$bash_file"
 if command -v zsh >/dev/null; then zsh -n "$zsh_file"; fi
 if command -v fish >/dev/null; then fish -n "$fish_file"; fi
 checked=0
-for command in $("$AUTOMAP" help | sed -n '/^modules:/,/^help:/s/^  \([a-z]*\) .*/\1/p') "agent train" "agent evaluate" "agent generate"; do
+for command in $("$AUTOMAP" help | sed \
+  -n '/^modules:/,/^help:/s/^  \([a-z]*\) .*/\1/p') "agent train" "agent evaluate" "agent generate"; do
   page=$(<"$prefix/share/man/man1/automap-${command// /-}.1")
   in_bash=$(sed -n "s/^ *'$command') options='\(.*\)' ;;/\1 /p" "$bash_file")
   in_zsh=$(sed -n "/^ *'$command')$/,/;;/p" "$zsh_file")
@@ -75,8 +77,9 @@ for command in $("$AUTOMAP" help | sed -n '/^modules:/,/^help:/s/^  \([a-z]*\) .
 done
 [ "$checked" -gt 150 ]
 # Bash proposes the rest of a word.
-proposal=$(bash -c ". '$bash_file'; COMP_WORDS=(automap search m.pb --sear); COMP_CWORD=3; _automap; echo \"\${COMPREPLY[*]}\"")
+propose() { bash -c ". '$bash_file'; COMP_WORDS=($*); COMP_CWORD=3; _automap; echo \"\${COMPREPLY[*]}\""; }
+proposal=$(propose automap search m.pb --sear)
 [ "$proposal" = --searcher ]
-proposal=$(bash -c ". '$bash_file'; COMP_WORDS=(automap search --searcher ann); COMP_CWORD=3; _automap; echo \"\${COMPREPLY[*]}\"")
+proposal=$(propose automap search --searcher ann)
 [ "$proposal" = anneal ]
 echo "installed, compiled and ran: automap $version; $checked options in man pages and completions"

@@ -24,7 +24,8 @@ trap 'rm -rf "$work"' EXIT
 # losses MODEL PLAN DEVICE: one a line, of the steps
 losses() {
   LD_LIBRARY_PATH=$stand_ins XDG_CACHE_HOME=$stand_ins/cache "$automap" run "$1"/model.hlo.pb --plan "$2" \
-    --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" 2>"$work/words" | awk '/^step +[0-9]/ { print $4 }'
+    --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" 2>"$work/words" |
+    awk '/^step +[0-9]/ { print $4 }'
 }
 
 # check MODEL DEVICES OPTION...: by the plan of these options, the same losses to six digits, and no step left out

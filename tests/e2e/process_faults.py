@@ -37,7 +37,8 @@ AT = SOURCE / "datasets" / "models" / "mlp_tiny"
 
 
 def arguments(plan, steps, *more):
-    return ["run", AT / "model.hlo.pb", "--plan", plan, "--state", AT / "state.npz", "--data", AT / "data.npz", "--steps",
+    return ["run", AT / "model.hlo.pb", "--plan", plan, "--state", AT / "state.npz", "--data", AT / "data.npz",
+            "--steps",
             steps, "--json", "--quiet", "--threads", 1, *more]
 
 
@@ -87,7 +88,8 @@ class Job:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
-            raise AssertionError(f"mpirun has not ended; {sorted(path.name for path in self.folder.iterdir())}") from None
+            names = sorted(path.name for path in self.folder.iterdir())
+            raise AssertionError(f"mpirun has not ended; {names}") from None
         for process in range(self.count):
             ended = self.text(f"exit.{process}").split()
             assert ended, f"process {process} was killed by mpirun"
@@ -97,7 +99,8 @@ class Job:
                 continue
             assert status == 5, f"process {process} ended with {status}: {said[:300]}"
             assert seconds < LIMIT, f"process {process} took {seconds:.1f} s"
-            assert f"process {victim} (rank {victim})" in said, f"process {process} does not name {victim}: {said[:300]}"
+            assert f"process {victim} (rank {victim})" in said, (
+                f"process {process} does not name {victim}: {said[:300]}")
 
 
 def check_kill(mpi, plan, victim, step):
@@ -157,18 +160,21 @@ def main():
         plans = []
         for number, how in enumerate(PLANS):
             plans.append(pathlib.Path(directory) / f"plan_{number}.json")
-            subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"nominal:{PROCESSES}", *how, "-o",
+            subprocess.run([AUTOMAP, "search", str(AT / "model.hlo.pb"), "--cluster", f"nominal:{PROCESSES}", *how,
+                            "-o",
                             str(plans[-1]), "--quiet"], check=True)
         undisturbed = [Undisturbed(plan) for plan in plans]
         kills = [(mpi, victim, step) for mpi in mpis for victim in range(PROCESSES) for step in range(STEPS)]
-        saves = [(mpi, victim, chance.random() * 0.3) for mpi in [*mpis, None] for victim in range(PROCESSES if mpi else 1)
+        saves = [(mpi, victim, chance.random() * 0.3) for mpi in [*mpis, None]
+                 for victim in range(PROCESSES if mpi else 1)
                  for _ in range(10 if FULL else 1)]
         if not FULL:
             kills = [(mpi, victim, 8 * victim + k) for k, mpi in enumerate(mpis) for victim in range(PROCESSES)]
             saves = [saves[0], saves[len(saves) // 2], saves[-1]]
         cases = [(f"{mpi.name}: plan {(victim + step) % 2}, process {victim} killed at step {step}", check_kill,
                   (mpi, plans[(victim + step) % 2], victim, step)) for mpi, victim, step in kills]
-        cases += [(f"{mpi.name if mpi else 'threads'}: plan {k % 2}, process {victim} killed while saving, after {wait:.3f} s",
+        cases += [(f"{mpi.name if mpi else 'threads'}: plan {k % 2}, process {victim} killed while saving, after "
+                   f"{wait:.3f} s",
                    check_resume, (mpi, plans[k % 2], undisturbed[k % 2], victim, wait, directory))
                   for k, (mpi, victim, wait) in enumerate(saves)]
         for name, check, words in cases:

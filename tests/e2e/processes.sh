@@ -15,7 +15,8 @@ failures=0
 cases=0
 port=$((20000 + RANDOM % 12000))
 unset AUTOMAP_PORT AUTOMAP_SECRET RANK WORLD_SIZE SLURM_STEP_ID SLURM_PROCID
-"$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline data_parallel --quiet -o "$work/plan.json" >/dev/null
+"$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline data_parallel --quiet \
+  -o "$work/plan.json" >/dev/null
 run=("$AUTOMAP" run "$model/model.hlo.pb" --state "$model/state.npz" --data "$model/data.npz" --plan "$work/plan.json")
 
 # start PROCESS VARIABLE=VALUE... COMMAND...: in the background; its output is in $work/PROCESS.*

@@ -16,7 +16,8 @@ if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'kill "${pids[@]}" 2>/dev/null; rm -rf "$work"' EXIT
-export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$stand_ins/cache STAND_IN_DEVICES=4
+export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$stand_ins/cache \
+  STAND_IN_DEVICES=4
 unset AUTOMAP_PORT AUTOMAP_SECRET RANK WORLD_SIZE SLURM_STEP_ID SLURM_PROCID
 model=datasets/models/mlp_tiny
 failures=0
@@ -68,7 +69,8 @@ wait_for_steps() {
 }
 
 for recipe in data_parallel megatron; do
-  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline $recipe --quiet -o "$work/$recipe.json" >/dev/null
+  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline $recipe --quiet \
+    -o "$work/$recipe.json" >/dev/null
   run_all $recipe 1 --comm nccl --steps 6 --save "$work/one.npz" --outputs "$work/one.outputs.npz"
   expect 0 0 ''
   cp "$work/0.stdout" "$work/one.stdout"
@@ -76,7 +78,8 @@ for recipe in data_parallel megatron; do
   for count in 2 4; do
     run_all $recipe $count --steps 6 --save "$work/all.npz" --outputs "$work/all.outputs.npz"
     for ((p = 0; p < count; p++)); do expect $p 0 ''; done
-    [ "$(losses "$work/0.stdout")" = "$(losses "$work/one.stdout")" ] || complain "$recipe: other losses in $count processes"
+    [ "$(losses "$work/0.stdout")" = "$(losses "$work/one.stdout")" ] ||
+      complain "$recipe: other losses in $count processes"
     for ((p = 1; p < count; p++)); do [ ! -s "$work/$p.stdout" ] || complain "process $p printed"; done
     cmp "$work/one.npz" "$work/all.npz" || complain "$recipe: another state from $count processes"
     cmp "$work/one.outputs.npz" "$work/all.outputs.npz" || complain "$recipe: other outputs from $count processes"

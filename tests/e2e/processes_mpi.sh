@@ -48,8 +48,10 @@ for mpi in openmpi mpich; do
     continue
   fi
   found=$((found + 1))
-  "$automap" search "$model/model.hlo.pb" --cluster nominal:4 --baseline data_parallel --quiet -o "$work/plan.json" >/dev/null
-  run=("$automap" run "$model/model.hlo.pb" --state "$model/state.npz" --data "$model/data.npz" --plan "$work/plan.json")
+  "$automap" search "$model/model.hlo.pb" --cluster nominal:4 --baseline data_parallel --quiet \
+    -o "$work/plan.json" >/dev/null
+  run=("$automap" run "$model/model.hlo.pb" --state "$model/state.npz" --data "$model/data.npz" \
+    --plan "$work/plan.json")
   for count in 1 2 4; do
     expect 0 0 '^automap:' "$mpirun" -n "$count" "${run[@]}" --steps 2
     one_line '^step      1   loss'
@@ -65,7 +67,8 @@ for mpi in openmpi mpich; do
     MASTER_ADDR=localhost MASTER_PORT=$port exec \"\$@\"" sh "${run[@]}" --steps 2
   one_line '^step      1   loss'
   expect 0 0 '^automap:' "$mpirun" -n 2 env -u MPI_LOCALNRANKS -u OMPI_COMM_WORLD_SIZE sh -c "SLURM_PROCID=$own \
-    SLURM_NTASKS=2 SLURM_LOCALID=$own SLURM_JOB_ID=$$ SLURM_STEP_ID=$found SLURM_STEP_NODELIST=localhost exec \"\$@\"" sh "${run[@]}" --steps 2
+    SLURM_NTASKS=2 SLURM_LOCALID=$own SLURM_JOB_ID=$$ SLURM_STEP_ID=$found SLURM_STEP_NODELIST=localhost exec \"\$@\"" \
+    sh "${run[@]}" --steps 2
   one_line '^step      1   loss'
   # One that fails ends the others, which name it: launchers give one of their codes.
   timeout 60 "$mpirun" -n 1 "${run[@]}" : -n 1 "${run[@]}" --data "$work/none.npz" >/dev/null 2>"$work/stderr"
@@ -88,7 +91,8 @@ fi
 # With stand-ins for CUDA's libraries they train on these.
 stand_ins=$build/tests/stand_in
 if [ -e "$stand_ins/libnccl.so.2" ] && [ "$found" -gt 0 ]; then
-  export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$stand_ins/cache STAND_IN_DEVICES=4
+  export LD_LIBRARY_PATH=$stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} XDG_CACHE_HOME=$stand_ins/cache \
+    STAND_IN_DEVICES=4
   expect 0 0 '^automap:' "$mpirun" -n 2 "${run[@]}" --device cuda --steps 2
   one_line '^step      1   loss'
 fi

@@ -75,7 +75,8 @@ python -I use.py "$model" "$work/venv"
 
 # No library of the build machine is needed beyond those of the platform tag.
 for file in "$work"/venv/lib/python3*/site-packages/automap_hlo/{lib/libautomap.so,bin/automap}; do
-  foreign=$(ldd "$file" | grep -vE 'automap_hlo\.libs/|^\s*(lib(c|m|z|expat|gcc_s|pthread|dl)\.so|linux-vdso|/lib)' || true)
+  foreign=$(ldd "$file" | grep -vE 'automap_hlo\.libs/|^\s*(lib(c|m|z|expat|gcc_s|pthread|dl)\.so|linux-vdso|/lib)' ||
+    true)
   [ -z "$foreign" ] || { echo "$file needs $foreign"; exit 1; }
 done
 case $wheel in *-py3-none-manylinux_2_*_*.whl) ;; *) echo "bad tag: $wheel"; exit 1 ;; esac
@@ -111,7 +112,8 @@ def train(step, update, batch):
 
 
 def train_rank(rank, wanted):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{pathlib.Path('store').resolve()}", rank=rank, world_size=2)
+    store = f"file://{pathlib.Path('store').resolve()}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     model, batch = make()
     training = automap_torch.parallelize(model, loss, json.loads(pathlib.Path("torch.json").read_text()))
     values = train(training.step, torch.optim.SGD(training.parameters(), lr=0.1), batch)
@@ -124,9 +126,10 @@ def main():
     model, batch = make()
     update = torch.optim.SGD(model.parameters(), lr=0.1)
     automap_torch.export(model, loss, update, batch, "torch_model")
-    subprocess.run(["automap", "search", "torch_model/model.hlo", "--cluster", "nominal:2", "--for", "torch", "--stages", "2",
-                    "--micro-batches", "4", "-o", "torch_plan.json", "--quiet"], check=True)
-    subprocess.run(["automap", "export", "torch_plan.json", "torch_model/model.hlo", "--format", "torch", "-o", "torch.json"], check=True)
+    subprocess.run(["automap", "search", "torch_model/model.hlo", "--cluster", "nominal:2", "--for", "torch",
+                    "--stages", "2", "--micro-batches", "4", "-o", "torch_plan.json", "--quiet"], check=True)
+    subprocess.run(["automap", "export", "torch_plan.json", "torch_model/model.hlo", "--format", "torch",
+                    "-o", "torch.json"], check=True)
 
     def step(*batch):
         value = loss(model, *batch)
@@ -148,7 +151,8 @@ else
 fi
 
 # The notebook, in Jupyter's kernel.
-if ! pip install -q --disable-pip-version-check -c "$AUTOMAP_SOURCE/tests/requirements.txt" "$wheel[jax]" nbclient==0.11.0 ipykernel==7.4.0 \
+if ! pip install -q --disable-pip-version-check \
+  -c "$AUTOMAP_SOURCE/tests/requirements.txt" "$wheel[jax]" nbclient==0.11.0 ipykernel==7.4.0 \
   >pip.log 2>&1; then
   echo "the notebook is skipped: $(tail -1 pip.log)"
   exit 0

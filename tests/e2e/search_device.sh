@@ -55,7 +55,8 @@ if [ -e "$stand_ins/libcuda.so.1" ]; then
   done
 elif [ ! -e /dev/nvidiactl ]; then
   search none --device cuda
-  if grep -q 'this build has no CUDA' "$work/none.err"; then expect none 2 'configure it with'; else expect none 5 'driver|GPU'; fi
+  if grep -q 'this build has no CUDA' "$work/none.err"; then expect none 2 'configure it with'; else expect none 5 \
+    'driver|GPU'; fi
 fi
 echo "$failures failures"
 [ "$failures" -eq 0 ]

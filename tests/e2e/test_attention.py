@@ -148,7 +148,8 @@ def check(folder, model, source, expected, plans, tolerance=TOLERANCE):
 
 def activations(folder, model, attention):
     plan = folder / "plan.json"
-    succeed("search", model, "--cluster", "nominal:1", "--attention", attention, "--baseline", "data_parallel", "-o", plan)
+    succeed("search", model, "--cluster", "nominal:1", "--attention", attention, "--baseline", "data_parallel", "-o",
+            plan)
     document = json.loads(plan.read_text())
     assert ("rewriting" in document) == (attention == "fused")
     return document["predicted"]["devices"][0]["activation_bytes"]
@@ -159,7 +160,8 @@ def check_gain(folder):
     where no kernels are known."""
     model, seconds, told = MODELS / "gpt2_bf16_tiny" / "model.hlo.pb", {}, {}
     plan = folder / "plan.json"
-    succeed("search", model, "--cluster", "nominal:2", "--attention", "unfused", "--baseline", "data_parallel", "-o", plan)
+    succeed("search", model, "--cluster", "nominal:2", "--attention", "unfused", "--baseline", "data_parallel", "-o",
+            plan)
     rows = json.loads(succeed("explain", plan, model, "--json"))["alternatives"]
     assert all(row["what"] != "attention" for row in rows), rows
     for form in ("fused", "unfused"):

@@ -214,7 +214,8 @@ def check_export(runner):
     want = runner.uninterrupted(saved)
     runner.clear()
     runner.run("--steps", STEPS)
-    convert = lambda path: subprocess.run([AUTOMAP, "convert", str(path), str(exported)], capture_output=True, text=True)
+    convert = lambda path: subprocess.run([AUTOMAP, "convert", str(path), str(exported)], capture_output=True,
+                                          text=True)
     for path in (runner.folder, runner.folder / f"step-{STEPS:08d}"):
         exported.unlink(missing_ok=True)
         done = convert(path)
@@ -229,7 +230,8 @@ def check_export(runner):
 
 
 def check_one_run_a_folder(runner):
-    """A folder that a run writes to, or that holds another's checkpoints, is refused; one that was killed lets it go."""
+    """A folder that a run writes to, or that holds another's checkpoints, is refused; one that was killed lets it
+    go."""
     runner.clear()
     process = subprocess.Popen([str(word) for word in runner.options("--steps", 10**9)], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
@@ -293,7 +295,8 @@ def main():
         plans = ["none",
                  search("exact_linear", at / "mesh.json", "--cluster", "nominal:4", "--mesh", "data=2,model=2"),
                  search("exact_linear", at / "three.json", "--cluster", "nominal:3", "--baseline", "data_parallel"),
-                 search("exact_linear", at / "pipeline.json", "--cluster", "nominal:2", "--space", "pipeline", "--baseline",
+                 search("exact_linear", at / "pipeline.json", "--cluster", "nominal:2", "--space", "pipeline",
+                        "--baseline",
                         "even_pipeline", "--micro-batches", "2")]
         if FULL:
             plans.append(search("exact_linear", at / "zero.json", "--cluster", "nominal:4", "--baseline", "zero3"))

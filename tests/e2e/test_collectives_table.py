@@ -87,7 +87,8 @@ def class_of(module, path, dimension):
 
 
 def baseline_plan(module, baseline, mesh, cluster, at):
-    automap("search", path_of(module), "--cluster", cluster, "--mesh", mesh, "--baseline", baseline, "-o", at, "--quiet")
+    automap("search", path_of(module), "--cluster", cluster, "--mesh", mesh, "--baseline", baseline, "-o", at,
+            "--quiet")
 
 
 def make_plan(module, plan, mesh, cluster, at):
@@ -160,7 +161,8 @@ def check_experts(results):
         ratio = sizes[sequence][kind] / sizes[megatron]["all_reduce"]
         assert abs(ratio - 1) < 1e-3, f"{kind}: {ratio} of the all_reduces' bytes"
     # Krizhevsky's trick: fully connected layers by their outputs, the rest by the batch.
-    once = lambda key, n: sum((n - 1) / n * (2 if kind == "all_reduce" else 1) * size for kind, size in sizes[key].items())
+    once = lambda key, n: sum((n - 1) / n * (2 if kind == "all_reduce" else 1) * size
+                              for kind, size in sizes[key].items())
     assert once(("vgg19", "[fc1, fc2, batch]", "data=8"), 8) < 0.16 * once(("vgg19", "data_parallel", "data=8"), 8)
 
 

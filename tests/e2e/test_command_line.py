@@ -28,14 +28,16 @@ need_program()
 MODELS = pathlib.Path(os.environ["AUTOMAP_SOURCE"]) / "datasets" / "models"
 MLP = MODELS / "mlp_tiny" / "model.hlo.pb"
 GPT = MODELS / "gpt2_tiny" / "model.hlo.pb"
-PLAIN = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"}
+PLAIN = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm",
+         "OPENBLAS_NUM_THREADS": "1"}
 ERROR = '{"format":"automap-error-1","error":{"code":'
 FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
 
 
 def automap(*arguments, **environment):
-    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    return subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL,
                           cwd=WORK, env={**PLAIN, **environment})
 
 
@@ -67,7 +69,8 @@ def on_terminal(*arguments, stdout_too=False, **environment):
 # ---- help ----
 
 COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "diff",
-            "compare", "export", "published", "run", "agent", "agent train", "agent train-search", "agent evaluate", "agent generate"]
+            "compare", "export", "published", "run", "agent", "agent train", "agent train-search", "agent evaluate",
+            "agent generate"]
 
 
 def check_help(command):
@@ -104,7 +107,8 @@ def test_help():
         check_help(command)
     assert automap("search", "--", "-h").returncode != 0
     versions = [automap(form) for form in ("version", "--version", "-V")]
-    assert all(v.returncode == 0 and v.stdout.startswith("automap ") and v.stdout == versions[0].stdout for v in versions)
+    assert all(v.returncode == 0 and v.stdout.startswith("automap ") and v.stdout == versions[0].stdout
+               for v in versions)
     nothing = automap()
     assert (nothing.returncode, nothing.stdout) == (2, "") and "usage: automap" in nothing.stderr
 
@@ -112,7 +116,8 @@ def test_help():
 def test_pin_of_help():
     """The pin that the help shows holds for a model with layers."""
     pin = re.search(r"--pin .*'(.*)'", automap("search", "--help").stdout).group(1)
-    done = automap("search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", pin, "--evaluations", "1", "-o", "pin.json")
+    done = automap("search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", pin, "--evaluations",
+                   "1", "-o", "pin.json")
     assert done.returncode == 0 and "['mlp_in']['kernel'] " in done.stdout and "[-,model]" in done.stdout, done
     assert re.search(r"^and \d+ replicated parameters$", done.stdout, re.M), done.stdout
 
@@ -128,7 +133,8 @@ def test_cluster_file():
 
 def test_stage_table():
     done = automap("search", MLP, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", "stages.json")
-    assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ", done.stdout, re.M), done
+    assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ",
+                                              done.stdout, re.M), done
     assert automap("cluster", "nominal:1").stdout.startswith("cluster nominal:1: 1 device on 1 server\n")
 
 
@@ -185,9 +191,11 @@ def test_mistakes():
         ([*search, "--evaluations", "0"], 2, r"expected an integer from 1"),
         ([*search, "--evaluations", "1e99"], 2, r"expected an integer from 1"),
         ([*search, "--evaluations", "9" * 30], 2, r"expected an integer of at most 1000000000$"),
-        ([*search, "--also", "megatorn=x.json"], 2, r"megatorn is no target \(expected one of .*; did you mean megatron\?\)"),
+        ([*search, "--also", "megatorn=x.json"], 2,
+         r"megatorn is no target \(expected one of .*; did you mean megatron\?\)"),
         ([*search, "--also", "jax="], 2, r"expected TARGET=FILE"),
-        ([*search, "--also", "jax=a.json", "--also", "torch=./a.json"], 2, r"--also a.json and --also ./a.json are one file"),
+        ([*search, "--also", "jax=a.json", "--also", "torch=./a.json"], 2,
+         r"--also a.json and --also ./a.json are one file"),
         ([*search, "--also", "jax=link.json"], 2, r"-o out.json and --also link.json are one file"),
         ([*search, "--also", "jax=./out.json"], 2, r"-o out.json and --also ./out.json are one file"),
         ([*search, "--also", f"jax={MLP}"], 2, r"would replace the module that is read"),
@@ -204,7 +212,8 @@ def test_mistakes():
         ([*search, "--mesh", "2x2"], 2, r'expected AXIS=SIZE at "2x2", such as data=2,model=4'),
         ([*search, "--pin", "*kernel*=-,modle"], 2, r"did you mean model\?"),
         ([*search, "--pin", "none*=-,model"], 2, r"the nearest are state"),
-        ([*search, "--pin", "params/0=vaule(data,-)"], 2, r'pin "params/0=vaule.*: "vaule" is no hint .*; did you mean value\?'),
+        ([*search, "--pin", "params/0=vaule(data,-)"], 2,
+         r'pin "params/0=vaule.*: "vaule" is no hint .*; did you mean value\?'),
         ([*search, "--pin", "params/0=split(mdoel)"], 2, r"split\(DEVICES\); did you mean model\?"),
         ([*search, "--hints", MLP], 3, r"this is a binary HLO module, expected hints"),
         ([*run, "--device", "Cuda"], 2, r"did you mean cuda\?"),
@@ -213,18 +222,25 @@ def test_mistakes():
         ([*run, "--device", "gpu"], 2, r"did you mean cuda\?"),
         ([*search, "--device", "gpu"], 2, r"did you mean cuda\?"),
         (["cluster", "--probe", "--device", "gpu"], 2, r"--device gpu: expected one of cpu, cuda; did you mean cuda\?"),
-        (["run", MLP, "--plan", "none", "--state", folder], 3, r"is a folder, expected a file of arrays \(automap convert writes"),
-        (["run", MLP, "--plan", "none", "--state", folder / "losses.json"], 3, r"expected a file in npz, npy or safetensors format"),
+        (["run", MLP, "--plan", "none", "--state", folder], 3,
+         r"is a folder, expected a file of arrays \(automap convert writes"),
+        (["run", MLP, "--plan", "none", "--state", folder / "losses.json"], 3,
+         r"expected a file in npz, npy or safetensors format"),
         ([*run, "--keep", "3"], 2, r"--every, --keep and --resume need --checkpoint"),
         ([*run, "--trace-steps", "3"], 2, r"--trace-steps needs --trace"),
         ([*run, "--checkpoint", GPT], 2, r"model\.hlo\.pb: is a file, expected a folder"),
-        ([*run, "--data", f"batch={folder / 'data.npz'}"], 2, r'no parameter "batch" \(expected NAME=FILE or INPUTS,TARGETS=FILE\)'),
-        (["run", GPT, "--plan", "none", "--state", "random", "--data", f"token={folder / 'data.npz'}"], 2, r"did you mean tokens\?"),
+        ([*run, "--data", f"batch={folder / 'data.npz'}"], 2,
+         r'no parameter "batch" \(expected NAME=FILE or INPUTS,TARGETS=FILE\)'),
+        (["run", GPT, "--plan", "none", "--state", "random", "--data", f"token={folder / 'data.npz'}"], 2,
+         r"did you mean tokens\?"),
         (["run", MLP, "--plan", "none"], 3, r'no array named "state.*expected in --state FILE, or --state random'),
         (["run", MLP, "--plan", "none", "--state", folder / "state.npz"], 3, r"state\.npz: .*expected in --data FILE"),
-        ([*search, "--space", "pipeline"], 2, r"expected --baseline even_pipeline or megatron_3d, or --objective paper"),
-        (["search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", "layers/*/kernel=-,model", "-o", "out.json"], 4,
-         r"cannot have this sharding on mesh data=1 model=2: the pins of other parameters (prevent|set) model in dimension [01]$"),
+        ([*search, "--space", "pipeline"], 2,
+         r"expected --baseline even_pipeline or megatron_3d, or --objective paper"),
+        (["search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", "layers/*/kernel=-,model", "-o",
+          "out.json"], 4,
+         r"cannot have this sharding on mesh data=1 model=2: the pins of other parameters (prevent|set) model in "
+         r"dimension [01]$"),
         ([*search, "--mesh", "data=1,model=2", "--pin", "params/0/kernel=data,-"], 4, r": axis data has one device$"),
         (["help", "search", "run"], 2, r"one argument too many: run \(expected automap help search\)"),
         (["help", "agent", "train", "x"], 2, r"one argument too many: x \(expected automap help agent train\)"),
@@ -244,7 +260,8 @@ def test_mistakes():
         (["run", MLP, "--plan", cluster], 3, r"this is a cluster, expected a plan; a cluster is given by --cluster"),
         (["search", MLP, "--cluster", plan], 3, r"this is a plan, expected a cluster"),
         (["info", MLP, "--roles", plan], 3, r"this is a plan, expected a roles file"),
-        (["simulate", folder / "model.roles.json", MLP], 3, r"this is a roles file, expected a plan; roles are given by --roles"),
+        (["simulate", folder / "model.roles.json", MLP], 3,
+         r"this is a roles file, expected a plan; roles are given by --roles"),
         (["info", folder / "data.npz"], 3, r"NumPy archive.*arrays are given by run --state or --data"),
         (["explain", plan], 2, r"expected automap explain PLAN MODEL, got one argument"),
         (["simulate", "--sweep", MLP, MLP], 2, r"expected automap simulate --sweep MODEL, got 2 arguments"),
@@ -256,16 +273,19 @@ def test_mistakes():
         assert done.returncode == code, (arguments, done)
         assert len(lines) == 1 and re.search(pattern, lines[0]), (arguments, pattern, done.stderr)
         assert not (WORK / "out.json").exists(), arguments
-        as_json = automap(*arguments, "--json") if "--" not in map(str, arguments) and "--json" not in map(str, arguments) else None
+        as_json = automap(*arguments,
+                          "--json") if "--" not in map(str, arguments) and "--json" not in map(str, arguments) else None
         if as_json and len(arguments) > 1 and arguments[0] != "help":
             assert as_json.returncode == code and as_json.stderr.splitlines()[-1].startswith(ERROR), as_json
     # Forms that are right.
-    for arguments in (["info", MLP, "--json", "--json"], ["info", "--", MLP], [*search, "--evaluations=1e1", "--seed=3"]):
+    for arguments in (["info", MLP, "--json", "--json"], ["info", "--", MLP],
+                      [*search, "--evaluations=1e1", "--seed=3"]):
         assert automap(*arguments).returncode == 0, arguments
     # Unknown keys of JSON files.
     for source, key, wrong in ((cluster, "memory_bytes", "memory_byte"), (plan, "micro_batches", "microbatches")):
         (WORK / "wrong.json").write_text(source.read_text().replace(f'"{key}"', f'"{wrong}"', 1))
-        done = automap(*(["simulate", WORK / "wrong.json", MLP] if source == plan else ["cluster", WORK / "wrong.json"]))
+        done = automap(*(["simulate", WORK / "wrong.json", MLP] if source
+                         == plan else ["cluster", WORK / "wrong.json"]))
         assert done.returncode == 3 and f"did you mean {key}?" in done.stderr, done
 
 
@@ -299,8 +319,10 @@ def test_formats():
         "LLVM code": b"; ModuleID = '__compute_module'\n",
     }
     path = WORK / "model"
-    commands = [["info", path], ["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none"], ["groups", path],
-                ["propagate", path, "--mesh", "data=2"], ["lower", path, "--plan", "none"], ["convert", path, "out.hlo.txt"]]
+    commands = [["info", path], ["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none"],
+                ["groups", path],
+                ["propagate", path, "--mesh", "data=2"], ["lower", path, "--plan", "none"],
+                ["convert", path, "out.hlo.txt"]]
     for name, data in files.items():
         path.write_bytes(data)
         for command in commands if name in ("StableHLO text", "pickle") else commands[:1]:
@@ -332,8 +354,10 @@ def test_optimized_modules():
     path = WORK / "optimized.hlo.txt"
     path.write_text(OPTIMIZED)
     info = automap("info", path)
-    assert info.returncode == 0 and info.stderr.count("warning") == 1 and "before_optimizations" in info.stderr, info.stderr
-    for command in (["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none", "--state", "random"], ["groups", path],
+    assert info.returncode == 0 and info.stderr.count("warning") == 1 and "before_optimizations" in info.stderr, (
+        info.stderr)
+    for command in (["search", path, "--cluster", "nominal:2"], ["run", path, "--plan", "none", "--state", "random"],
+                    ["groups", path],
                     ["propagate", path, "--mesh", "data=2"], ["lower", path, "--plan", "none"]):
         done = automap(*command)
         assert (done.returncode, done.stdout) == (3, ""), done
@@ -350,20 +374,25 @@ def test_warnings():
     for command in (["info"], ["search", "--cluster", "nominal:2", "-o", "d.json"]):
         done = automap(command[0], MODELS / "dropout_tiny" / "model.hlo.pb", *command[1:])
         assert (done.returncode, done.stderr) == (0, ""), done  # loops over a random key
-    call = ('  c{} = f32[{},64] custom-call(x), custom_call_target="mine", metadata={{op_name="jit(f)/mine{}" source_file="f.py" '
+    call = ('  c{} = f32[{},64] custom-call(x), custom_call_target="mine", metadata={{op_name="jit(f)/mine{}" '
+            'source_file="f.py" '
             'source_line={}}}\n')
     path = WORK / "calls.hlo.txt"
-    path.write_text("HloModule m\nENTRY main {\n  x = f32[512,64] parameter(0)\n" + call.format(1, 512, 1, 7) + call.format(2, 1024, 2, 8) +
+    path.write_text("HloModule m\nENTRY main {\n  x = f32[512,64] parameter(0)\n" + call.format(1, 512, 1, 7)
+                    + call.format(2, 1024, 2, 8) +
                     "  ROOT t = (f32[512,64], f32[1024,64]) tuple(c1, c2)\n}\n")
     for command in (["info"], ["search", "--cluster", "nominal:2", "-o", "d.json"], ["groups"]):
         done = automap(command[0], path, *command[1:])
         assert done.returncode == 0 and len(done.stderr.splitlines()) == 1, done
-        assert re.search(r'warning: operator "custom-call" has no partitioning rule: "jit\(f\)/mine2" \(f.py:8, 262 kB\) and 1 other '
+        assert re.search(r'warning: operator "custom-call" has no partitioning rule: "jit\(f\)/mine2" \(f.py:8, 262 '
+                         r'kB\) and 1 other '
                          r"are computed on every device; .", done.stderr), done.stderr
     assert automap("info", path, "--quiet").stderr == ""
     # Eight loops that end by the data: five are named, the others are counted.
-    text = "HloModule m\ncond {\n  c = (pred[], f32[8]) parameter(0)\n  ROOT r = pred[] get-tuple-element(c), index=0\n}\n"
-    text += "body {\n  ROOT b = (pred[], f32[8]) parameter(0)\n}\nENTRY main {\n  p = pred[] parameter(0)\n  x = f32[8] parameter(1)\n"
+    text = ("HloModule m\ncond {\n  c = (pred[], f32[8]) parameter(0)\n  ROOT r = pred[] get-tuple-element(c), "
+            "index=0\n}\n")
+    text += ("body {\n  ROOT b = (pred[], f32[8]) parameter(0)\n}\nENTRY main {\n  p = pred[] parameter(0)\n  x = "
+             "f32[8] parameter(1)\n")
     text += "  l0 = (pred[], f32[8]) tuple(p, x)\n"
     for k in range(1, 9):
         text += f"  {'ROOT ' if k == 8 else ''}l{k} = (pred[], f32[8]) while(l{k - 1}), condition=cond, body=body\n"
@@ -395,7 +424,8 @@ body{k} {{
         entry += f"  x{k} = f32[{k}] parameter({k - 1})\n  s{k} = (s32[], f32[{k}]) tuple(zero, x{k})\n"
         entry += f"  loop{k} = (s32[], f32[{k}]) while(s{k}), condition=cond{k}, body=body{k}\n"
         entry += f"  y{k} = f32[{k}] get-tuple-element(loop{k}), index=1\n"
-    entry += "  ROOT r = (" + ", ".join(f"f32[{k}]" for k in range(1, 8)) + ") tuple(" + ", ".join(f"y{k}" for k in range(1, 8)) + ")\n}\n"
+    types = ", ".join(f"f32[{k}]" for k in range(1, 8))
+    entry += f"  ROOT r = ({types}) tuple({', '.join(f'y{k}' for k in range(1, 8))})\n}}\n"
     path = WORK / "loops.hlo.txt"
     path.write_text("HloModule loops\n" + "".join(loop.format(k=k) for k in range(1, 8)) + entry)
     info, all_loops = automap("info", path).stdout, automap("info", path, "--verbose").stdout
@@ -418,20 +448,23 @@ body{k} {{
 
 # ---- terminals ----
 
-SEARCH = ["search", GPT, "--cluster", "C", "--space", "single_stage", "--evaluations", "100000000", "--seconds", "1.5", "-o", "t.json"]
+SEARCH = ["search", GPT, "--cluster", "C", "--space", "single_stage", "--evaluations", "100000000", "--seconds", "1.5",
+          "-o", "t.json"]
 
 
 def test_progress():
     terminal, output = on_terminal(*SEARCH)
     lines = re.findall(r"\r(search [^\r\x1b]*)\x1b\[K", terminal)
     assert lines and terminal.endswith("\r\x1b[K"), terminal
-    assert re.fullmatch(r"search \d+ s   [a-z ]+   (no plan yet|best [\d.]+ \ws)   \d+ of 100000000 evaluations(   gap \S+ %)?(   \d+ \w+ left)?",
+    assert re.fullmatch(r"search \d+ s   [a-z ]+   (no plan yet|best [\d.]+ \ws)   \d+ of 100000000 evaluations(   gap "
+                        r"\S+ %)?(   \d+ \w+ left)?",
                         lines[-1]), lines
     assert all("   gap " in line for line in lines if "   best " in line) and "   best " in lines[-1], lines
     assert re.search("evaluations? in ", output) and not re.search("[\r\x1b]", output), output
     assert "\rsearch" in on_terminal(*SEARCH, "--json")[0]
     sweep = on_terminal("simulate", "--sweep", GPT, "--cluster", "h100:4")[0]
-    assert re.search(r"\rsweep \d+ s   (no plan yet|best [\d.]+ \ws)   \d+( of \d+)? strategies", sweep) and sweep.endswith("\r\x1b[K"), sweep
+    assert re.search(r"\rsweep \d+ s   (no plan yet|best [\d.]+ \ws)   \d+( of \d+)? strategies",
+                     sweep) and sweep.endswith("\r\x1b[K"), sweep
     # A note of a search that goes on is printed while it searches, in a line of its own.
     noted = on_terminal("search", MLP, "--cluster", "nominal:4", *SEARCH[6:], "--even")[0]
     assert re.search(r"(^|\r\x1b\[K)automap: note: --even applies [^\n]*\n\rsearch ", noted), noted
@@ -444,7 +477,8 @@ def test_progress():
 def test_progress_of_explain():
     """Many changes of a plan are counted on a terminal, and nowhere else."""
     model = MODELS / "t5_paper_24_3b" / "model.hlo.pb.zst"
-    assert automap("search", model, "--cluster", "h100:8", "--baseline", "even_pipeline", "-o", "e.json").returncode == 0
+    assert automap("search", model, "--cluster", "h100:8", "--baseline", "even_pipeline", "-o",
+                   "e.json").returncode == 0
     for _ in range(5):  # the line appears after 0.2 s, which a fast machine may not need
         terminal, output = on_terminal("explain", "e.json", model)
         counted = re.search(r"\rexplain \d+ s   \d+ of \d+ changes(   \d+ s left)?\x1b\[K", terminal)
@@ -459,7 +493,8 @@ def test_progress_of_explain():
 def test_progress_of_training():
     """The line gives way to the note about the interrupt, and to the reports before it."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([AUTOMAP, "agent", "train", "--episodes", "1000000", "-o", "a.safetensors"], stdin=subprocess.DEVNULL,
+    process = subprocess.Popen([AUTOMAP, "agent", "train", "--episodes", "1000000", "-o", "a.safetensors"],
+                               stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=theirs, cwd=WORK, env=PLAIN)
     os.close(theirs)
     terminal, is_sent = b"", False
@@ -489,11 +524,13 @@ def test_colors():
     assert "\x1b[1m" in styled and without_styles(styled) == plain, styled
     assert automap(*simulate, "--color", "always").stdout == styled
     assert automap(*simulate, "--color=always", NO_COLOR="1").stdout == styled
-    for arguments, environment in (([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"}), (["--color", "never"], {}), (["--json"], {}),
+    for arguments, environment in (([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"}), (["--color", "never"], {}),
+                                   (["--json"], {}),
                                    (["--json", "--color", "always"], {})):
         shown = on_terminal(*simulate, *arguments, stdout_too=True, **environment)[0]
         assert "\x1b" not in shown, (arguments, environment)
-    assert automap(*simulate, "--color", "always", "-o", "text").returncode == 0 and b"\x1b" not in (WORK / "text").read_bytes()
+    assert automap(*simulate, "--color", "always", "-o",
+                   "text").returncode == 0 and b"\x1b" not in (WORK / "text").read_bytes()
     tiny = automap(*simulate, "--memory-fraction", "1e-6", "--color", "always").stdout
     assert "\x1b[1;31m: DOES NOT FIT\x1b[0m" in tiny, tiny
     search = ["search", MLP, "--cluster", "nominal:2", "--baseline", "data_parallel", "-o", "s.json"]

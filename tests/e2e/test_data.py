@@ -3,8 +3,8 @@
 """Data as numpy and others write it: the same examples in every format train alike, bit for bit.
 
 Arrays (stored, deflated, column-major, versions 1 to 3 of .npy) and tokens (raw, llm.c, Megatron, .npy) are written
-by numpy; gpt2_tiny must give the same losses on all of them, in order and shuffled, whatever the ranks and the prefetch,
-in one go and resumed. What is wrong with a file ends the run with one line and its exit code.
+by numpy; gpt2_tiny must give the same losses on all of them, in order and shuffled, whatever the ranks and the
+prefetch, in one go and resumed. What is wrong with a file ends the run with one line and its exit code.
 """
 
 import json
@@ -119,7 +119,8 @@ def check_resumption(folder):
     rest = losses(folder, *order, "--checkpoint", "saved", "--resume", steps=9)
     check(first + rest == whole, f"resumed: {first} and {rest}, expected {whole}")
     result = run(folder, *data(["raw.bin"]), "--checkpoint", "saved", "--resume", steps=12)
-    check(result.returncode == 3 and "the data is in order, the checkpoint's data was shuffled" in result.stderr, f"another order: {result.stderr}")
+    check(result.returncode == 3 and "the data is in order, the checkpoint's data was shuffled" in result.stderr,
+          f"another order: {result.stderr}")
 
 
 def check_refusals(folder):

@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 120
-"""Choices of devices on mixed clusters: quotas hold; slow devices are left out where that is faster, and the plan trains as
-one device does; --objective cost is as cheap as the best of all numbers of devices, searched one by one with quotas; the front
-has no plan that another one beats; mistakes are refused.
+"""Choices of devices on mixed clusters: quotas hold; slow devices are left out where that is faster, and the plan
+trains as one device does; --objective cost is as cheap as the best of all numbers of devices, searched one by one with
+quotas; the front has no plan that another one beats; mistakes are refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_choice.py`.
 """
@@ -38,11 +38,14 @@ def check_slow_devices(work):
     cluster, plan, at = write(work / "slow.json", rate=1e4, prices=True), work / "plan.json", MODELS / "exact_linear"
     found, devices = search("exact_linear", cluster, plan)
     again, same = search("exact_linear", cluster, work / "again.json", "--init-plan", plan, "--evaluations", 8)
-    assert same == devices and again["step_seconds"] <= found["step_seconds"], f"--init-plan: {same}, {again['step_seconds']}"
+    assert same == devices and again["step_seconds"] <= found["step_seconds"], (
+        f"--init-plan: {same}, {again['step_seconds']}")
     everything, _ = search("exact_linear", cluster, work / "all.json", "--mesh", "data=4")
     assert devices in ([0], [1], [0, 1]), f"plan on {devices}"
-    assert found["step_seconds"] < everything["step_seconds"], f"{found['step_seconds']}, all {everything['step_seconds']}"
-    done = automap("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
+    assert found["step_seconds"] < everything["step_seconds"], (
+        f"{found['step_seconds']}, all {everything['step_seconds']}")
+    done = automap("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data",
+                   at / "data.npz", "--steps", 3,
                    "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     losses = [step["loss"] for step in map(json.loads, done.stdout.splitlines()) if "loss" in step]
@@ -56,7 +59,8 @@ def check_cost(work):
         if fast + slow == 0:
             continue
         found, devices = search("mlp_tiny", cluster, plan, "--quota", f"V100={fast}", "--quota", f"t4={slow}", *SMALL)
-        assert len(devices) <= fast + slow and set(devices) <= set(SERVERS["V100"][:fast] + SERVERS["T4"][:slow]), devices
+        assert len(devices) <= fast + slow and set(devices) <= set(SERVERS["V100"][:fast] + SERVERS["T4"][:slow]), (
+            devices)
         hourly = sum(TYPES["V100" if device < 2 else "T4"][3] for device in devices)
         assert abs(found["price_per_hour"] - hourly) < 1e-9, found["price_per_hour"]
         prices[fast, slow] = found["step_seconds"] * hourly / 3600
@@ -70,7 +74,8 @@ def check_cost(work):
     assert fast["pareto"][0]["chosen"] and fast["step_seconds"] == fast["pareto"][0]["step_seconds"], fast["pareto"]
     small, _ = search("mlp_tiny", cluster, plan, "--objective", "cost", "--evaluations", 12)
     assert len(small["pareto"]) > 1 and small["evaluations"] <= 12, small["pareto"]
-    assert small["price_per_step"] <= 1.2 * found["price_per_step"], f"{small['price_per_step']}, {found['price_per_step']}"
+    assert small["price_per_step"] <= 1.2 * found["price_per_step"], (
+        f"{small['price_per_step']}, {found['price_per_step']}")
     fixed, _ = search("mlp_tiny", cluster, plan, "--pareto", "--mesh", "data=4")  # the front has one choice of devices
     assert [row["chosen"] for row in fixed["pareto"]] == [True], fixed["pareto"]
 
@@ -78,8 +83,10 @@ def check_cost(work):
 def check_mistakes(work):
     cluster, plan = write(work / "none.json"), work / "plan.json"
     for text, options in (("no price of V100", ("--objective", "cost")), ("expected TYPE=N", ("--quota", "V100")),
-                          ("no such device type (expected one of V100, T4); did you mean V100?", ("--quota", "V1000=1")),
-                          ("--quota V100=2 and --quota v100=1: expected one quota", ("--quota", "V100=2", "--quota", "v100=1")),
+                          ("no such device type (expected one of V100, T4); did you mean V100?",
+                           ("--quota", "V1000=1")),
+                          ("--quota V100=2 and --quota v100=1: expected one quota",
+                           ("--quota", "V100=2", "--quota", "v100=1")),
                           ("no device", ("--quota", "V100=0", "--quota", "T4=0")),
                           ("decides on the devices itself", ("--pareto", "--keep-shardings"))):
         done = automap("search", module("mlp"), "--cluster", cluster, "-o", plan, *options)

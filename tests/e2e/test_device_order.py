@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 120
 """Orders of mixed servers: the default plan does not depend on the order of the cluster file, is within 1 % of the best
-plan of all orders of three servers, is simulated to the same step on the user's cluster, keeps pins to devices, starts from
-a given plan, and trains as one device does. --keep-order keeps the file's order.
+plan of all orders of three servers, is simulated to the same step on the user's cluster, keeps pins to devices, starts
+from a given plan, and trains as one device does. --keep-order keeps the file's order.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_order.py`.
 """
@@ -55,7 +55,8 @@ def check_orders(work):
 def check_devices(work):
     """Pins to devices, a given plan, and a training run."""
     cluster, plan, other = write(work / "three.json", ("T4", "V100", "P100")), work / "plan.json", work / "other.json"
-    _, pinned = search("gpt2_tiny", cluster, plan, "--pin", "layers/0=devices(2)", "--pin", "layers/1=devices(T4)", *SMALL)
+    _, pinned = search("gpt2_tiny", cluster, plan, "--pin", "layers/0=devices(2)", "--pin", "layers/1=devices(T4)",
+                       *SMALL)
     first = pinned["stages"][0]["devices"]
     assert first == [2], f"layers/0=devices(2): stage 0 is on {first}"
     seconds, _ = search("gpt2_tiny", cluster, plan, "--keep-order", *SMALL)
@@ -64,7 +65,8 @@ def check_devices(work):
     at = MODELS / "exact_linear"
     _, chosen = search("exact_linear", write(work / "train.json", ("T4", "V100", "P100"), 1e6), plan)
     assert devices_of(chosen) != [0, 1, 2], f"exact_linear: {devices_of(chosen)}"
-    lines = succeed("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
+    lines = succeed("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data",
+                    at / "data.npz", "--steps", 3,
                 "--json", "--quiet")
     losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
     assert losses == json.loads((at / "losses.json").read_text())["losses"][:3], losses

@@ -105,7 +105,8 @@ def check_pair(folder, model, a, b):
 
 def check_forms(folder, model):
     """Plans with fused and unfused attention number other instructions, which no decision of one plan may use."""
-    automap("search", model, "--cluster", "nominal:4", *PLANS["data"], "--attention", "fused", "-o", folder / "fused.json")
+    automap("search", model, "--cluster", "nominal:4", *PLANS["data"], "--attention", "fused", "-o",
+            folder / "fused.json")
     found = json.loads(automap("diff", folder / "data.json", folder / "fused.json", model, "--json"))
     rows = {row["name"]: row for row in found["decisions"]}
     assert rows["attention"]["values"] == ["unfused", "fused"], rows
@@ -121,7 +122,8 @@ def check_switches(folder, model):
         stage, (key,) = root["stages"][0], STAGE_KEYS[name]
         stage[key] = 4096 if key == "kept_bytes" else not stage.get(key, False)
         (folder / "switched.json").write_text(json.dumps(root))
-        found = json.loads(automap("diff", folder / "zero1.json", folder / "switched.json", model, "--json"))["decisions"]
+        found = json.loads(automap("diff", folder / "zero1.json", folder / "switched.json", model,
+                                   "--json"))["decisions"]
         values = ["0", "4096"] if key == "kept_bytes" else ["no", "yes"]
         assert [row["name"] for row in found] == [name] and sorted(found[0]["values"]) == values, found
 
@@ -142,7 +144,8 @@ def main():
         fewer = json.loads(automap("diff", folder / "data.json", folder / "two.json", model, "--json"))["decisions"]
         assert {row["name"] for row in fewer} == {"cluster", "stages"}, fewer
         automap("diff", folder / "data.json", model, status=2)
-        assert "PLAN stands before MODEL" in automap("diff", folder / "data.json", model, folder / "zero1.json", status=3)
+        assert "PLAN stands before MODEL" in automap("diff", folder / "data.json", model, folder / "zero1.json",
+                                                     status=3)
     print(f"{len(PAIRS)} pairs of plans, {priced} decisions priced")
 
 

@@ -26,7 +26,8 @@ FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SEARCHES = dict.fromkeys(["mlp_tiny", "two_swapped", "t5_tiny"], ["--evaluations", "12"])
 SEARCHES |= dict.fromkeys(SEARCHES | {"vgg_tiny": []}, ["--evaluations", "60"]) if FULL else {}
 WITH_TEXT = ["mlp_tiny", "t5_tiny"]
-LARGE = {"bert48", "gpt2", "gpt2_bf16", "llama3_8b"} | {f"t5_{table}_{size}" for table in ("paper", "pipeline") for size in ("6", "24_3b", "24_11b")}
+LARGE = {"bert48", "gpt2", "gpt2_bf16", "llama3_8b"} | {f"t5_{table}_{size}" for table in ("paper", "pipeline")
+                                                        for size in ("6", "24_3b", "24_11b")}
 NAMES_ONLY = {"path", "op_name", "source", "names"}  # what metadata alone tells
 
 sys.path.insert(0, str(SOURCE / "tests" / "oracle"))

@@ -3,9 +3,10 @@
 # cost: 10
 """Evaluations during a training: their values are those of a separate run of the module, and the losses stay the same.
 
-mlp learns the digits under plans for one device, a mesh, ZeRO and a pipeline, in one process and under mpirun; mlp_evaluate
-counts the right answers on held-out digits after some steps. gpt2_tiny and two_swapped are their own evaluation, over several
-batches. Other cases: a resumed training, other first words of the paths, an interrupt, and bad input with its exit code.
+mlp learns the digits under plans for one device, a mesh, ZeRO and a pipeline, in one process and under mpirun;
+mlp_evaluate counts the right answers on held-out digits after some steps. gpt2_tiny and two_swapped are their own
+evaluation, over several batches. Other cases: a resumed training, other first words of the paths, an interrupt, and bad
+input with its exit code.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_evaluation.py`.
 """
@@ -39,7 +40,8 @@ STEPS = 24
 PLANS = {
     "mesh": ["--cluster", "nominal:4", "--mesh", "data=2,model=2"],
     "zero3": ["--cluster", "nominal:2", "--baseline", "zero3"],
-    "pipeline": ["--cluster", "nominal:2", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "2"],
+    "pipeline": ["--cluster", "nominal:2", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches",
+                 "2"],
 }
 
 
@@ -154,7 +156,8 @@ def renamed_grader(at, old, new):
 
 def check_first_words(at, want):
     """Paths that differ in their first words; unknown ones are listed."""
-    for old, new in [("state['params']", "params"), ("state['params']", "model.state['params']"), ("state['", "model['")]:
+    for old, new in [("state['params']", "params"), ("state['params']", "model.state['params']"),
+                     ("state['", "model['")]:
         found = evaluations(train("none", *renamed_grader(at, old, new)))
         assert found == {STEPS - 1: want}, f"{new}: {found}"
     result = automap("run", MLP / "model.hlo.pb", "--plan", "none", "--state", MLP / "state.npz", "--data",

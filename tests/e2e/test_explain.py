@@ -3,8 +3,8 @@
 """What `automap explain` says of a plan is what `automap simulate` says of the plans it compares with.
 
 Every change that it prices (a cut moved, another number of micro-batches, another schedule, a decision or an
-override taken out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation of
-the plan itself. The page is well formed and needs nothing from outside.
+override taken out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation
+of the plan itself. The page is well formed and needs nothing from outside.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_explain.py`.
 """
@@ -280,7 +280,8 @@ def check_timeline(root, text):
         return
     works = [kind for kind, _ in boxes if kind in ("forward", "backward", "update")]
     updates = works[works.index("update") :] if "update" in works else []
-    assert len(root["stages"]) > 1 or set(updates) <= {"update"}, f"a shard of a weight for its update is of another pass: {updates}"
+    assert len(root["stages"]) > 1 or set(updates) <= {"update"}, (
+        f"a shard of a weight for its update is of another pass: {updates}")
     names = re.findall(r"<title>(forward|backward) pass (\d+),", text)
     turns = [int(number) for _, number in names if number != "0"]
     assert turns == sorted(turns) and turns, f"micro-batches are not in order: {names}"
@@ -301,8 +302,10 @@ def check_kept(root, model, path):
     held = 123456789
     changed = copy(root)
     changed["stages"][0]["kept_bytes"] = held
-    path.write_text(json.dumps({key: value for key, value in changed.items() if key not in ("parameters", "decisions")}))
-    memories = [stage["memory"] for stage in json.loads(automap("explain", path, model, "--json", "--evaluations", "1"))["stages"]]
+    path.write_text(json.dumps({key: value for key, value in changed.items()
+                                if key not in ("parameters", "decisions")}))
+    memories = [stage["memory"]
+                for stage in json.loads(automap("explain", path, model, "--json", "--evaluations", "1"))["stages"]]
     assert [memory["kept_bytes"] for memory in memories] == [held] + [0] * (len(memories) - 1)
     for memory in memories:
         assert memory["needed_bytes"] == memory["peak_bytes"] + memory["channel_bytes"] + memory["kept_bytes"]

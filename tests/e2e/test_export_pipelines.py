@@ -3,7 +3,8 @@
 """Pipelines exported for PyTorch, Megatron-LM and torchtitan say what the plan says.
 
 The arguments of Megatron-LM are parsed and, by its own rules, turned back into ranks, layers and micro-batches,
-which must be those of the plan; DTensor placements must be the shardings of its parameters. What neither can hold is refused with exit code 4 and one line.
+which must be those of the plan; DTensor placements must be the shardings of its parameters. What neither can hold is
+refused with exit code 4 and one line.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_export_pipelines.py`.
 """
@@ -189,7 +190,8 @@ def main():
         assert layers[3] < layers[2], "the last stage has the vocabulary"
         for baseline, flags in (("megatron", {}), ("zero1", {"use_distributed_optimizer": True}),
                               ("megatron_sequence", {"sequence_parallel": True}),
-                              ("megatron_zero1", {"use_distributed_optimizer": True}), ("data_parallel", {})):  # fmt: skip
+                              # fmt: skip
+                              ("megatron_zero1", {"use_distributed_optimizer": True}), ("data_parallel", {})):
             mesh = ["--mesh", "data=2,model=2"] if "megatron" in baseline else []
             case = Case(directory, "gpt2_tiny", *BASELINE, baseline, *mesh)
             check_megatron(case, pipeline_model_parallel_size=1, **flags)

@@ -55,7 +55,8 @@ EXPLAINED = {
 }
 ROUNDING = 1.001
 
-COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)$")
+COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+                        r"(-start)?\((.*)$")
 SHAPE = re.compile(r"\b(pred|bf16|[sufc]\d+)\[([\d,]*)\]")
 GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]*)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\][^{]*\{([^}]*)\})")
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{$")

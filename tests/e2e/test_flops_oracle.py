@@ -143,12 +143,16 @@ CASES = [
     "f32[5]; f32[7] | f32[5,7] | dot | lhs_contracting_dims={}, rhs_contracting_dims={}",
     f"c64[8,6]; c64[8,6] | c64[8,8] | dot | {CONTRACT_LAST}",
     f"bf16[8,6]; bf16[8,6] | f32[8,8] | dot | {CONTRACT_LAST}, operand_precision={{highest,highest}}",
-    "f32[2,8,8,3]; f32[3,3,3,5] | f32[2,8,8,5] | convolution | window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
-    "f32[2,9,9,3]; f32[3,3,3,5] | f32[2,4,4,5] | convolution | window={size=3x3 stride=2x2}, dim_labels=b01f_01io->b01f",
+    "f32[2,8,8,3]; f32[3,3,3,5] | f32[2,8,8,5] | convolution | window={size=3x3 pad=1_1x1_1}, "
+    "dim_labels=b01f_01io->b01f",
+    "f32[2,9,9,3]; f32[3,3,3,5] | f32[2,4,4,5] | convolution | window={size=3x3 stride=2x2}, "
+    "dim_labels=b01f_01io->b01f",
     "f32[2,4,4,3]; f32[3,3,3,5] | f32[2,7,7,5] | convolution | window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2}, "
     "dim_labels=b01f_01io->b01f",
-    "f32[2,9,9,3]; f32[3,3,3,5] | f32[2,5,5,5] | convolution | window={size=3x3 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
-    "f32[2,8,8,3]; f32[3,3,3,5] | f32[2,4,4,5] | convolution | window={size=3x3 pad=-1_-1x-1_-1}, dim_labels=b01f_01io->b01f",
+    "f32[2,9,9,3]; f32[3,3,3,5] | f32[2,5,5,5] | convolution | window={size=3x3 rhs_dilate=2x2}, "
+    "dim_labels=b01f_01io->b01f",
+    "f32[2,8,8,3]; f32[3,3,3,5] | f32[2,4,4,5] | convolution | window={size=3x3 pad=-1_-1x-1_-1}, "
+    "dim_labels=b01f_01io->b01f",
     "f32[2,4,4,3]; f32[3,3,3,5] | f32[2,7,7,5] | convolution | window={size=3x3 pad=2_0x0_2 lhs_dilate=2x2 "
     "rhs_reversal=1x1}, dim_labels=b01f_01io->b01f",
     "f32[2,8,8,6]; f32[3,3,2,6] | f32[2,6,6,6] | convolution | window={size=3x3}, dim_labels=b01f_01io->b01f, "
@@ -172,7 +176,8 @@ CASES = [
     "f32[8,6]; f32[] | f32[8,6] | reduce-window | window={size=1x11 pad=0_0x5_5}, to_apply=add",
     "f32[8,6]; f32[] | f32[8,8] | reduce-window | window={size=1x11 pad=0_0x6_6}, to_apply=add",
     "f32[8,6]; f32[] | f32[15,4] | reduce-window | window={size=1x2 lhs_dilate=2x1 rhs_dilate=1x2}, to_apply=greatest",
-    "f32[8,6]; s32[8,6]; f32[]; s32[] | (f32[7,3], s32[7,3]) | reduce-window | window={size=2x2 stride=1x2}, to_apply=both",
+    "f32[8,6]; s32[8,6]; f32[]; s32[] | (f32[7,3], s32[7,3]) | reduce-window | window={size=2x2 stride=1x2}, "
+    "to_apply=both",
     "f32[8,6]; f32[4,3]; f32[] | f32[8,6] | select-and-scatter | window={size=2x2 stride=2x2}, select=ge, scatter=add",
     "f32[8,6]; f32[6,4]; f32[] | f32[8,6] | select-and-scatter | window={size=3x3}, select=ge, scatter=add",
     f"f32[8,6]; s32[4,1]; f32[4,6] | f32[8,6] | scatter | {SCATTER}, to_apply=add",
@@ -316,7 +321,8 @@ def loops():
         ("scan by length", lambda y: jax.lax.scan(lambda c, _: (c * 2, None), y, None, length=9), [x], [9]),
         ("gradient of scan", lambda y: jax.grad(lambda z: jnp.sum(scan(z)[0]))(y), [many], [12, 12]),
         ("gradient of scan with remat",
-         lambda y: jax.grad(lambda z: jnp.sum(jax.lax.scan(jax.checkpoint(lambda c, r: (jnp.sin(c * r), None)), x, z)[0]))(y),
+         lambda y: jax.grad(lambda z: jnp.sum(jax.lax.scan(jax.checkpoint(lambda c, r: (jnp.sin(c * r), None)), x,
+                                                           z)[0]))(y),
          [many], [12, 12]),
         ("map", lambda y: jax.lax.map(jnp.sum, y), [many], [12]),
         ("map by batches", lambda y: jax.lax.map(jnp.sum, y, batch_size=4), [many], [3]),
@@ -338,7 +344,8 @@ def loops():
         ("cumulative logsumexp", lambda y: jax.lax.cumlogsumexp(y, axis=0), [many], []),
         ("vmap of fori_loop", jax.vmap(lambda y: jax.lax.fori_loop(0, 6, lambda i, a: a + i, y)), [many], [6]),
         ("conditional in a scan",
-         lambda y: jax.lax.scan(lambda c, r: (jax.lax.cond(c[0] > 0, jnp.sin, jnp.cos, c), None), x, y)[0], [many], [12]),
+         lambda y: jax.lax.scan(lambda c, r: (jax.lax.cond(c[0] > 0, jnp.sin, jnp.cos, c), None), x, y)[0], [many],
+         [12]),
     ]
 
 

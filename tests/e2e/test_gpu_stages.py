@@ -1,9 +1,9 @@
 """bench/gpu.sh keeps its limits: a pack of small scripts in place of programs, without a card.
 
 A stage that runs out of time is no failure, and neither is a program that reaches its own limit, of which the stage
-has a note; the table and results.json are there after every stage and after a signal; the exit status is 1 only after a failure; folders of
-an inherited LD_LIBRARY_PATH arrive at the programs, behind the stand-ins. Results of earlier runs are kept. A
-mistake in the call is one line.
+has a note; the table and results.json are there after every stage and after a signal; the exit status is 1 only after a
+failure; folders of an inherited LD_LIBRARY_PATH arrive at the programs, behind the stand-ins. Results of earlier runs
+are kept. A mistake in the call is one line.
 
 Run as `python3 tests/e2e/test_gpu_stages.py`.
 """
@@ -122,7 +122,8 @@ def check_library_path():
         assert "stand_in:/inherited/one" in results["automap"][1], results["automap"]
     environment = subprocess.run(
         [sys.executable, "-c", "import gpu_beside_jax; print(gpu_beside_jax.automap_environment()['LD_LIBRARY_PATH'])"],
-        env=dict(os.environ, PYTHONPATH=str(SOURCE / "bench"), GPU_LIBRARY_PATH="/cuda/lib64", LD_LIBRARY_PATH="/driver"),
+        env=dict(os.environ, PYTHONPATH=str(SOURCE / "bench"), GPU_LIBRARY_PATH="/cuda/lib64",
+                 LD_LIBRARY_PATH="/driver"),
         capture_output=True, text=True)
     assert environment.stdout.strip() == "/driver:/cuda/lib64", environment
 
@@ -132,7 +133,8 @@ def check_deadline():
         begin = time.monotonic()
         status, results = visit(target, out, "--stages", "tests,blas-log", "--seconds", "12")
         assert status == 0 and not results["failed"], results
-        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), results
+        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), (
+            results)
         assert rows(results, "blas-log") == ("no time", {"all": "no time"}), results
         assert time.monotonic() - begin < 40, "the limit of 12 s was not kept"
         assert "1 passed, 2 no time" in (out / "table.txt").read_text()
@@ -149,7 +151,8 @@ def check_own_limit():
             gpu_tests.train(visit, [("toy", "1 rank", "none", "f32")], "cuda", visit.each)
 
         folder = pathlib.Path(name)
-        for at, losses in ((folder / "prepared" / "toy.losses.json", [1]), (folder / "datasets/models/toy/losses.json", [1])):
+        for at, losses in ((folder / "prepared" / "toy.losses.json", [1]),
+                           (folder / "datasets/models/toy/losses.json", [1])):
             at.parent.mkdir(parents=True)
             at.write_text(json.dumps({"losses": losses}))
         (folder / "bin").mkdir()
@@ -181,7 +184,8 @@ def check_signal():
         output, _ = process.communicate(timeout=30)
         results = json.loads((out / "results.json").read_text())
         assert process.returncode == 0 and results["stopped"], (process.returncode, output)
-        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), results
+        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), (
+            results)
         assert rows(results, "training") == ("no time", {"all": "no time"}), results
 
 
@@ -231,7 +235,8 @@ def check_stage_names():
         assert total <= gpu_card.SECONDS - gpu_card.RESERVE, f"{group} takes {total} s"
         assert gpu_card.limit_of(stages, 580) == stages[0].seconds + 580 - total
         assert gpu_card.limit_of(stages, 10) == 10
-    with packed(test_cuda_one="exit 0") as (target, out):  # neither NCCL nor a card: their seconds are the first stage's
+    # neither NCCL nor a card: their seconds are the first stage's
+    with packed(test_cuda_one="exit 0") as (target, out):
         _, results = visit(target, out, "--stages", "tests,nccl,large")
         given = next(stage for stage in results["stages"] if stage["name"] == "tests")["limit"]
         assert given > 550, results
@@ -290,7 +295,8 @@ def check_machine():
     with packed(test_cuda_one="exit 0") as (target, out):
         bare = target.parent / "path"
         bare.mkdir()
-        for name in ("bash", "dirname", "date", "realpath", "mktemp", "rm", "tar", "gzip", "awk", "paste", "python3", "sleep"):
+        for name in ("bash", "dirname", "date", "realpath", "mktemp", "rm", "tar", "gzip", "awk", "paste", "python3",
+                     "sleep"):
             (bare / name).symlink_to(shutil.which(name))
         status, results = visit(target, out, "--stages", "tests,blas-log", PATH=str(bare))
         assert status == 0 and rows(results, "tests") == ("done", {"all": "not run"}), results
@@ -306,7 +312,8 @@ def check_driver():
     """A run that is not dry needs a driver that starts and serves the pack's CUDA; else the line has each answer."""
     compiler = shutil.which("cc")
     if not compiler or any(os.path.exists(f"{folder}/libcuda.so.1") for folder in
-                           ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/compat")):
+                           ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+                            "/usr/local/cuda/compat")):
         print("no compiler, or a driver: check_driver is left out")
         return
     automap = 'case $1 in --version) echo "zlib 1, cuda 13.0.88, cublas 1" ;; esac'
@@ -317,7 +324,8 @@ def check_driver():
             folders[name].mkdir()
             subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", folders[name] / "libcuda.so.1"],
                            input=DRIVER % (failed, version), text=True, check=True)
-        for path, words in (("", "libcuda.so.1: cannot open shared object file"), (folders["broken"], "fails with error 803"),
+        for path, words in (("", "libcuda.so.1: cannot open shared object file"),
+                            (folders["broken"], "fails with error 803"),
                             (folders["old"], "libcuda.so.1: serves CUDA 12.4, the pack needs 13")):
             status, output = visit(target, out, "--stages", "tests", dry=False, LD_LIBRARY_PATH=str(path))
             assert status == 1 and "gpu.sh: no card here that a driver opens" in output and words in output, output
@@ -378,7 +386,8 @@ def check_exclusive_card():
     with tempfile.TemporaryDirectory() as name:
         for mode, most in (("Exclusive_Process", 1), ("Default", gpu_visit.PARALLEL)):
             visit = gpu_visit.Visit(False, name, 0, 0)
-            with unittest.mock.patch.object(gpu_card, "output_of", lambda visit, command: f"H200, 9.0, 1 MiB, 580, {mode}"):
+            with unittest.mock.patch.object(gpu_card, "output_of", lambda visit,
+                                            command: f"H200, 9.0, 1 MiB, 580, {mode}"):
                 gpu_card.describe(visit)
             assert visit.parallel == most, (mode, visit.parallel)
 
@@ -393,8 +402,10 @@ def check_training_order():
 
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
-                  check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
-                  check_driver, check_kernel_rows, check_order_of_speed, check_small_card, check_exclusive_card, check_training_order):
+                  check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder,
+                  check_mistakes, check_machine,
+                  check_driver, check_kernel_rows, check_order_of_speed, check_small_card, check_exclusive_card,
+                  check_training_order):
         check()
         print(f"{check.__name__}: passed")
 

@@ -22,7 +22,8 @@ QUERY = "['layers'][{}]['attention']['query']['kernel']"
 KEPT = [
     ({"micro_batches": 4, "hints": [{"scope": "layers/0", "stage": 0, "replicate": 2},
                                     {"scope": "layers/1", "stage": 1, "split": 2}]},
-     "--micro-batches 4 --pin layers/0=stage(0) --pin layers/0=replicate(2) --pin layers/1=stage(1) --pin layers/1=split(2)",
+     "--micro-batches 4 --pin layers/0=stage(0) --pin layers/0=replicate(2) --pin layers/1=stage(1) --pin "
+     "layers/1=split(2)",
      lambda plan: stage_of(plan, 0) == 0 and stage_of(plan, 1) == 1 and sharding_of(plan, 0) == [[], []]
      and len(sharding_of(plan, 1)[1]) == 1 and plan["micro_batches"] == 4),
     ({"stages": 2, "hints": [{"parameter": "attention/query/kernel", "sharding": "-,model"}]},
@@ -67,28 +68,34 @@ REFUSED = [
      "$.hints[0].stage and {file}: $.hints[1].stage contradict each other"),
     ([{"scope": "layers/1", "split": 2}, {"scope": "layers/1", "replicate": True}], 3,
      "$.hints[0].split and {file}: $.hints[1].replicate contradict each other"),
-    ([{"parameter": "0/mlp_in/kernel", "sharding": "-,model"}, {"parameter": "mlp_in/kernel", "sharding": "model,-"}], 3,
+    ([{"parameter": "0/mlp_in/kernel", "sharding": "-,model"}, {"parameter": "mlp_in/kernel", "sharding": "model,-"}],
+     3,
      "$.hints[0].sharding and {file}: $.hints[1].sharding contradict each other"),
     ([{"scope": "layers/0", "devices": 0}, {"scope": "layers/0", "devices": [1, 2]}], 3,
      "$.hints[0].devices and {file}: $.hints[1].devices contradict each other"),
-    ([{"scope": "layers/9", "stage": 0}], 3, '{file}: $.hints[0].stage: no forward operator is in the scope "layers/9"'),
+    ([{"scope": "layers/9", "stage": 0}], 3,
+     '{file}: $.hints[0].stage: no forward operator is in the scope "layers/9"'),
     ([{"scope": "layers/0", "devices": "V100"}], 3, '{file}: $.hints[0].devices: "V100" is no device of cluster'),
     ([{"scope": "layers/0", "split": "rows"}], 3, "{file}: $.hints[0].split: expected split(AXIS)"),
     ([{"scope": "layers/0", "stage": -1}], 3, "{file}: $.hints[0].stage: expected the number of a stage"),
     ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, sharding, value, stage or devices"),
-    ([{"scope": "layers/0", "sharding": "-,model,-"}], 3, "{file}: $.hints[0].sharding: no weight of the scope has 3 dimensions"),
+    ([{"scope": "layers/0", "sharding": "-,model,-"}], 3,
+     "{file}: $.hints[0].sharding: no weight of the scope has 3 dimensions"),
     ([{"scope": "layers/0", "sharding": "-,model"}, {"scope": "layers/0/mlp_in", "sharding": 1}], 3,
      "{file}: $.hints[1].sharding: expected - or an axis per dimension"),
     ([{"scope": "layers.py:LINE", "value": "-,-,model"}, {"scope": "step/dot_general", "value": "-,-,-"}], 3,
      "$.hints[0].value and {file}: $.hints[1].value contradict each other"),
-    ([{"scope": "dot_general.51", "value": "-,model"}], 3, "{file}: $.hints[0].value: no stored forward value of the scope has 2 dimensions (expected 3)"),
+    ([{"scope": "dot_general.51", "value": "-,model"}], 3,
+     "{file}: $.hints[0].value: no stored forward value of the scope has 2 dimensions (expected 3)"),
     ([{"scope": "dot_general.0", "value": "-,model"}], 3, "no forward operator has the name"),
     ([{"scope": "dot_general.0", "value": "-,model"}], 3, "; did you mean dot_general."),
     ([{"scope": ["layers/0", ""], "stage": 0}], 3, "{file}: $.hints[0].scope: expected a scope or a list of scopes"),
     ([{"parameter": "", "sharding": "-"}], 3, "{file}: $.hints[0].parameter: expected the path of a parameter"),
-    ([{"scope": "layers/9", "value": "-,-,-"}], 3, "{file}: $.hints[0].value: no forward operator has the name, op_name, weight"),
+    ([{"scope": "layers/9", "value": "-,-,-"}], 3,
+     "{file}: $.hints[0].value: no forward operator has the name, op_name, weight"),
     ([{"scope": "*", "value": "-,-,model"}], 4, "$.hints[0].value: dimension 2 of "),
-    ([{"scope": "dot_general.51", "value": "-,-,rows"}], 3, '{file}: $.hints[0].value: sharding "-,-,rows": "rows" is no axis'),
+    ([{"scope": "dot_general.51", "value": "-,-,rows"}], 3,
+     '{file}: $.hints[0].value: sharding "-,-,rows": "rows" is no axis'),
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
@@ -142,8 +149,10 @@ def check_odd_servers(folder):
     cluster.write_text(json.dumps({
         "format": "automap-cluster-1", "name": "odd", "device_types": types, "between_servers": "link",
         "links": {"link": {"bytes_per_second": 6e9, "latency_seconds": 20e-6}},
-        "servers": [{"device_type": "V100", "devices": 3, "link": "link"}, {"device_type": "T4", "devices": 1}]}))  # fmt: skip
-    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--stages", "2", "--evaluations", "60")
+        # fmt: skip
+        "servers": [{"device_type": "V100", "devices": 3, "link": "link"}, {"device_type": "T4", "devices": 1}]}))
+    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--stages", "2",
+                   "--evaluations", "60")
     assert done.returncode == 0, done.stderr
     assert devices_of(json.loads(plan.read_text()), 0) == {3}, plan.read_text()
 
@@ -185,7 +194,8 @@ def check_stored(file, plan, place, state):
     """In the programs, the first product of each stage at the place is in the pinned state before it is used."""
     for stage in plan["stages"]:
         done = automap("lower", MODEL, "--plan", file, "--device", str(stage["devices"][0]))
-        rows = [line for line in done.stdout.splitlines() if f"/dot_general {place}" in line and "/transpose(" not in line]
+        rows = [line for line in done.stdout.splitlines() if f"/dot_general {place}" in line
+                and "/transpose(" not in line]
         made = [k for k, line in enumerate(rows) if " dot(" in line]
         assert any(f"@ {state} " in line for line in rows[made[0]:made[1]]), rows[:8]
 
@@ -238,7 +248,8 @@ def main():
                 check_value(file)
             elif written.get("tensor") == 2:
                 check_reshards(file)
-            for scope, value in [(hint["scope"], hint["value"]) for hint in written["hints"] if "data+model" not in hint.get("value", "data+model")]:
+            for scope, value in [(hint["scope"], hint["value"]) for hint in written["hints"]
+                                 if "data+model" not in hint.get("value", "data+model")]:
                 place = "automap_jax/zoo/layers.py" + (f":{line_of_dense()}" if "LINE" in scope else "")
                 check_stored(file, plan, place, "data=B model=S(2)" if "model" in value else "data=B model=B")
             if options:
@@ -253,9 +264,12 @@ def main():
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
                 f"{listed}: {done.returncode} {done.stderr}")
         hints.write_text(json.dumps({"hints": [{"scope": f"layers/{k}", "stage": 2 * k} for k in (0, 1)]}))
-        for budget, reason in ([], "was found (expected"), (["--evaluations", "20"], "was priced within the limit (expected"):
+        for budget, reason in ([],
+                               "was found (expected"), (["--evaluations", "20"],
+                                                        "was priced within the limit (expected"):
             done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, *budget)
-            reason = f"{hints}: $.hints[1].stage: no plan with 3 stages {reason} operators between the scopes for stage 1"
+            reason = (f"{hints}: $.hints[1].stage: no plan with 3 stages {reason} operators between the scopes for "
+                      f"stage 1")
             assert done.returncode == 4 and reason in done.stderr, done.stderr
         hints.write_text(json.dumps({"hints": [{"scope": "layers/0", "devices": "V100"}]}))
         done = automap("search", MODEL, "--cluster", "C", "-o", file, "--hints", hints, "--evaluations", "20")

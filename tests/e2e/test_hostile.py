@@ -1,8 +1,8 @@
 """Hostile input: one clear line, the documented exit status, and nothing lost.
 
 Modules that lie (ids, shapes, nesting, sizes, dimension numbers) are refused at once, in one line and
-in memory that goes with the file. Damaged modules, plans, clusters, roles and arrays go through every command; no outcome but success
-or a named refusal is allowed, within a bound on time and memory. Then what happens on a bad day:
+in memory that goes with the file. Damaged modules, plans, clusters, roles and arrays go through every command; no
+outcome but success or a named refusal is allowed, within a bound on time and memory. Then what happens on a bad day:
 outputs that cannot be written, a full disk, an interrupt, odd modules.
 """
 # labels: cpu e2e
@@ -167,7 +167,8 @@ HOSTILE = {  # name: content, what the one line says
     "cycle": (as_json(PARAMETER, ("negate", [2], {}), ("negate", [1], {})), "a later one"),
     "own operand": (as_json(PARAMETER, ("negate", [1], {})), "a later one"),
     "later operand": (as_json(("negate", [1], {}), PARAMETER), "a later one"),
-    "later operand in text": (as_text("ROOT y = f32[4] negate(x)", "x = f32[4] parameter(0)"), "no instruction 'x' above"),
+    "later operand in text": (as_text("ROOT y = f32[4] negate(x)", "x = f32[4] parameter(0)"),
+                              "no instruction 'x' above"),
     "dangling operand": (as_json(PARAMETER, ("negate", [7], {})), "id 7"),
     "dangling predecessor": (as_json(PARAMETER, ("negate", [0], {"controlPredecessorIds": ["9"]})), "id 9"),
     "dangling root": (as_json(PARAMETER).replace('"rootId": "0"', '"rootId": "5"'), "id 5"),
@@ -176,13 +177,16 @@ HOSTILE = {  # name: content, what the one line says
     "huge id": (as_json(PARAMETER, ("negate", ["9223372036854775807"], {})), "id 9223372036854775807"),
     "calls itself": (as_json(PARAMETER, ("call", [0], {"calledComputationIds": ["1"]})), "calls itself"),
     "to_apply to nowhere": (as_json(PARAMETER, ("map", [0], {"calledComputationIds": ["9"]})), "id 9"),
-    "to_apply to nowhere in text": (as_text(X, "ROOT y = f32[4,8] map(x), dimensions={0,1}, to_apply=%nowhere"), "nowhere"),
+    "to_apply to nowhere in text": (as_text(X, "ROOT y = f32[4,8] map(x), dimensions={0,1}, to_apply=%nowhere"),
+                                    "nowhere"),
     "reduce without to_apply": (as_json(PARAMETER, ("reduce", [0, 0], {})), "computations"),
     "product of 2^64": (as_text("ROOT x = f32[4294967296,4294967296] parameter(0)"), "2^62"),
-    "product of 2^93": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [2**31] * 3}})), "2^62"),
+    "product of 2^93": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [2**31] * 3}})),
+                        "2^62"),
     "product with a zero": (as_text("ROOT x = f32[9223372036854775807,9223372036854775807,0] parameter(0)"), "2^62"),
     "a dimension beyond 2^63": (as_text("ROOT x = f32[18446744073709551616] parameter(0)"), "integer"),
-    "a negative dimension": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [-5]}})), "negative"),
+    "a negative dimension": (as_json(("parameter", [], {"shape": {"elementType": "F32", "dimensions": [-5]}})),
+                             "negative"),
     "a rank of 100,000": (as_text(f"ROOT x = f32[{','.join(['1'] * DEEP)}] parameter(0)"), "dimensions"),
     "nested tuple in text": (as_text("ROOT x = " + "(" * DEEP + "f32[]" + ")" * DEEP + " parameter(0)"), "nested"),
     "nested tuple, open": (as_text("ROOT x = " + "(" * DEEP), "nested"),
@@ -196,30 +200,42 @@ HOSTILE = {  # name: content, what the one line says
     "nested hlo": ('{"hlo":' * DEEP + "1" + "}" * DEEP, "expected an HLO module"),
     "a key twice": (as_json(PARAMETER).replace('"rootId"', '"name": "again", "rootId"'), "duplicate key"),
     "a key in both spellings": (as_json(PARAMETER).replace('"rootId"', '"root_id": "0", "rootId"'), "duplicate key"),
-    "a map's key twice": (as_json(PARAMETER)[:-1] + ',"frontendAttributes":{"map":{"k":"1","k":"2"}}}', "duplicate key"),
+    "a map's key twice": (as_json(PARAMETER)[:-1] + ',"frontendAttributes":{"map":{"k":"1","k":"2"}}}',
+                          "duplicate key"),
     "a name twice": (as_text("x = f32[4] parameter(0)", "x = f32[4] negate(x)"), "a second instruction"),
-    "10^9 elements, one given": (as_json(("constant", [], {**HUGE, "literal": {**HUGE, "f32s": [1.0]}})), "has 1 values"),
+    "10^9 elements, one given": (as_json(("constant", [], {**HUGE, "literal": {**HUGE, "f32s": [1.0]}})),
+                                 "has 1 values"),
     "10^9 elements, one given in text": (as_text("ROOT c = f32[1000000000] constant({1})"), "expected"),
     "10^9 raw elements": (as_json(("constant", [], {"shape": {"elementType": "BF16", "dimensions": [10**9]},
                                                     "literal": {"bf16s": "AAAA"}})), "values"),
-    "10^9 elements in binary": (wire(1, b"m") + wire(3, wire(1, b"main") + wire(2, wire(2, b"constant") + b"\x42\x0c\x42\x80\xd0\xac\xf3\x0e")),
+    "10^9 elements in binary": (wire(1, b"m") + wire(3, wire(1, b"main")
+                                                     + wire(2, wire(2, b"constant")
+                                                            + b"\x42\x0c\x42\x80\xd0\xac\xf3\x0e")),
                                 "longer than the rest"),
-    "dot, wrong dimension": (as_text(X, "ROOT y = f32[4,4] dot(x, x), lhs_contracting_dims={7}, rhs_contracting_dims={1}"), "7"),
-    "dot, dimension twice": (as_text(X, "ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, rhs_contracting_dims={0,1}"), "0"),
-    "dot, unpaired": (as_text(X, "ROOT y = f32[4] dot(x, x), lhs_contracting_dims={0,1}, rhs_contracting_dims={0}"), "pair"),
+    "dot, wrong dimension": (as_text(X,
+                                     "ROOT y = f32[4,4] dot(x, x), lhs_contracting_dims={7}, rhs_contracting_dims={1}"),
+                             "7"),
+    "dot, dimension twice": (as_text(X, "ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, "
+                                        "rhs_contracting_dims={0,1}"), "0"),
+    "dot, unpaired": (as_text(X, "ROOT y = f32[4] dot(x, x), lhs_contracting_dims={0,1}, rhs_contracting_dims={0}"),
+                      "pair"),
     "broadcast": (as_text(X, "ROOT y = f32[4,8,2] broadcast(x), dimensions={0,9}"), "9"),
     "transpose": (as_text(X, "ROOT y = f32[8,4] transpose(x), dimensions={1,1}"), "1"),
-    "reduce": (ADD.join(["HloModule m\n\n", as_text(X, "z = f32[] constant(0)", "ROOT y = f32[4] reduce(x, z), dimensions={5}, "
+    "reduce": (ADD.join(["HloModule m\n\n", as_text(X, "z = f32[] constant(0)",
+                                                    "ROOT y = f32[4] reduce(x, z), dimensions={5}, "
                                                     "to_apply=add")[11:]]), "5"),
     "concatenate": (as_text(X, "ROOT y = f32[8,8] concatenate(x, x), dimensions={3}"), "3"),
     "iota": (as_text("ROOT y = f32[8,8] iota(), iota_dimension=2"), "2"),
     "reverse": (as_text(X, "ROOT y = f32[4,8] reverse(x), dimensions={-1}"), "-1"),
-    "sort": (ADD.join(["HloModule m\n\n", as_text(X, "ROOT y = f32[4,8] sort(x), dimensions={2}, to_apply=add")[11:]]), ""),
+    "sort": (ADD.join(["HloModule m\n\n", as_text(X, "ROOT y = f32[4,8] sort(x), dimensions={2}, to_apply=add")[11:]]),
+             ""),
     "slice": (as_text(X, "ROOT y = f32[9,8] slice(x), slice={[0:9], [0:8]}"), ""),
-    "gather": (as_text(X, "i = s32[1] parameter(1)", "ROOT y = f32[8] gather(x, i), offset_dims={0}, collapsed_slice_dims={4}, "
+    "gather": (as_text(X, "i = s32[1] parameter(1)",
+                       "ROOT y = f32[8] gather(x, i), offset_dims={0}, collapsed_slice_dims={4}, "
                        "start_index_map={0}, index_vector_dim=0, slice_sizes={1,8}"), ""),
     "convolution": (as_text("x = f32[1,8,8,3] parameter(0)", "w = f32[3,3,3,4] parameter(1)",
-                            "ROOT y = f32[1,8,8,4] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b0zf_01io->b01f"), ""),
+                            "ROOT y = f32[1,8,8,4] convolution(x, w), window={size=3x3 pad=1_1x1_1}, "
+                            "dim_labels=b0zf_01io->b01f"), ""),
     "parameter number": (as_text("ROOT x = f32[4] parameter(1000000000)"), ""),
     "tuple index": (as_text("x = (f32[4]) parameter(0)", "ROOT y = f32[4] get-tuple-element(x), index=2147483647"), ""),
 }
@@ -286,7 +302,8 @@ def test_mistyped_documents(work, plan):
                 ["export", broken, MODEL, "--format", "jax"],
                 ["run", MODEL, "--plan", broken, "--state", "random"],
                 [*search, "--cluster", "nominal:4", "--init-plan", broken]]),
-        (cluster, [[*search, "--cluster", broken], ["cluster", broken], ["simulate", plan, MODEL, "--cluster", broken]]),
+        (cluster, [[*search, "--cluster", broken], ["cluster", broken],
+                   ["simulate", plan, MODEL, "--cluster", broken]]),
         (TINY / "model.roles.json", [["info", MODEL, "--roles", broken],
                                      [*search, "--cluster", "nominal:2", "--roles", broken]]),
     ]:
@@ -356,7 +373,8 @@ def test_interrupts(work):
     model = SOURCE / "datasets" / "models" / "gpt2_tiny" / "model.hlo.pb"
     for delay in [0.6, 1.0, 1.5]:
         plan.unlink(missing_ok=True)
-        search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "nominal:8", "--evaluations", "100000", "-o", plan],
+        search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "nominal:8", "--evaluations", "100000", "-o",
+                                   plan],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         time.sleep(delay)
         search.send_signal(signal.SIGINT)
@@ -390,14 +408,16 @@ MODULES = {  # name: lines of the entry computation, what search and run answer
     "dead": (["p = f32[8]{0} parameter(0)", "unused = f32[16]{0} parameter(1)", "q = f32[16]{0} negate(unused)",
               "ROOT y = f32[8]{0} abs(p)"], 0, 0, ""),
     "no_result": (["p = f32[8]{0} parameter(0)", "ROOT y = () tuple()"], 0, 0, ""),
-    "unknown": (["p = f32[8]{0} parameter(0)", "ROOT y = f32[8]{0} frobnicate(p)"], 0, 3, "'frobnicate' (instruction y)"),
+    "unknown": (["p = f32[8]{0} parameter(0)", "ROOT y = f32[8]{0} frobnicate(p)"], 0, 3,
+                "'frobnicate' (instruction y)"),
     "tuple_parameter": (["p = (f32[8]{0}, f32[8]{0}) parameter(0)",
                          "ROOT y = f32[8]{0} get-tuple-element(p), index=0"], 3, 3, "parameter p is a tuple"),
     "nested_result": (["p = f32[8]{0} parameter(0)", "a = (f32[8]{0}, f32[8]{0}) tuple(p, p)",
                        "ROOT y = ((f32[8]{0}, f32[8]{0}), f32[8]{0}) tuple(a, p)"], 3, 3, "output 0 is a tuple"),
     "petabytes": (["p = f32[1000000000,1000000]{1,0} parameter(0)",
                    "ROOT q = f32[1000000000,1000000]{1,0} negate(p)"], 4, 5, "memory"),
-    "no_utf8": (["x = f32[8]{0} parameter(0), metadata={op_name=\"a\udcff\"}", "ROOT y = f32[8]{0} negate(x)"], 0, 0, ""),
+    "no_utf8": (["x = f32[8]{0} parameter(0), metadata={op_name=\"a\udcff\"}", "ROOT y = f32[8]{0} negate(x)"], 0, 0,
+                ""),
 }
 
 
@@ -435,7 +455,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         plan = work / "good.plan.json"
-        expect(0, "", "search", MODEL, "--cluster", "nominal:4", "--mesh", "data=2,model=2", "--evaluations", "20", "-o", plan)
+        expect(0, "", "search", MODEL, "--cluster", "nominal:4", "--mesh", "data=2,model=2", "--evaluations", "20",
+               "-o", plan)
         test_options()
         test_odd_modules(work)
         test_outputs_that_cannot_be_written(work, plan)

@@ -2,8 +2,9 @@
 # timeout: 300
 """A search that is interrupted at any moment ends with exit 130 and the best plan so far.
 
-Moments by chance for each small model, from right after the start on: the plan that was written reads back and simulates, and
-the search ends soon after the interrupt; a hybrid search on 32 devices, too, in the processor time of a few plans. AUTOMAP_FULL=1 takes every model of datasets/models.
+Moments by chance for each small model, from right after the start on: the plan that was written reads back and
+simulates, and the search ends soon after the interrupt; a hybrid search on 32 devices, too, in the processor time of a
+few plans. AUTOMAP_FULL=1 takes every model of datasets/models.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_interrupts.py [MODEL ...]`.
 """
@@ -65,7 +66,8 @@ def check_soon(name, cluster, work):
         longest = max(longest, after)
         allowed = allowed or SOON_PLANS * seconds_of_simulation(plan, model)
         if search.returncode not in (0, 130) or after > allowed:
-            failures.append(f"{name}, after {moment:.2f} s: exit {search.returncode}, {after:.2f} processor seconds later")
+            failures.append(f"{name}, after {moment:.2f} s: exit {search.returncode}, {after:.2f} processor seconds "
+                            f"later")
     print(f"{name} on 32 devices: at most {longest:.2f} of {allowed:.2f} processor seconds until the end")
     return failures
 
@@ -103,7 +105,8 @@ def interrupt(model, cluster, plan, moment):
 def check_target(work):
     """The plans of a trainer are searched first, so that an interrupt of the search without the target leaves one."""
     model, plan = MODELS / "gpt2_tiny" / "model.hlo.pb", work / "target.json"
-    search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "h100:4", *TARGET, "-o", plan], stdout=subprocess.DEVNULL,
+    search = subprocess.Popen([AUTOMAP, "search", model, "--cluster", "h100:4", *TARGET, "-o", plan],
+                              stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True)
     while search.poll() is None and processor_seconds(search.pid) < 1.5:  # the strategies take 0.4
         time.sleep(0.01)

@@ -44,7 +44,9 @@ OPTIMIZER = optax.adam(1e-2)
 
 class Net(nnx.Module):
     def __init__(self, rngs):
-        self.first, self.second, self.last = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 16, rngs=rngs), nnx.Linear(16, 4, rngs=rngs)
+        self.first = nnx.Linear(8, 16, rngs=rngs)
+        self.second = nnx.Linear(16, 16, rngs=rngs)
+        self.last = nnx.Linear(16, 4, rngs=rngs)
 
     def __call__(self, x):
         return self.last(nnx.relu(self.second(nnx.relu(self.first(x)))))

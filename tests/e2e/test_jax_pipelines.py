@@ -1,10 +1,10 @@
 """Plans of stages and micro-batches run in JAX: `automap_jax.run` on eight host devices.
 
 Models of the zoo train from their committed state and data under exported pipelines of every schedule, under
-micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be the
-committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
-Arrays in the memory of a device are at most the predicted peak. With AUTOMAP_FULL=1 the temporary buffers of the compiled
-programs of GPT-2's pipelines count, too, and the fullest device has 0.85 to 1 of the prediction.
+micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be
+the committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
+Arrays in the memory of a device are at most the predicted peak. With AUTOMAP_FULL=1 the temporary buffers of the
+compiled programs of GPT-2's pipelines count, too, and the fullest device has 0.85 to 1 of the prediction.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
 """
@@ -196,7 +196,8 @@ def document_of_one_part(micro_batches, passes, key="passes"):
     rows = [{"number": 0, "role": "weight", "output": 0, "part": 0, "spec": []},
             {"number": 1, "role": "data", "output": None, "part": 0, "spec": [None]}]
     mesh = {"shape": [1], "axis_names": ["data"], "devices": [0]}
-    return {"format": "automap-jax-2", "micro_batches": micro_batches, "schedule": "none", "parts": 1, "parameters": rows,
+    return {"format": "automap-jax-2", "micro_batches": micro_batches, "schedule": "none", "parts": 1,
+            "parameters": rows,
             "stages": [{"mesh": mesh, "recomputes": False, key: passes}]}
 
 
@@ -271,7 +272,8 @@ def check_saved():
         for found, expected in zip(run(*arguments), step(*arguments), strict=True):
             assert np.allclose(found, expected), (found, expected)
         makers = [run.plan.whole.nodes[run.plan.maker[value]] for value in run.functions["forward", 0].outputs]
-        products[len(recomputed[0][3]) if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in makers)
+        products[len(recomputed[0][3])
+                 if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in makers)
     assert products == {0: 2, 1: 1, 3: 0}, products
 
 

@@ -1,7 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
-"""A module of more than 10,000 instructions, whose one-stage plans fit with several micro-batches only: the search prices every
-baseline with its best number of micro-batches, is never slower than one, and finds a one-stage plan without --micro-batches.
+"""A module of more than 10,000 instructions, whose one-stage plans fit with several micro-batches only: the search
+prices every baseline with its best number of micro-batches, is never slower than one, and finds a one-stage plan
+without --micro-batches.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_large_modules.py`.
 """

@@ -44,7 +44,8 @@ def main():
         before = processor_seconds()
         best = run("search", model, "-o", plan)
         seconds = processor_seconds() - before
-        print(f"{best['step_seconds']:.6f} s a step, {best['evaluations']} evaluations, {seconds:.1f} s of the processor")
+        print(f"{best['step_seconds']:.6f} s a step, {best['evaluations']} evaluations, {seconds:.1f} s of the "
+              f"processor")
         simulated = run("simulate", plan, model)
         assert abs(simulated["step_seconds"] / best["step_seconds"] - 1) < 1e-9, simulated["step_seconds"]
         for name in BASELINES:

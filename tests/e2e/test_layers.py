@@ -102,7 +102,8 @@ def check_info(folder):
 def check_loops(folder):
     """`explain` says why a loop is one unit: over layers, over layers that stay together, and over time."""
     def over_time(w, x):
-        value, gradient = jax.value_and_grad(lambda w: jax.lax.scan(lambda y, _: (jnp.tanh(y @ w), None), x, None, 5)[0].sum())(w)
+        value, gradient = jax.value_and_grad(lambda w: jax.lax.scan(lambda y, _: (jnp.tanh(y @ w), None), x, None,
+                                                                    5)[0].sum())(w)
         return w - gradient, value
 
     shape = lambda *dimensions: jax.ShapeDtypeStruct(dimensions, jnp.float32)
@@ -138,7 +139,8 @@ def check_training(folder, name, form):
     plans = {"split": ["--layers", "split"], "pipeline": ["--layers", "split", "--baseline", "even_pipeline",
                                                           "--micro-batches", "2"]}
     for kind, options in plans.items():
-        document = search(model, plan, *options, "--evaluations", 30) if kind == "split" else search(model, plan, *options)
+        document = search(model, plan, *options, "--evaluations",
+                          30) if kind == "split" else search(model, plan, *options)
         undone = {"recomputation": "undone"} if kind == "split" else {}  # a baseline keeps what the source prescribes
         assert document["rewriting"] == {"layers": "split"} | undone, document["rewriting"]
         assert kind == "split" or len(document["stages"]) > 1
@@ -276,7 +278,8 @@ def check_notes(folder):
     tokens = np.zeros(SIZES[4:6], np.int32)
     np.savez(folder / "tokens.npz", tokens=tokens, targets=tokens)
     random = ["--state", "random", "--data", folder / "tokens.npz", "--steps", 1]
-    commands = [["simulate", plan, None, "--json"], ["explain", plan, None, "--json"], ["export", plan, None, "--format", "jax"],
+    commands = [["simulate", plan, None, "--json"], ["explain", plan, None, "--json"],
+                ["export", plan, None, "--format", "jax"],
                 ["run", None, "--plan", plan, "--json", *random]]
     for words in commands:
         for model in (other,) if words[0] == "export" else (first, other):
@@ -293,7 +296,8 @@ def check_notes(folder):
 def check_borders(folder):
     """A plan whose borders have another order in the module at hand is refused for that reason."""
     sizes = (4, *SIZES[1:])
-    first, other = (forms.export("gpt", form, sizes, folder / f"borders_{form}", forms.sgd) for form in ("trees", "sliced"))
+    first, other = (forms.export("gpt", form, sizes, folder / f"borders_{form}", forms.sgd)
+                    for form in ("trees", "sliced"))
     plan = folder / "borders.json"
     document = search(first, plan, "--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1",
                       "--micro-batches", 2, cluster="nominal:4")

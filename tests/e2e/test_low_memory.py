@@ -91,8 +91,10 @@ COMMANDS = {
     "convert-npz": (["convert", "ck", "out.npz"], 0),
     "convert-safetensors": (["convert", "ck", "out.safetensors"], 0),
     "search-bert": (["search", BERT, *SMALL], 0),
-    "search-hints": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "8", "-o", "out.plan.json", "--hints", "hints.json", "--pin", "params/2=value(data,-)"], 0),
-    "search-mixed": (["search", MLP, "--cluster", "mixed.json", "--quota", "T4=1", "--pareto", "--evaluations", "3", "--json",
+    "search-hints": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "8", "-o", "out.plan.json", "--hints",
+                      "hints.json", "--pin", "params/2=value(data,-)"], 0),
+    "search-mixed": (["search", MLP, "--cluster", "mixed.json", "--quota", "T4=1", "--pareto", "--evaluations", "3",
+                      "--json",
                       "-o", "out.plan.json"], 0),
     "search-also": (["search", MLP, *SMALL, "--also", "torch=other.json"], 0),
     "search-for": (["search", BERT, *SMALL, "--for", "torchtitan"], 0),
@@ -102,7 +104,8 @@ COMMANDS = {
     "export-torchtitan": (["export", "zero3.json", BERT, "--format", "torchtitan"], 12),
     "export-torchtitan-json": (["export", "zero3.json", BERT, "--format", "torchtitan", "--json", "-o", "out.json"], 0),
     "search-fused": (["search", BERT, *SMALL, "--attention", "fused"], 0),
-    "search-degrees": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "40", "-o", "out.plan.json", "--pipeline", "2", "--data", "2"], 0),
+    "search-degrees": (["search", MLP, "--cluster", "nominal:4", "--evaluations", "40", "-o", "out.plan.json",
+                        "--pipeline", "2", "--data", "2"], 0),
     "search-policy": (["search", MLP, *SMALL, "--policy", "policy.safetensors"], 0),
     "agent-train-search": (["agent", "train-search", MLP, "--problems", "2", "-o", "out.safetensors"], 0),
     "propagate-kept": (["propagate", SHARDED, "--keep-shardings"], 6),
@@ -110,9 +113,12 @@ COMMANDS = {
     "convert-meshes": (["convert", "meshes.hlo.txt", "out.hlo.txt"], 2),
     "export-open": (["export", "plan.json", MLP, "--format", "shardy", "--spelling", "open"], 0),
     "simulate-slow": (["simulate", "pipeline.json", MLP, "--jitter", "0.1", "--seed", "3", "--slow", "1=2"], 0),
-    "import-tests": (["cluster", "--import", os.path.join(IMPORTS, "all_reduce.json"), "--device-type", "T4", "--json"], 0),
-    "import-system": (["cluster", "--import", os.path.join(IMPORTS, "simumax.json"), "--device-type", "T4", "--json"], 0),
-    "import-aceso": (["cluster", "--import", os.path.join(IMPORTS, "p2p_inter_node.csv"), "--device-type", "T4", "--json"],
+    "import-tests": (["cluster", "--import", os.path.join(IMPORTS, "all_reduce.json"), "--device-type", "T4", "--json"],
+                     0),
+    "import-system": (["cluster", "--import", os.path.join(IMPORTS, "simumax.json"), "--device-type", "T4", "--json"],
+                      0),
+    "import-aceso": (["cluster", "--import", os.path.join(IMPORTS, "p2p_inter_node.csv"), "--device-type", "T4",
+                      "--json"],
                      0),
     "import-operators": (["cluster", "--import", os.path.join(IMPORTS, "hostfile"), "--import",
                           os.path.join(IMPORTS, "gpt_tiny_mbs2_tp1_algo0.csv"), "--device-type", "V100", "--json"], 0),
@@ -120,9 +126,11 @@ COMMANDS = {
                        os.path.join(IMPORTS, "sailor_profile.json"), "--import",
                        os.path.join(IMPORTS, "training_config.json"), "--device-type", "A100-40GB", "--json"], 0),
     "published": (["published", "runs.csv", "--json"], 0),
-    "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"], 0),
+    "published-row": (["published", "runs.csv", "--row", "2", "--write-module", "m.hlo.pb", "--write-plan", "out.json"],
+                      0),
 }
-HINTS = {"stages": 2, "hints": [{"scope": "params/0", "stage": 0}, {"parameter": "params/1/kernel", "sharding": "-,model"}]}
+HINTS = {"stages": 2, "hints": [{"scope": "params/0", "stage": 0},
+                                {"parameter": "params/1/kernel", "sharding": "-,model"}]}
 MIXED = """HloModule m
 
 ENTRY e {
@@ -160,10 +168,13 @@ def prepare(folder):
     pathlib.Path(folder, "mixed.hlo.txt").write_text(MIXED)
     pathlib.Path(folder, "meshes.hlo.txt").write_text(MESHES)
     pathlib.Path(folder, "hints.json").write_text(json.dumps(HINTS))
-    pathlib.Path(folder, "runs.csv").write_text("\n".join(",".join(map(str, row)) for row in (RUN.keys(), RUN.values())) + "\n")
-    automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
+    pathlib.Path(folder, "runs.csv").write_text("\n".join(",".join(map(str, row)) for row in (RUN.keys(), RUN.values()))
+                                                + "\n")
+    automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps",
+            "2",
             "--checkpoint", "ck")
-    automap("run", MLP, "--plan", "pipeline.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
+    automap("run", MLP, "--plan", "pipeline.json", "--state", STATE, "--data", STATE.replace("state", "data"),
+            "--steps", "2",
             "--trace", "run.json")
 
 
@@ -235,7 +246,8 @@ def main():
         prepare(folder)
         for name in [name for name in names if name != "run"]:
             arguments, share = COMMANDS[name]
-            counts, lines = run(folder, name, arguments, int(os.environ.get("FAILING_SHARE", 1)) if IS_LONG else max(share, 1))
+            counts, lines = run(folder, name, arguments, int(os.environ.get("FAILING_SHARE", 1))
+                                if IS_LONG else max(share, 1))
             assert counts["tried"] > 0, f"{name}: nothing failed"
             tried += counts["tried"]
             failures += counts["bad"]

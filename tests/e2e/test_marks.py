@@ -75,7 +75,8 @@ def check_sharding(folder):
     done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", plan,
                    "--evaluations", 20)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = {row["path"].split("'")[-2]: row["sharding"] for row in json.loads(plan.read_text())["parameters"] if "[" in row["path"]}
+    rows = {row["path"].split("'")[-2]: row["sharding"] for row in json.loads(plan.read_text())["parameters"]
+            if "[" in row["path"]}
     assert rows["out"] == [[], ["data", "model"]] and rows["up"] == [[], [], ["model"]], rows
     states = [one.get("states") for one in json.loads(plan.read_text())["stages"][0]["overrides"]]
     assert {"data": "S(0)", "model": "S(1)"} in states, states
@@ -85,7 +86,8 @@ def check_arguments():
     for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
                  lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b"), lambda: automap_jax.sharding(),
                  lambda: automap_jax.sharding("a+b"), lambda: automap_jax.value(("a", None)),
-                 lambda: automap_jax.value(1), lambda: automap_jax.sharding(()), lambda: automap_jax.value(("a", "a"))):  # fmt: skip
+                 # fmt: skip
+                 lambda: automap_jax.value(1), lambda: automap_jax.sharding(()), lambda: automap_jax.value(("a", "a"))):
         try:
             make()
         except ValueError as error:

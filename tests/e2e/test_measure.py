@@ -3,8 +3,8 @@
 """`search --measure N` runs N plans on this machine and returns the one that was measured fastest.
 
 Its runs are distinct and in the order of the predictions; text, JSON and plan file agree; the plan trains. A run whose
-process is killed is reported and not chosen. An interrupt keeps the best plan so far, and `--seconds` limits search and runs
-together. `--for`, `--mesh` and pins hold for every measured plan. Other clusters and other goals are refused.
+process is killed is reported and not chosen. An interrupt keeps the best plan so far, and `--seconds` limits search and
+runs together. `--for`, `--mesh` and pins hold for every measured plan. Other clusters and other goals are refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_measure.py`.
 """

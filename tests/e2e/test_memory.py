@@ -2,9 +2,9 @@
 # timeout: 900
 """Measured memory is the predicted one, to the byte, on every device.
 
-Small models are planned by the experts, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and without
-micro-batches, and run for a few steps. What each rank has allocated for its values is what the plan file predicted, and
-the process does not grow. Without AUTOMAP_FULL some models are run.
+Small models are planned by the experts, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and
+without micro-batches, and run for a few steps. What each rank has allocated for its values is what the plan file
+predicted, and the process does not grow. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_memory.py [MODEL ...]`.
 """
@@ -21,19 +21,24 @@ SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
 PLANS = [
     ["--cluster", "nominal:4", "--baseline", "data_parallel"],
     ["--cluster", "nominal:3", "--baseline", "data_parallel"],  # parts of different sizes
-    ["--cluster", "nominal:6", "--mesh", "data=3", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"],
+    ["--cluster", "nominal:6", "--mesh", "data=3", "--space", "pipeline", "--baseline", "even_pipeline",
+     "--micro-batches", "4"],
     ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "--baseline", "megatron"],
     ["--cluster", "nominal:8", "--baseline", "zero1"],
     ["--cluster", "nominal:4", "--baseline", "zero2"],
     ["--cluster", "nominal:8", "--baseline", "zero3"],
     ["--cluster", "nominal:2", "--baseline", "data_parallel", "--micro-batches", "4"],
     ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline"],
-    ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4"],
-    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "8",
+    ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
+     "--micro-batches", "4"],
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
+     "--micro-batches", "8",
      "--schedule", "gpipe"],
-    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline",
+     "--micro-batches", "4",
      "--schedule", "zb_h1"],
-    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4",
+    ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
+     "--micro-batches", "4",
      "--schedule", "interleaved_1f1b"],
 ]
 STEPS = 20 if FULL else 4
@@ -65,7 +70,8 @@ def check_slots(model, options, plan, measured):
     slots = sum(device["channel_bytes"] for device in found["devices"])
     assert slots == measured, f"{model} {options}: {measured} bytes of slots, {slots} predicted"
     told = [device.get("channel_bytes", 0) for device in json.loads(plan.read_text())["predicted"]["devices"]]
-    assert told == [device["channel_bytes"] for device in found["devices"]], f"{model} {options}: the plan file says {told}"
+    assert told == [device["channel_bytes"] for device in found["devices"]], (
+        f"{model} {options}: the plan file says {told}")
     fullest = max(found["devices"], key=lambda device: device["peak_bytes"] + device["channel_bytes"])
     tensors = found["memory_peak"]["tensors"]
     assert 0 < len(tensors) <= 10 and found["memory_peak"]["operator"], found["memory_peak"]
@@ -77,7 +83,8 @@ def check_slots(model, options, plan, measured):
 
 
 def main():
-    names = sys.argv[1:] or (sorted(path.name for path in MODELS.iterdir() if path.name.endswith("_tiny")) if FULL else SAMPLE)
+    names = sys.argv[1:] or (sorted(path.name for path in MODELS.iterdir() if path.name.endswith("_tiny"))
+                             if FULL else SAMPLE)
     count = refused = 0
     with tempfile.TemporaryDirectory() as directory:
         for model in names:

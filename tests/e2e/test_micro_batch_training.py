@@ -136,7 +136,8 @@ def check_collectives(path):
 
 def check_commands(path):
     model = "mlp_tiny"
-    found = automap("search", module_of(model), "--cluster", "nominal:2", "--space", "single_stage", "--micro-batches", 4,
+    found = automap("search", module_of(model), "--cluster", "nominal:2", "--space", "single_stage", "--micro-batches",
+                    4,
                     "--evaluations", 30, "-o", path)
     check(found.returncode == 0 and "4 micro-batches" in found.stdout, f"search: {found.stderr}{found.stdout}")
     for command in (["simulate", path, module_of(model)], ["explain", path, module_of(model)],
@@ -145,7 +146,8 @@ def check_commands(path):
         check(done.returncode == 0, f"{command[0]}: {done.stderr.strip()}")
     refused = automap("export", path, module_of(model), "--format", "hlo")
     check(refused.returncode == 4 and "micro-batches" in refused.stderr, f"export: {refused.stderr}")
-    again = automap("search", module_of(model), "--cluster", "nominal:2", "--space", "single_stage", "--micro-batches", 4,
+    again = automap("search", module_of(model), "--cluster", "nominal:2", "--space", "single_stage", "--micro-batches",
+                    4,
                     "--evaluations", 30, "--init-plan", path, "-o", path)
     check(again.returncode == 0, f"--init-plan: {again.stderr}")
     for wrong in ("0", "many", "-1"):
@@ -165,7 +167,8 @@ def check_auto(path):
     peak = json.loads(pathlib.Path(path).read_text())["predicted"]["devices"][0]["peak_bytes"]
     capacity = json.loads(automap("cluster", "nominal:1", "--json").stdout)["device_types"]["host"]["memory_bytes"]
     for fraction, least, most in ((0.9, 1, 1), (0.8 * peak / capacity, 2, 8)):
-        found = automap("search", module_of(model), "--cluster", "nominal:1", "--micro-batches", "auto", "--evaluations",
+        found = automap("search", module_of(model), "--cluster", "nominal:1", "--micro-batches", "auto",
+                        "--evaluations",
                         20, "--memory-fraction", f"{fraction:.12f}", "-o", path)
         check(found.returncode == 0, f"auto: {found.stderr.strip()}")
         turns = json.loads(pathlib.Path(path).read_text())["micro_batches"]

@@ -41,25 +41,30 @@ PLANS = [
     (6, "data=3,model=2", ["--searcher", "random", "--seed", "3"]),
     (7, None, ["--baseline", "zero2"]),
     (2, "data=1", ["--space", "pipeline", "--baseline", "even_pipeline"]),
-    (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4", "--schedule", "zb_h1"]),
+    (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4", "--schedule",
+                   "zb_h1"]),
     (4, "data=2", ["--space", "pipeline", "--baseline", "even_pipeline", "--micro-batches", "4", "--schedule",
                    "interleaved_1f1b"]),
 ]
 # Model: which of the plans in the short form.
-SAMPLE = {"exact_linear": [6, 8], "exact_gather": [4], "mlp_tiny": [3, 7], "gpt2_tiny": [1, 5, 12, 13], "lstm_tiny": [2]}
-MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny", "lstm_tiny",
+SAMPLE = {"exact_linear": [6, 8], "exact_gather": [4], "mlp_tiny": [3, 7], "gpt2_tiny": [1, 5, 12, 13],
+          "lstm_tiny": [2]}
+MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny",
+                  "lstm_tiny",
                   "moe_tiny", "llama_tiny", "unet_tiny", "adamw_tiny"]
 
 
 def tolerance(model):
-    """Of a loss, of sums in another order; it holds for twenty steps, after which what was rounded otherwise has grown."""
+    """Of a loss, of sums in another order; it holds for twenty steps, after which what was rounded otherwise has
+    grown."""
     return 0 if model.startswith("exact_") else 1e-2 if "llama" in model else 1e-5
 
 
 def losses(command, model, plan):
     at = MODELS / model
     run = subprocess.run([*map(str, command), "run", str(at / "model.hlo.pb"), "--plan", str(plan), "--state",
-                          str(at / "state.npz"), "--data", str(at / "data.npz"), "--steps", str(STEPS), "--json", "--quiet",
+                          str(at / "state.npz"), "--data", str(at / "data.npz"), "--steps", str(STEPS), "--json",
+                          "--quiet",
                           "--threads", "1"], capture_output=True, text=True, env=mpi_launch.environment(), timeout=300)
     assert run.returncode == 0, f"{' '.join(map(str, command))}: {run.returncode}: {run.stderr[-600:]}"
     values = [step["loss"] for step in map(json.loads, run.stdout.splitlines()) if "loss" in step]
@@ -71,20 +76,24 @@ def check_plan(mpis, model, number, one_device, directory):
     """How many runs; 0: there is no such plan."""
     ranks, mesh, how = PLANS[number]
     plan = pathlib.Path(directory) / "plan.json"
-    search = subprocess.run([AUTOMAP, "search", str(MODELS / model / "model.hlo.pb"), "--cluster", f"nominal:{ranks}", *how,
-                             *(["--mesh", mesh] if mesh else []), "-o", str(plan), "--quiet"], capture_output=True, text=True)
+    search = subprocess.run([AUTOMAP, "search", str(MODELS / model / "model.hlo.pb"), "--cluster", f"nominal:{ranks}",
+                             *how,
+                             *(["--mesh", mesh] if mesh else []), "-o", str(plan), "--quiet"], capture_output=True,
+                            text=True)
     if search.returncode == INFEASIBLE:
         return 0
     assert search.returncode == 0, f"{model}, {how}: {search.stderr}"
     threads = losses([AUTOMAP], model, plan)
     for step, (have, want) in enumerate(zip(threads, one_device)):
-        assert abs(have - want) <= tolerance(model) * abs(want), f"{model}, {how}: loss {step} is {have!r}, not {want!r}"
+        assert abs(have - want) <= tolerance(model) * abs(want), (
+            f"{model}, {how}: loss {step} is {have!r}, not {want!r}")
     count = 0
     turn = number + len(model) if FULL else number // 2  # in full each plan meets each MPI on some model
     for mpi in mpis if number % 2 and not FULL else mpis[turn % len(mpis):][:1]:
         for processes in sorted({ranks, ranks // 2} if ranks % 2 == 0 and (FULL or number == 6) else {ranks}):
             have = losses(mpi.command(processes, mpi.program), model, plan)
-            assert have == threads, f"{model}, {how}, {processes} processes of {mpi.name}: {have[:3]}, not {threads[:3]}"
+            assert have == threads, (f"{model}, {how}, {processes} processes of {mpi.name}: {have[:3]}, not "
+                                     f"{threads[:3]}")
             count += 1
     return count
 

@@ -356,7 +356,8 @@ def check(name):
         check_paths(name, document)
         wanted = reference()
         alone = worst(run(folder, "none"), wanted)
-        automap("search", folder / "model.hlo.pb", "--cluster", "nominal:2", "--evaluations", 30, "-o", folder / "p.json")
+        automap("search", folder / "model.hlo.pb", "--cluster", "nominal:2", "--evaluations", 30, "-o",
+                folder / "p.json")
         planned = worst(run(folder, folder / "p.json"), wanted)
         assert max(alone, planned) <= TOLERANCE, f"{name}: losses off by {alone:.1e}, planned {planned:.1e}"
         assert wanted[-1] != wanted[0]

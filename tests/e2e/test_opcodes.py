@@ -54,14 +54,17 @@ def round_trip(text, folder, module_class):
     module = _hlo.hlo_module_from_text(text)
     binary, long = module.as_serialized_hlo_module_proto(), module.to_string(print_options())
     short = module.to_string(print_options(short=True))
-    paths = {name: folder / name for name in ("theirs.hlo.pb", "long.hlo.txt", "short.hlo.txt", "ours.hlo.json", "ours.hlo.txt",
+    paths = {name: folder / name for name in ("theirs.hlo.pb", "long.hlo.txt", "short.hlo.txt", "ours.hlo.json",
+                                              "ours.hlo.txt",
                                               "ours.hlo.pb", "json.hlo.pb", "long.hlo.pb", "short.hlo.json")}
     paths["theirs.hlo.pb"].write_bytes(binary)
     paths["long.hlo.txt"].write_text(long)
     paths["short.hlo.txt"].write_text(short)
     warnings = []
-    for source, target in (("theirs.hlo.pb", "ours.hlo.txt"), ("ours.hlo.txt", "ours.hlo.pb"), ("ours.hlo.pb", "ours.hlo.json"),
-                           ("ours.hlo.json", "json.hlo.pb"), ("long.hlo.txt", "long.hlo.pb"), ("short.hlo.txt", "short.hlo.json")):
+    for source, target in (("theirs.hlo.pb", "ours.hlo.txt"), ("ours.hlo.txt", "ours.hlo.pb"),
+                           ("ours.hlo.pb", "ours.hlo.json"),
+                           ("ours.hlo.json", "json.hlo.pb"), ("long.hlo.txt", "long.hlo.pb"),
+                           ("short.hlo.txt", "short.hlo.json")):
         convert(paths[source], paths[target], warnings)
     assert not warnings, warnings
     is_whole = not re.search("replica_count|allow_spmd|alias_passthrough", text)
@@ -121,7 +124,8 @@ def check_coverage(groups):
     """Every attribute that jaxlib allows stands in a case of the opcode, or in one of any opcode.
     (It also allows parameter_replication everywhere, and breaks off where that is no parameter; slice_sizes
     belongs to collective-permutes within a buffer, which only a backend makes.)"""
-    common = " ".join(body for (what, _), bodies in groups.items() if what in opcode_modules.NOT_OPCODES for body in bodies)
+    common = " ".join(body for (what, _), bodies in groups.items() if what in opcode_modules.NOT_OPCODES
+                      for body in bodies)
     for (what, _), bodies in groups.items():
         if what in opcode_modules.NOT_OPCODES:
             continue

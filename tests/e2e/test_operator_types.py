@@ -85,7 +85,8 @@ def shared(rng, type):
     yield f"window_{name}", lambda x: lax.reduce_window(
         x, np.zeros((), type), lax.add, (2, 3), (1, 2), [(1, 0), (1, 1)], (2, 1), (1, 2)
     ), [v(6, 7)]
-    yield f"loop_{name}", lambda x: lax.fori_loop(0, 3, lambda i, s: lax.cond(i == 1, lambda s: -s, lambda s: s, s), x), [
+    yield f"loop_{name}", lambda x: lax.fori_loop(0, 3, lambda i, s: lax.cond(i == 1, lambda s: -s, lambda s: s, s),
+                                                  x), [
         v(4) if jnp.issubdtype(type, jnp.inexact) else v(4)
     ]
 
@@ -142,7 +143,8 @@ def whole(rng):
         ), [v(40), v(40)]
         if jnp.iinfo(type).bits >= 8:
             yield f"quotient_{name}", lambda x, y: (lax.div(x, y), lax.rem(x, y)), [v(40), v(40)]
-        counted = np.maximum(v(40).astype(np.int64), 0).astype(type) if type is jnp.int4 else v(40)  # XLA counts the sign more than once
+        # XLA counts the sign more than once
+        counted = np.maximum(v(40).astype(np.int64), 0).astype(type) if type is jnp.int4 else v(40)
         yield f"bits_{name}", lambda x: (lax.clz(x), lax.population_count(x)), [counted]
         shift = rng.integers(0, 2 if jnp.iinfo(type).bits < 8 else 8, 40).astype(type)
         yield f"shift_{name}", lambda x, s: (
@@ -158,7 +160,8 @@ def converted(rng):
         values = numbers(rng, source, 40)
         if source in (np.float32, np.float64):
             scale = 10.0 ** rng.integers(-3, 7, 80)
-            values = np.concatenate([special(rng, 80, type=source), floats(rng, 80, type=source) * scale]).astype(source)
+            values = np.concatenate([special(rng, 80, type=source),
+                                     floats(rng, 80, type=source) * scale]).astype(source)
         yield f"from_{np.dtype(source).name}", lambda x: [lax.convert_element_type(x, t) for t in targets], [values]
     for source in COMPLEX:
         yield f"from_{np.dtype(source).name}", lambda x: [
@@ -193,7 +196,8 @@ def complex_numbers(rng):
 def complex_matrices(rng):
     for type in COMPLEX:
         name, v = np.dtype(type).name, lambda *shape: numbers(rng, type, *shape)
-        yield f"cholesky_{name}", lambda x: lax.linalg.cholesky(x @ x.conj().T + np.eye(4, dtype=type)), [v(4, 4)], 64, "largest"
+        yield f"cholesky_{name}", lambda x: lax.linalg.cholesky(x @ x.conj().T
+                                                                + np.eye(4, dtype=type)), [v(4, 4)], 64, "largest"
         for lower in (True, False):
             yield f"triangular_solve_{lower}_{name}", lambda a, b: lax.linalg.triangular_solve(
                 a, b, left_side=lower, lower=lower, transpose_a=True, conjugate_a=not lower
@@ -265,7 +269,9 @@ def composed(rng):
         y = np.abs(floats(rng, 30, type=type)) + np.asarray(0.1, type)
         for function in (lax.erfc, lax.erf_inv, lax.lgamma, lax.digamma, lax.bessel_i0e, lax.bessel_i1e, lax.asin,
                          lax.acos, lax.acosh, lax.atanh):
-            argument = np.clip(x, 0, np.asarray(0.99, type)) if function in (lax.erf_inv, lax.asin, lax.acos, lax.atanh) else x
+            argument = np.clip(x, 0,
+                               np.asarray(0.99,
+                                          type)) if function in (lax.erf_inv, lax.asin, lax.acos, lax.atanh) else x
             argument = argument + 1 if function is lax.acosh else argument
             yield f"{function.__name__}_{name}", function, [argument], 256, "largest"
         for function in (lax.igamma, lax.igammac, lax.zeta, lax.polygamma, lax.nextafter, lax.random_gamma_grad):
@@ -305,7 +311,8 @@ def specials(rng):
         name, x, y = np.dtype(type).name, np.repeat(grid, len(grid)).astype(type), np.tile(grid, len(grid)).astype(type)
         for function in (lax.add, lax.mul, lax.div):
             yield f"{function.__name__}_{name}", function, [x, y], 4
-        for function in (lax.abs, lax.sign, lax.exp, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.sin, lax.cos,
+        for function in (lax.abs, lax.sign, lax.exp, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.sin,
+                         lax.cos,
                          lax.tan, lax.tanh, lax.logistic, lax.asin, lax.acos, lax.atan, lax.sinh, lax.cosh, lax.asinh,
                          lax.acosh, lax.atanh):
             yield f"{function.__name__}_{name}", function, [grid.astype(type)], 64
@@ -316,7 +323,8 @@ def specials(rng):
         if np.dtype(type).itemsize >= 4:
             values += [88.7, -87.3, 89, -104, 709.7, -745, 1e5, 1e10, 1e22]
         values = np.array(values).astype(type)
-        for function in (lax.exp, lax.exp2, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.cbrt, lax.sin, lax.cos,
+        for function in (lax.exp, lax.exp2, lax.expm1, lax.log, lax.log1p, lax.sqrt, lax.rsqrt, lax.cbrt, lax.sin,
+                         lax.cos,
                          lax.tan, lax.tanh, lax.logistic, lax.erf, lax.atan, lax.sinh, lax.cosh, lax.asinh):
             yield f"{function.__name__}_{name}", function, [values]
         x, y = np.repeat(values, len(values)), np.tile(values, len(values))
@@ -331,9 +339,8 @@ def indices(rng):
         info = np.iinfo(type)
         places = np.array([0, 3, 5, info.max, info.max // 2, info.min], type)
         for mode in ("clip", "fill", "drop"):
-            yield f"take_{np.dtype(type).name}_{mode}", lambda x, i: x.at[i].get(mode="fill" if mode == "drop" else mode), [
-                floats(rng, 6, 2), places
-            ]
+            yield f"take_{np.dtype(type).name}_{mode}", lambda x, i: x.at[i].get(
+                mode="fill" if mode == "drop" else mode), [floats(rng, 6, 2), places]
             yield f"add_{np.dtype(type).name}_{mode}", lambda x, i, u: x.at[i].add(u, mode=mode), [
                 integers(rng, 6, 2), places, integers(rng, 6, 2)
             ]
@@ -345,7 +352,8 @@ def indices(rng):
     yield "gather_batching", lambda x, i: lax.gather(x, i, numbers_of, (1, 1, 4), mode="clip"), [
         floats(rng, 3, 6, 4), integers(rng, 3, 5, 1, low=-2, high=9)
     ]
-    target = lax.ScatterDimensionNumbers(update_window_dims=(2,), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,),
+    target = lax.ScatterDimensionNumbers(update_window_dims=(2,), inserted_window_dims=(1,),
+                                         scatter_dims_to_operand_dims=(1,),
                                          operand_batching_dims=(0,), scatter_indices_batching_dims=(0,))
     yield "scatter_batching", lambda x, i, u: lax.scatter_add(x, i, u, target, mode="drop"), [
         integers(rng, 3, 6, 4), integers(rng, 3, 5, 1, low=-2, high=9), integers(rng, 3, 5, 4)
@@ -376,13 +384,18 @@ def windows(rng):
         yield f"transposed_{rank}", lambda x, w: lax.conv_transpose(x, w, (2,) * rank, "SAME", transpose_kernel=True), [
             floats(rng, 2, *sizes, 3), floats(rng, *window, 3, 3)
         ]
-    yield "no_output", lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID"), [floats(rng, 2, 3, 2), floats(rng, 4, 3, 3)]
-    yield "no_features", lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID"), [floats(rng, 2, 0, 5), floats(rng, 4, 0, 3)]
+    yield "no_output", lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID"), [
+        floats(rng, 2, 3, 2), floats(rng, 4, 3, 3)
+    ]
+    yield "no_features", lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID"), [
+        floats(rng, 2, 0, 5), floats(rng, 4, 0, 3)
+    ]
     middle = lambda a, b: (jnp.maximum(a[0], b[0]), a[1] ^ b[1])
     yield "reduce_two", lambda x, y: lax.reduce((x, y), (np.float32(-np.inf), np.int32(0)), middle, (1,)), [
         floats(rng, 5, 1), integers(rng, 5, 1)
     ]
-    largest = lambda a, b: tuple(jnp.where((a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1])), x, y) for x, y in zip(a, b))
+    largest = lambda a, b: tuple(jnp.where((a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1])), x, y)
+                                 for x, y in zip(a, b))
     yield "reduce_arg", lambda x, y: lax.reduce((x, y), (np.int32(-99), np.int32(99)), largest, (0,)), [
         integers(rng, 9, 4, low=0, high=4), np.broadcast_to(np.arange(9, dtype=np.int32)[:, None], (9, 4))
     ]
@@ -396,7 +409,8 @@ def pair(type, operator, name="f"):
 
 
 def compare_pair(type, direction, name="g"):
-    return f"{name} {{ a = {type}[] parameter(0) b = {type}[] parameter(1) ROOT s = pred[] compare(a, b), direction={direction} }}\n"
+    return (f"{name} {{ a = {type}[] parameter(0) b = {type}[] parameter(1) ROOT s = pred[] compare(a, b), "
+            f"direction={direction} }}\n")
 
 
 def modules(rng):
@@ -429,23 +443,29 @@ def modules(rng):
         rhs = [{"i": 3, "o": 4, "0": 2, "1": 3}[c] for c in labels.split("_")[1].split("->")[0]]
         out = [{"b": 2, "f": 4, "0": 5, "1": 3}[c] for c in labels.split("->")[1]]
         dims = lambda d: ",".join(map(str, d))
-        yield f"convolution_reversed_{labels}", f"ENTRY e {{ x = f32[{dims(lhs)}] parameter(0) w = f32[{dims(rhs)}] parameter(1)\n" \
-            f"  ROOT r = f32[{dims(out)}] convolution(x, w), window={{size=2x3 rhs_reversal=1x1}}, dim_labels={labels} }}", \
+        yield f"convolution_reversed_{labels}", \
+            f"ENTRY e {{ x = f32[{dims(lhs)}] parameter(0) w = f32[{dims(rhs)}] parameter(1)\n" \
+            f"  ROOT r = f32[{dims(out)}] convolution(x, w), window={{size=2x3 rhs_reversal=1x1}}, " \
+            f"dim_labels={labels} }}", \
             [floats(rng, *lhs), floats(rng, *rhs)]
-    yield "sort_by_remainder", "g { a = s32[] parameter(0) b = s32[] parameter(1) p = f32[] parameter(2) q = f32[] parameter(3)\n" \
+    yield "sort_by_remainder", \
+        "g { a = s32[] parameter(0) b = s32[] parameter(1) p = f32[] parameter(2) q = f32[] parameter(3)\n" \
         "  t = s32[] constant(3) c = s32[] remainder(a, t) d = s32[] remainder(b, t)\n" \
-        "  ROOT r = pred[] compare(c, d), direction=LT }\nENTRY e { x = s32[3,20] parameter(0) y = f32[3,20] parameter(1)\n" \
+        "  ROOT r = pred[] compare(c, d), direction=LT }\n" \
+        "ENTRY e { x = s32[3,20] parameter(0) y = f32[3,20] parameter(1)\n" \
         "  s = (s32[3,20], f32[3,20]) sort(x, y), dimensions={1}, is_stable=true, to_apply=g\n" \
         "  ROOT r = f32[3,20] get-tuple-element(s), index=1 }", \
         [integers(rng, 3, 20, low=0), floats(rng, 3, 20)]
     yield "reverse_window", pair("f32", "maximum") + "ENTRY e { x = f32[6,7] parameter(0) z = f32[] constant(-inf)\n" \
         "  ROOT r = f32[5,6] reduce-window(x, z), window={size=3x2 pad=1_0x0_0}, to_apply=f }", [x]
-    yield "batch_norm_training", "ENTRY e { x = f32[4,3,5] parameter(0) s = f32[3] parameter(1) o = f32[3] parameter(2)\n" \
+    yield "batch_norm_training", \
+        "ENTRY e { x = f32[4,3,5] parameter(0) s = f32[3] parameter(1) o = f32[3] parameter(2)\n" \
         "  t = (f32[4,3,5], f32[3], f32[3]) batch-norm-training(x, s, o), epsilon=0.001, feature_index=1\n" \
         "  y = f32[4,3,5] get-tuple-element(t), index=0 v = f32[3] get-tuple-element(t), index=2\n" \
         "  ROOT r = (f32[4,3,5], f32[3]) tuple(y, v) }", \
         [floats(rng, 4, 3, 5), floats(rng, 3), floats(rng, 3)]
-    yield "batch_norm_inference", "ENTRY e { x = f32[4,3,5] parameter(0) s = f32[3] parameter(1) o = f32[3] parameter(2)\n" \
+    yield "batch_norm_inference", \
+        "ENTRY e { x = f32[4,3,5] parameter(0) s = f32[3] parameter(1) o = f32[3] parameter(2)\n" \
         "  m = f32[3] parameter(3) v = f32[3] parameter(4)\n" \
         "  ROOT r = f32[4,3,5] batch-norm-inference(x, s, o, m, v), epsilon=0.001, feature_index=1 }", \
         [floats(rng, 4, 3, 5), floats(rng, 3), floats(rng, 3), floats(rng, 3), np.abs(floats(rng, 3)) + 1]
@@ -454,7 +474,8 @@ def modules(rng):
         "  t = (f32[4,3,5], f32[3], f32[3]) batch-norm-grad(x, s, m, v, g), epsilon=0.001, feature_index=1\n" \
         "  y = f32[4,3,5] get-tuple-element(t), index=0 d = f32[3] get-tuple-element(t), index=1\n" \
         "  ROOT r = (f32[4,3,5], f32[3]) tuple(y, d) }", \
-        [floats(rng, 4, 3, 5), floats(rng, 3), floats(rng, 3), np.abs(floats(rng, 3)) + 1, floats(rng, 4, 3, 5)], 64, "largest"
+        [floats(rng, 4, 3, 5), floats(rng, 3), floats(rng, 3), np.abs(floats(rng, 3)) + 1,
+         floats(rng, 4, 3, 5)], 64, "largest"
     for type, numpy in (("f32", np.float32), ("f64", np.float64), ("bf16", jnp.bfloat16), ("s32", np.int32)):
         values = special(rng, 9, type=numpy) if numpy != np.int32 else integers(rng, 9)
         yield f"total_order_{type}", f"ENTRY e {{ x = {type}[9] parameter(0) y = {type}[9] parameter(1)\n" \
@@ -463,9 +484,12 @@ def modules(rng):
     yield "stochastic_convert", "ENTRY e { x = f32[40] parameter(0) b = u32[40] parameter(1)\n" \
         "  ROOT r = s8[40] stochastic-convert(x, b) }", \
         [floats(rng, 40) * 60, integers(rng, 40, type=np.uint32, low=0, high=2**32)]
-    yield "rounding", "ENTRY e { x = f32[8] parameter(0) a = f32[8] round-nearest-afz(x) b = f32[8] round-nearest-even(x)\n" \
-        "  ROOT r = (f32[8], f32[8]) tuple(a, b) }", [np.array([0.5, 1.5, -0.5, -2.5, 2.4, -0.0, np.inf, 3.5], np.float32)]
-    yield "power_of_integers", "ENTRY e { x = s32[8] parameter(0) y = s32[8] parameter(1) ROOT r = s32[8] power(x, y) }", [
+    yield "rounding", \
+        "ENTRY e { x = f32[8] parameter(0) a = f32[8] round-nearest-afz(x) b = f32[8] round-nearest-even(x)\n" \
+        "  ROOT r = (f32[8], f32[8]) tuple(a, b) }", [np.array([0.5, 1.5, -0.5, -2.5, 2.4, -0.0, np.inf, 3.5],
+                                                               np.float32)]
+    yield "power_of_integers", ("ENTRY e { x = s32[8] parameter(0) y = s32[8] parameter(1) ROOT r = s32[8] power(x, y) "
+                                "}"), [
         np.array([2, -3, 0, 5, 1, -1, 7, 2], np.int32), np.array([10, 3, 0, 1, 9, 5, 2, 31], np.int32)
     ]
     yield "dimension_size", "ENTRY e { x = f32[6,7] parameter(0) s = s32[] get-dimension-size(x), dimensions={1}\n" \
@@ -482,7 +506,8 @@ def run_module(text, arguments, units=None, of="element", folder="."):
     expected = [np.asarray(leaf) for leaf in program.execute([jax.device_put(np.asarray(a)) for a in arguments])]
     operators = base.operators_of(text)
     names = base.re.findall(r"(\w+) = \S+ parameter\(", text[text.index("ENTRY"):])
-    return base.compare(serialized, dict(zip(names, map(np.asarray, arguments))), expected, operators, units, of, folder)
+    return base.compare(serialized, dict(zip(names, map(np.asarray, arguments))), expected, operators, units, of,
+                        folder)
 
 
 def check_modules():

@@ -505,7 +505,8 @@ def reductions(rng):
 
 @family
 def narrow(rng):
-    for type in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3",
+    for type in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz",
+                 "float8_e4m3",
                  "float8_e3m4"):
         type = getattr(jnp, type)
         name = np.dtype(type).name
@@ -531,7 +532,8 @@ def narrow(rng):
 
 @family
 def fourier(rng):
-    for shape, axes in [((16,), 1), ((3, 12), 1), ((2, 7), 1), ((2, 67), 1), ((134,), 1), ((4, 6, 10), 2), ((3, 4, 5, 9), 3),
+    for shape, axes in [((16,), 1), ((3, 12), 1), ((2, 7), 1), ((2, 67), 1), ((134,), 1), ((4, 6, 10), 2),
+                        ((3, 4, 5, 9), 3),
                         ((2, 1), 1), ((0, 4), 1)]:
         x, y = floats(rng, *shape), floats(rng, *shape)
         z, last = (x + 1j * y).astype(np.complex64), shape[-1]

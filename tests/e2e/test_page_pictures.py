@@ -32,7 +32,8 @@ WIDTHS = (400, 1280)
 SCHEMES = {"dark": 0, "light": 1}  # the numbers of Chromium's preferredColorScheme
 MEASURE = """<script>{
 const number = text => text.match(/[\\d.]+/g).map(Number);
-const light = ([r, g, b]) => [r, g, b].map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+const light = ([r, g, b]) => [r, g, b].map(x => x / 255)
+  .map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
   .reduce((sum, x, k) => sum + x * [0.2126, 0.7152, 0.0722][k], 0);
 function behind(element) {
   for (let at = element; at; at = at.parentElement) {
@@ -54,9 +55,11 @@ const texts = [];
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walk.nextNode()) {
   const element = walk.currentNode.parentElement, style = getComputedStyle(element);
-  if (!walk.currentNode.data.trim() || element.closest('script, style, title, option') || !element.getClientRects().length) continue;
+  if (!walk.currentNode.data.trim() || !element.getClientRects().length) continue;
+  if (element.closest('script, style, title, option')) continue;
   const isDrawn = element.ownerSVGElement;
-  const ink = light(number(isDrawn ? style.fill : style.color)), under = light(isDrawn ? boxUnder(element) : behind(element));
+  const ink = light(number(isDrawn ? style.fill : style.color));
+  const under = light(isDrawn ? boxUnder(element) : behind(element));
   texts.push({text: walk.currentNode.data.trim().slice(0, 40), size: parseFloat(style.fontSize),
               contrast: (Math.max(ink, under) + 0.05) / (Math.min(ink, under) + 0.05)});
 }
@@ -67,7 +70,8 @@ const counts = ['', 'bias', 'no such parameter'].map(word => {
   field.dispatchEvent(new Event('input', {bubbles: true}));
   return visible();
 });
-const boxes = [...document.querySelectorAll('svg rect.forward, svg rect.backward')].map(box => box.getBoundingClientRect());
+const boxes = [...document.querySelectorAll('svg rect.forward, svg rect.backward')]
+  .map(box => box.getBoundingClientRect());
 const report = {overflow: document.documentElement.scrollWidth - window.innerWidth, texts, counts,
                 boxes: boxes.length, drawn: boxes.filter(box => box.width > 0 && box.height >= 8).length,
                 background: number(getComputedStyle(document.body).backgroundColor)};

@@ -3,8 +3,8 @@
 """Pipelines give the one-device losses, and their plan files are checked.
 
 Small models are cut by the even pipeline into 2 and 4 stages on 2 to 8 ranks, with data parallelism inside
-the stages and without, by 1F1B, GPipe, interleaved 1F1B, ZB-H1 and ZB-2p; the losses are those of `--plan none`. A plan that is no
-pipeline is refused by name. Without AUTOMAP_FULL some models are run.
+the stages and without, by 1F1B, GPipe, interleaved 1F1B, ZB-H1 and ZB-2p; the losses are those of `--plan none`. A plan
+that is no pipeline is refused by name. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
 """
@@ -36,7 +36,8 @@ MICRO_BATCHES = [2, 4, 8]
 SCHEDULES = ["1f1b", "gpipe", "zb_h1", "zb_2p", "interleaved_1f1b"]
 STEPS = 20 if FULL else 3
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
-REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule zb_2p", "schedule interleaved_1f1b"]
+REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule zb_2p",
+           "schedule interleaved_1f1b"]
 
 
 def check_losses(name, have, want, tolerance):
@@ -59,7 +60,8 @@ def recomputed(plan, pieces, saved_share):
             end = min(end, count)
             step = max(1, (end - first) // pieces)
             stage["recompute"] += [[at, min(at + step, end)] for at in range(first, end, step)]
-        stage["saved"] = [at for first, end in stage["recompute"] for at in range(first, end) if choose.random() < saved_share]
+        stage["saved"] = [at for first, end in stage["recompute"] for at in range(first, end)
+                          if choose.random() < saved_share]
     for derived in ("parameters", "decisions"):
         root.pop(derived)
     changed = plan.with_name("recomputed.json")
@@ -96,7 +98,8 @@ def check_model(name, model, source, pipelines, directory):
         plan = pathlib.Path(directory) / "plan.json"
         title = f"{name} nominal:{devices} {mesh} {micro_batches} {schedule}"
         search = automap("search", model, "--cluster", f"nominal:{devices}", "--mesh", mesh, "--space", "pipeline",
-                         "--baseline", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o", plan,
+                         "--baseline", "even_pipeline", "--micro-batches", micro_batches, "--schedule", schedule, "-o",
+                         plan,
                          "--quiet")
         if search.returncode == 4 and any(reason in search.stderr for reason in REASONS):
             continue
@@ -165,7 +168,8 @@ def check_files(directory):
         return apply
 
     check_refused(model, plan, save(3), "saved", directory)
-    check_refused(model, plan, save([1, 5]), "$.stages[0].saved[1]: expected an operator of one of the ranges", directory)
+    check_refused(model, plan, save([1, 5]), "$.stages[0].saved[1]: expected an operator of one of the ranges",
+                  directory)
     check_refused(model, plan, save([2, 2]), "$.stages[0].saved[1]", directory)
     check_refused(model, plan, save(["x"]), "$.stages[0].saved[0]", directory)
     check_refused(model, plan, change(["schedule"], "none"), "expected \"gpipe\", \"1f1b\",", directory)
@@ -179,18 +183,21 @@ def check_files(directory):
     check_refused(model, plan, cut, "one for each chunk", directory)
     for words in (["--chunks", 2], ["--schedule", "1f1b", "--chunks", 2], ["--schedule", "other"],
                   ["--schedule", "interleaved_1f1b", "--chunks", 0]):
-        run = automap("search", model, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", again, "--quiet", *words)
+        run = automap("search", model, "--cluster", "nominal:2", "--baseline", "even_pipeline", "-o", again, "--quiet",
+                      *words)
         assert run.returncode == 2, f"{words}: {run.returncode} {run.stderr}"
-    check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "differs from the value derived from the plan's stages", directory)
+    check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage),
+                  "differs from the value derived from the plan's stages", directory)
 
 
 def check_masked_mean(directory):
-    """The backward pass of a masked mean needs the number of words in the whole batch. It has a loop of its own, so that
-    forward and backward micro-batches alternate."""
+    """The backward pass of a masked mean needs the number of words in the whole batch. It has a loop of its own, so
+    that forward and backward micro-batches alternate."""
     at, plan = MODELS / "fused_tiny", pathlib.Path(directory) / "plan.json"
     want = json.loads((at / "losses.json").read_text())["losses"][:STEPS]
     for schedule in ("1f1b", "zb_h1"):
-        succeed("search", at / "model.hlo.pb", "--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline",
+        succeed("search", at / "model.hlo.pb", "--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline",
+                "--baseline",
                 "even_pipeline", "--micro-batches", 4, "--schedule", schedule, "-o", plan, "--quiet")
         have = losses(at / "model.hlo.pb", plan, ["--state", at / "state.npz", "--data", at / "data.npz"], STEPS)
         check_losses(f"fused_tiny {schedule}", have, want, 5e-6)
@@ -205,7 +212,8 @@ def main():
             at = MODELS / name
             source = ["--state", at / "state.npz", "--data", at / "data.npz"]
             try:
-                passed += check_model(name, at / "model.hlo.pb", source, PIPELINES if FULL else SAMPLE_PIPELINES, directory)
+                passed += check_model(name, at / "model.hlo.pb", source, PIPELINES if FULL else SAMPLE_PIPELINES,
+                                      directory)
             except AssertionError as failure:
                 failures += 1
                 print(f"FAILED {failure}")

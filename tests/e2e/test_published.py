@@ -18,7 +18,8 @@ from program import MODELS, automap, module
 WORK = pathlib.Path(tempfile.mkdtemp())
 
 COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads=8, kv_heads=8, ffn=256, vocab=512,
-              sequence=32, dtype="f16", device="A100-80GB", devices=8, per_server=8, global_batch=32, micro_batch=2, data=8,
+              sequence=32, dtype="f16", device="A100-80GB", devices=8, per_server=8, global_batch=32, micro_batch=2,
+              data=8,
               tensor=1, pipeline=1, schedule="none", zero=0, sequence_parallel="no", recompute="none",
               attention="unfused", outcome="ok", step_seconds=0.01)  # fmt: skip
 
@@ -134,7 +135,8 @@ def check_empty(path):
 def check_zero_bubble():
     """The next step fills the bubble of zb_2p, for more memory: a step is shorter than under zb_h1, and no shorter
     than the work of a stage. Its trace has the wait of the last stage, too."""
-    rows = [dict(device="A100-80GB", devices=4, data=1, pipeline=4, layers=16, hidden=2048, heads=16, kv_heads=16, ffn=8192,
+    rows = [dict(device="A100-80GB", devices=4, data=1, pipeline=4, layers=16, hidden=2048, heads=16, kv_heads=16,
+                 ffn=8192,
                  sequence=512, global_batch=64, micro_batch=4, schedule=schedule)
             for schedule in ("1f1b", "zb_h1", "zb_2p")]  # fmt: skip
     path = write_runs("bubbles.csv", rows)
@@ -162,17 +164,20 @@ def check_search():
 
 def check_losses():
     """The modules train as the zoo's from the same values, whatever is recomputed."""
-    tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
+    tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1,
+                data=1,
                 global_batch=16, micro_batch=16, dropout="no")  # fmt: skip
     plain = dict(norms="unfused", eager="yes", qkv="separate", kernels="unfused")
     flash = dict(attention="flash", eager="yes")
     rows = [dict(tiny, model=model, recompute=kind, **options) for model in ("gpt", "bert")
-            for kind, options in (("none", {}), ("selective", dict(loss="fused")), ("full", flash), ("full", plain))]  # fmt: skip
+            # fmt: skip
+            for kind, options in (("none", {}), ("selective", dict(loss="fused")), ("full", flash), ("full", plain))]
     path, module = write_runs("tiny.csv", rows), WORK / "tiny.hlo.pb"
     for k, row in enumerate(rows):
         folder = MODELS / {"gpt": "gpt2_tiny", "bert": "bert_tiny"}[row["model"]]
         published(path, "--row", k + 2, "--write-module", module)
-        output = succeed("run", module, "--plan", "none", "--state", folder / "state.npz", "--data", folder / "data.npz",
+        output = succeed("run", module, "--plan", "none", "--state", folder / "state.npz", "--data",
+                         folder / "data.npz",
                          "--steps", 4, "--json")  # fmt: skip
         losses = [json.loads(line)["loss"] for line in output.splitlines() if '"loss"' in line][:4]
         expected = json.loads((folder / "losses.json").read_text())["losses"][:4]
@@ -182,8 +187,8 @@ def check_losses():
 
 
 def check_sums():
-    """A stage with all_reduces_gradients has no reduce_scatter; with reduces_wide 16-bit gradients are f32 meanwhile; the
-    losses stay."""
+    """A stage with all_reduces_gradients has no reduce_scatter; with reduces_wide 16-bit gradients are f32 meanwhile;
+    the losses stay."""
     model, first, second = module("gpt2_bf16_tiny"), WORK / "zero2.json", WORK / "whole.json"
     succeed("search", model, "--cluster", "nominal:4", "--baseline", "zero2", "-o", first)
     plan = json.loads(first.read_text())
@@ -218,7 +223,8 @@ def check_messages(path):
     for options, words in ((["--row", 99], "no row is on this line"), (["--source", "x"], "no row has this source"),
                            (["--write-plan", WORK / "p.json"], "need --row"),
                            (["--row", 2, "--write-plan", path], "would replace the file that is read"),
-                           (["--row", 2, "--write-plan", WORK / "x", "--write-module", WORK / "x"], "both")):  # fmt: skip
+                           # fmt: skip
+                           (["--row", 2, "--write-plan", WORK / "x", "--write-module", WORK / "x"], "both")):
         done = automap("published", path, *options)
         assert done.returncode == 2 and words in done.stderr, (options, done)
     done = automap("published", path, "--row", len(PLANNED) + 2, "--write-plan", WORK / "p.json")

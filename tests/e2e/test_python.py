@@ -232,7 +232,8 @@ class Commands(unittest.TestCase):
             (["propagate", MLP], {"mesh": "data=2", "pin": "*kernel*=-,data"}),
         ]:
             flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
-            printed = subprocess.run([os.environ["AUTOMAP"], *map(str, words), *flags], capture_output=True, text=True, check=True).stdout
+            printed = subprocess.run([os.environ["AUTOMAP"], *map(str, words), *flags], capture_output=True, text=True,
+                                     check=True).stdout
             self.assertEqual(automap.report(*words, **options).strip(), printed.strip(), words)
         self.assertIn("instructions", json.loads(automap.report("info", MLP, as_json=True)))
         with tempfile.TemporaryDirectory() as folder:

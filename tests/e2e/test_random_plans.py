@@ -108,7 +108,8 @@ def compare(model, what, have, want):
 def relaxed_reference(model, directory, micro_batches, relax):
     """Losses of the relaxed module on one device."""
     path = pathlib.Path(directory) / "one.plan.json"
-    automap("search", MODELS / model / "model.hlo.pb", "--cluster", "nominal:1", "--micro-batches", micro_batches, "--relax",
+    automap("search", MODELS / model / "model.hlo.pb", "--cluster", "nominal:1", "--micro-batches", micro_batches,
+            "--relax",
             relax, "-o", path, "--quiet")
     return losses(model, path)
 

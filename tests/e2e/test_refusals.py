@@ -29,14 +29,16 @@ WORK = pathlib.Path(FOLDER.name)
 
 
 def automap(*words):
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": str(WORK / "cache"), "AUTOMAP_NO_PROBE": "1"}
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": str(WORK / "cache"),
+                                "AUTOMAP_NO_PROBE": "1"}
     return subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True, timeout=60, cwd=WORK,
                           stdin=subprocess.DEVNULL, env=environment)
 
 
 def make_files():
     assert automap("search", MLP, "--cluster", "nominal:2", "-o", "plan.json").returncode == 0
-    assert automap("search", GPT, "--cluster", "nominal:4", "--baseline", "data_parallel", "-o", "gpt.json").returncode == 0
+    assert automap("search", GPT, "--cluster", "nominal:4", "--baseline", "data_parallel", "-o",
+                   "gpt.json").returncode == 0
     assert automap("cluster", "nominal:2", "--json", "-o", "cluster.json").returncode == 0
     assert automap("convert", MLP, "module.hlo.txt").returncode == 0
     words = ("--plan", "none", "--state", STATE, "--data", DATA, "--checkpoint", "ck")
@@ -47,7 +49,8 @@ def make_files():
     (WORK / "half.npz").write_bytes(STATE.read_bytes()[:500])
     (WORK / "hosts").write_text("a slots=x\n")
     (WORK / "wide.json").write_text((WORK / "plan.json").read_text(), "utf-16")
-    (WORK / "nan.json").write_text((WORK / "cluster.json").read_text().replace('"memory_bytes": ', '"memory_bytes": NaN, "x": ', 1))
+    cluster = (WORK / "cluster.json").read_text()
+    (WORK / "nan.json").write_text(cluster.replace('"memory_bytes": ', '"memory_bytes": NaN, "x": ', 1))
 
 
 def changed(kind, *path_and_value):
@@ -82,13 +85,15 @@ def mistakes():
          "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
         (4, "Megatron-LM trains transformers", "export", "plan.json", MLP, "--format",
          "megatron", "-o", "out"),
-        (2, 'pin "*bias=-" and pin "*bias=data" contradict each other', "search", MLP, "-o", "out.json", "--cluster", "nominal:4", "--pin",
+        (2, 'pin "*bias=-" and pin "*bias=data" contradict each other', "search", MLP, "-o", "out.json", "--cluster",
+         "nominal:4", "--pin",
          "*bias=-", "--pin", "*bias=data"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),
         (2, "expected AXIS=SIZE", *search, "--mesh", "data"),
         (2, "size of at least 1", *search, "--mesh", "data=0"),
-        (2, '"model" is no axis of the mesh (expected - or data)', *search, "--mesh", "data=2", "--pin", "*kernel=model,-"),
+        (2, '"model" is no axis of the mesh (expected - or data)', *search, "--mesh", "data=2", "--pin",
+         "*kernel=model,-"),
         (2, '"data" is used twice', *search, "--mesh", "data=2", "--pin", "*kernel=data,data"),
         (2, "has rank 2", *search, "--mesh", "data=2", "--pin", "*kernel=data"),
         (2, "expected PATTERN=SHARDING", *search, "--mesh", "data=2", "--pin", "*kernel"),
@@ -125,14 +130,17 @@ def mistakes():
         (3, "$.stages[0].devices: expected an array", *simulate, changed("plan", "stages", 0, "devices", "0"), MLP),
         (3, "$.stages[0].mesh[0].size", *simulate, changed("plan", "stages", 0, "mesh", 0, "size", "2"), MLP),
         (3, "$.surprise: unknown key", *simulate, changed("plan", "surprise", 1), MLP),
-        (3, '$.relaxations[0]: "x" is no relaxation (expected batch_statistics', *simulate, changed("plan", "relaxations", ["x"]), MLP),
+        (3, '$.relaxations[0]: "x" is no relaxation (expected batch_statistics', *simulate,
+         changed("plan", "relaxations", ["x"]), MLP),
         (3, "half.npz: is not a readable zip archive", *run[:5], "half.npz"),
         (3, "half.hlo.txt:", "info", "half.hlo.txt"),
         (3, "hosts:1:9:", "cluster", "--import", "hosts", "--device-type", "T4"),
         # A plan that does not suit: each command names the plan's file and the place in it.
-        *((3, "plan_stages_0_devices_05.json: $.stages[0].devices: 5 is not a device of cluster nominal:2 (expected 0 to 1)", *words)
+        *((3, "plan_stages_0_devices_05.json: $.stages[0].devices: 5 is not a device of cluster nominal:2 (expected 0 "
+              "to 1)", *words)
           for plan in [changed("plan", "stages", 0, "devices", [0, 5])]
-          for words in (("simulate", plan, MLP), ("explain", plan, MLP), ("run", MLP, "--plan", plan, "--state", "random"))),
+          for words in (("simulate", plan, MLP), ("explain", plan, MLP),
+                        ("run", MLP, "--plan", plan, "--state", "random"))),
         (3, "plan_stages_0_devices_05.json: $.stages: 5 is not a device of cluster nominal:2", *search, "--init-plan",
          "plan_stages_0_devices_05.json"),
         (3, "plan.json: $.stages: a plan for 2 devices", *on, "nominal:4", "--init-plan", "plan.json"),
@@ -142,7 +150,8 @@ def mistakes():
                         ("lower", MLP, "--plan", plan), ("run", MLP, "--plan", plan, "--state", "random"))),
         (4, "model.hlo.pb: Megatron-LM trains transformers", "export", "plan.json", MLP, "--format", "megatron"),
         # Warnings of a state file come before its own refusal.
-        (3, "no array named", "run", MLP, "--plan", "none", "--state", MODELS / "gpt2_tiny" / "state.npz", "--data", DATA),
+        (3, "no array named", "run", MLP, "--plan", "none", "--state", MODELS / "gpt2_tiny" / "state.npz", "--data",
+         DATA),
         (2, "output[99]", *run, "--watch", "output[99]"),
         (2, "need --checkpoint", *run, "--resume"),
         (2, "expected --eval MODEL", *run, "--eval-every", "2"),
@@ -157,13 +166,18 @@ def mistakes():
         # The policy is read before the search, which may be too short to need it.
         (3, "nosuch: cannot be opened", *search, "--policy", "nosuch", "--evaluations", "5"),
         (3, "half.npz", *search, "--policy", "half.npz", "--evaluations", "5", "--even"),
-        (2, "--baseline zero1 and --searcher exact: a baseline is priced without a search", *search, "--baseline", "zero1", "--searcher", "exact"),
-        (2, "--baseline fsdp: the latter starts from no plan", *search, "--baseline", "fsdp", "--init-plan", "plan.json"),
+        (2, "--baseline zero1 and --searcher exact: a baseline is priced without a search", *search, "--baseline",
+         "zero1", "--searcher", "exact"),
+        (2, "--baseline fsdp: the latter starts from no plan", *search, "--baseline", "fsdp", "--init-plan",
+         "plan.json"),
         # Files that are read are not replaced.
-        (2, "would replace the policy", "search", MLP, "--cluster", "nominal:2", "--policy", "half.npz", "-o", "half.npz"),
+        (2, "would replace the policy", "search", MLP, "--cluster", "nominal:2", "--policy", "half.npz", "-o",
+         "half.npz"),
         (2, "would replace the data", *run, "--eval", MLP, "--eval-data", "half.npz", "--log", "half.npz"),
-        (2, "would replace the module", *run, "--eval", "module.hlo.txt", "--eval-data", DATA, "--log", "module.hlo.txt"),
-        (2, "would replace the module", "agent", "train-search", "module.hlo.txt", "--checkpoint", "module.hlo.txt", "-o",
+        (2, "would replace the module", *run, "--eval", "module.hlo.txt", "--eval-data", DATA, "--log",
+         "module.hlo.txt"),
+        (2, "would replace the module", "agent", "train-search", "module.hlo.txt", "--checkpoint", "module.hlo.txt",
+         "-o",
          "x.safetensors"),
         (2, "a file without a command", MLP),
     ]

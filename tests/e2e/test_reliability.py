@@ -63,9 +63,11 @@ def test_address_space():
 def test_threads_without_memory():
     """A thread whose stack has no room is a lack of memory."""
     limits = [(resource.RLIMIT_STACK, 4 << 30), (resource.RLIMIT_AS, 2 << 30)]
-    check(automap("search", MODEL, "--cluster", "nominal:2", "--mesh", "data=2", "--evaluations", "3", "-o", "two.json", "--quiet",
+    check(automap("search", MODEL, "--cluster", "nominal:2", "--mesh", "data=2", "--evaluations", "3", "-o", "two.json",
+                  "--quiet",
                   limits=limits), 0)
-    check(automap("run", MODEL, "--plan", "two.json", "--state", "random", "--steps", "2", limits=limits), 1, "cannot start a thread")
+    check(automap("run", MODEL, "--plan", "two.json", "--state", "random", "--steps", "2", limits=limits), 1,
+          "cannot start a thread")
     check(train("--steps", "2", "--checkpoint", "threads", limits=limits), 1, "cannot start a thread")
 
 
@@ -317,7 +319,8 @@ def test_interrupted_training():
     bert = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
     for command in (["agent", "train", "--report", "64"], ["agent", "train-search", bert]):
         path = "-".join(command[:2]).replace(" ", "-") + ".safetensors"
-        process = subprocess.Popen([AUTOMAP, *command, "-o", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([AUTOMAP, *command, "-o", path], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
         while process.poll() is None and processor_seconds(process) < 0.7:
             time.sleep(0.01)
         before = processor_seconds(process)

@@ -2,8 +2,8 @@
 # python: jax
 """Every JSON document that the program writes has a format version, and agrees with docs/schemas/FORMAT.json.
 
-Each schema is used by at least one document. A document with an unknown key, or without its version, is refused by its schema. The
-validator is fastjsonschema.
+Each schema is used by at least one document. A document with an unknown key, or without its version, is refused by its
+schema. The validator is fastjsonschema.
 
 Run as `AUTOMAP=build/automap .venv/bin/python tests/e2e/test_schemas.py`.
 """
@@ -134,7 +134,8 @@ def check_runs(checker):
     folder = MODELS / "mlp_tiny"
     source = ["--state", folder / "state.npz", "--data", folder / "data.npz", "--steps", 2]
     checker.run("run", MLP, "--plan", "none", *source, "--log", WORK / "log.jsonl", "--watch", "output[0]")
-    checker.run("run", MLP, "--plan", WORK / "one.json", *source, "--profile", WORK / "profile.json", "--trace", WORK / "trace.json")
+    checker.run("run", MLP, "--plan", WORK / "one.json", *source, "--profile", WORK / "profile.json", "--trace",
+                WORK / "trace.json")
     checker.run("compare", WORK / "one.json", MLP, "--trace", WORK / "trace.json")
     checker.check_text((WORK / "log.jsonl").read_text(), "--log")
     checker.file(WORK / "profile.json")

@@ -1,7 +1,8 @@
 # labels: cpu e2e
 # timeout: 120
-"""`search --searcher dqn`: a third of the evaluations at least belong to the policy, its log has a line for each of them,
-and the plan does not depend on threads; a policy that `agent train-search` wrote is taken, another file is refused.
+"""`search --searcher dqn`: a third of the evaluations at least belong to the policy, its log has a line for each of
+them, and the plan does not depend on threads; a policy that `agent train-search` wrote is taken, another file is
+refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_search_policy.py`.
 """
@@ -25,7 +26,8 @@ EVALUATIONS = 30
 def search(work, *options, threads=None):
     """What --json prints, the lines of the log, and the bytes of the plan."""
     plan, log = work / "plan.json", work / "log.jsonl"
-    done = automap("search", MODEL, *COMMON, "--searcher", "dqn", "-o", plan, "--log", log, "--json", *options, threads=threads)
+    done = automap("search", MODEL, *COMMON, "--searcher", "dqn", "-o", plan, "--log", log, "--json", *options,
+                   threads=threads)
     assert done.returncode == 0, f"{options}: {done.stderr}"
     return json.loads(done.stdout), [json.loads(line) for line in log.read_text().splitlines()], plan.read_bytes()
 
@@ -53,7 +55,8 @@ def check_default(work):
     done = automap("search", *options, "--searcher", "anneal")
     assert "policy" not in json.loads(done.stdout)["found_seconds"], done.stdout
     done = automap("search", *options, "--searcher", "auto", "--policy", "untrained")
-    assert json.loads(done.stdout)["found_seconds"]["policy"] >= found["found_seconds"]["policy"], "not better than without learning"
+    assert json.loads(done.stdout)["found_seconds"]["policy"] >= found["found_seconds"]["policy"], (
+        "not better than without learning")
 
 
 def check_training(work):
@@ -75,9 +78,11 @@ def check_training(work):
 
 def check_refused(work):
     for words, code, said in (
-        (["--policy", AGENTS / "pipeline.safetensors"], 3, "expected an assignment policy of format automap-assignment-2"),
+        (["--policy", AGENTS / "pipeline.safetensors"], 3,
+         "expected an assignment policy of format automap-assignment-2"),
         (["--policy", work / "none.safetensors"], 3, "none.safetensors"),
-        (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy untrained and --searcher anneal: only dqn and auto have a policy"),
+        (["--policy", "untrained", "--searcher", "anneal"], 2,
+         "--policy untrained and --searcher anneal: only dqn and auto have a policy"),
     ):
         done = automap("search", SMALL, *COMMON, "-o", os.devnull, *words)
         assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done

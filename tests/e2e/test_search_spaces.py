@@ -1,8 +1,9 @@
 # labels: cpu e2e
 # timeout: 300
 """A search without options is over every space: its plan is no slower than what the spaces by themselves give, the same
-bytes with any number of threads, and within the evaluations and seconds that are allowed (AUTOMAP_FULL: more models and numbers); options that only plans
-of one stage can keep leave those alone, and say so; a plan to start from is never lost.
+bytes with any number of threads, and within the evaluations and seconds that are allowed (AUTOMAP_FULL: more models and
+numbers); options that only plans of one stage can keep leave those alone, and say so; a plan to start from is never
+lost.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_search_spaces.py [MODEL ...]`.
 """
@@ -126,7 +127,8 @@ def check_bare(work):
     """--no-seeds and --no-polish are noted in the plan, and leave a search of few evaluations with less."""
     plan, steps = work / "bare.json", {}
     for options in ([], ["--no-seeds"], ["--no-polish"], ["--no-seeds", "--no-polish"]):
-        found = search(MODEL, "--cluster", "nominal:8", "--space", "single_stage", "--searcher", "anneal", "--evaluations", 8,
+        found = search(MODEL, "--cluster", "nominal:8", "--space", "single_stage", "--searcher", "anneal",
+                       "--evaluations", 8,
                        "-o", plan, *options)[0]  # fmt: skip
         settings = json.loads(plan.read_text())["search"]["settings"]
         noted = {key for key in ("no_seeds", "no_polish") if settings.get(key) is True}

@@ -84,8 +84,10 @@ def check_layers(folder):
     words = ["--cluster", "nominal:4", "--for", "torchtitan", "--stages", "2"]
     done = automap("search", module("llama_tiny"), *words, "-o", folder / "plan.json")
     assert done.returncode == 4 and "model.hlo" in done.stderr and "whole layers" in done.stderr, done.stderr
-    succeed("search", module("gpt2_tiny"), "--cluster", "nominal:2", *BUDGET, "--for", "torch", "-o", folder / "plan.json")
-    done = automap("export", folder / "plan.json", module("gpt2_tiny"), "--format", "torch", "-o", folder / "none" / "x")
+    succeed("search", module("gpt2_tiny"), "--cluster", "nominal:2", *BUDGET, "--for", "torch", "-o",
+            folder / "plan.json")
+    done = automap("export", folder / "plan.json", module("gpt2_tiny"), "--format", "torch", "-o",
+                   folder / "none" / "x")
     assert done.returncode == 2 and done.stderr.count("\n") == 1, f"a note precedes the refusal: {done.stderr}"
 
 
@@ -96,7 +98,8 @@ def products(model, plan):
 
 def check_recomputation(folder):
     """Plans that recompute the first layers, all, or parts of all; trainers refuse others with the reason. A part
-    repeats as many products as its definition says: of each of the two layers' six with weights and two of attention."""
+    repeats as many products as its definition says: of each of the two layers' six with weights and two of
+    attention."""
     model, plan = module("gpt2_tiny"), folder / "plan.json"
     source = ["--state", MODELS / "gpt2_tiny" / "state.npz", "--data", MODELS / "gpt2_tiny" / "data.npz"]
     expected = losses(model, "none", source, 2)
@@ -110,8 +113,10 @@ def check_recomputation(folder):
             ("megatron", "fused", "1.1e-4", None, "--recompute-method block\n--recompute-num-layers 1\n"),
             ("torchtitan", "unfused", "1.3e-4", 4, "activation_checkpoint = SelectiveAC.Config()\n"),
             ("torchtitan", "fused", "1.05e-4", None, "activation_checkpoint = FullAC.Config()\n")):  # fmt: skip
-        succeed("search", model, "--cluster", "nominal:4", "--for", target, "--data", "4", "--stages", "1", "--attention",
-                attention, "--micro-batches", "1", "--evaluations", "60", "--memory-fraction", fraction, "-o", plan)  # fmt: skip
+        succeed("search", model, "--cluster", "nominal:4", "--for", target, "--data", "4", "--stages", "1",
+                "--attention",
+                # fmt: skip
+                attention, "--micro-batches", "1", "--evaluations", "60", "--memory-fraction", fraction, "-o", plan)
         assert said in succeed("export", plan, model, "--format", target, "--quiet"), (target, fraction)
         if fraction == "1":
             least = products(model, plan)
@@ -127,7 +132,8 @@ def check_recomputation(folder):
             (document, {"recompute": [first]}, "all layers or none"),
             (document, {"recompute": [[first[0], first[1] - 40], second]}, "has other ranges"),
             (document, {"recompute": [[first[0] - 9, first[1]], second]}, "has other ranges"),
-            (selected, {"recompute": ranges[:1], "saved": [k for k in saved if k < ranges[0][1]]}, "parts of all layers"),
+            (selected, {"recompute": ranges[:1], "saved": [k for k in saved if k < ranges[0][1]]},
+             "parts of all layers"),
             (selected, {"saved": saved[1:]}, "keeps other values")):  # fmt: skip
         moved = {**base, "stages": [{**base["stages"][0], **changes}]}
         (folder / "moved.json").write_text(json.dumps(moved))

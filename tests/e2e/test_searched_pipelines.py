@@ -132,7 +132,8 @@ def check_quoted(directory):
     words = ["--cluster", "C", "-o", directory / "x.json", "--json"]
     quoted = json.loads(succeed("search", model, *words, "--evaluations", 24))["baselines"]
     assert quoted["data_parallel"] and quoted["even_pipeline"], quoted
-    assert quoted["data_parallel"] == json.loads(succeed("search", model, *words, "--baseline", "data_parallel"))["step_seconds"]
+    assert quoted["data_parallel"] == json.loads(succeed("search", model, *words, "--baseline",
+                                                         "data_parallel"))["step_seconds"]
 
 
 def main():

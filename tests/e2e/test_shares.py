@@ -1,8 +1,9 @@
 # labels: cpu e2e
 # timeout: 300
 """Searches of one stage give mixed devices unequal shares: never slower than the same plan with equal ones nor than the
-one-stage plan of a search of all spaces, by every searcher, on meshes that are given, on either axis, within memory; so do searches of
-all spaces with few evaluations; equal shares stay where they are best; and a plan with unequal shares trains exactly as one device does.
+one-stage plan of a search of all spaces, by every searcher, on meshes that are given, on either axis, within memory; so
+do searches of all spaces with few evaluations; equal shares stay where they are best; and a plan with unequal shares
+trains exactly as one device does.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_shares.py`.
 """
@@ -47,7 +48,8 @@ def with_equal_shares(name, plan):
 
 def with_peak_shares(name, cluster, plan, units):
     """The same with shares by FLOP/s, in units of an example: Whale's algorithm 1 where memory does not matter."""
-    peaks = [TYPES[row["device_type"]][2] for row in json.loads(cluster.read_text())["servers"] for _ in range(row["devices"])]
+    peaks = [TYPES[row["device_type"]][2] for row in json.loads(cluster.read_text())["servers"]
+             for _ in range(row["devices"])]
     counts = [int(units * peak / sum(peaks)) for peak in peaks]
     for k in range(units - sum(counts)):
         counts[k] += 1
@@ -67,20 +69,26 @@ def check_against_equal(work):
         plan = work / "plan.json"
         found, mesh = search("vgg19", cluster, plan, "--space", "single_stage")
         assert unequal(mesh), f"{cluster.stem}: {mesh}"
-        assert found["step_seconds"] < 0.97 * with_equal_shares("vgg19", plan), f"{cluster.stem}: hardly quicker than equal shares"
-        assert found["step_seconds"] <= with_peak_shares("vgg19", cluster, plan, 64), f"{cluster.stem}: slower than shares by FLOP/s"
+        assert found["step_seconds"] < 0.97 * with_equal_shares("vgg19", plan), (
+            f"{cluster.stem}: hardly quicker than equal shares")
+        assert found["step_seconds"] <= with_peak_shares("vgg19", cluster, plan, 64), (
+            f"{cluster.stem}: slower than shares by FLOP/s")
         for _, shares in mesh:
             assert not shares or shares == sorted(shares, reverse=True), f"{cluster.stem}: {shares}"
         both, stages = search("vgg19", cluster, work / "auto.json")
-        assert stages is None or found["step_seconds"] <= both["step_seconds"], f"{cluster.stem}: auto has a quicker plan of one stage"
+        assert stages is None or found["step_seconds"] <= both["step_seconds"], (
+            f"{cluster.stem}: auto has a quicker plan of one stage")
         assert found["bound_seconds"] <= found["step_seconds"], f"{cluster.stem}: bound {found['bound_seconds']}"
 
 
 def check_stale_entries(work):
-    """Weights that pay in shards with equal shares alone are left out together: no plan of narrower options is faster."""
-    cluster, plan = write_cluster(work / "stale.json", [("V100", 4), ("P100", 4)], rate=6e9, inside=12e9, latency=5e-6), work / "plan.json"
+    """Weights that pay in shards with equal shares alone are left out together: no plan of narrower options is
+    faster."""
+    cluster, plan = write_cluster(work / "stale.json", [("V100", 4), ("P100", 4)], rate=6e9, inside=12e9,
+                                  latency=5e-6), work / "plan.json"
     found, _ = search("vgg19", cluster, plan)
-    narrow, _ = search("vgg19", cluster, work / "narrow.json", "--keep-order", "--no-overrides", "--no-polish", "--no-seeds")
+    narrow, _ = search("vgg19", cluster, work / "narrow.json", "--keep-order", "--no-overrides", "--no-polish",
+                       "--no-seeds")
     assert found["step_seconds"] <= narrow["step_seconds"], f"{found['step_seconds']} after {narrow['step_seconds']}"
 
 
@@ -95,20 +103,26 @@ def check_small_budget(work):
     pair = write_cluster(work / "few_pair.json", [("V100", 1), ("T4", 1)], **FAST)
     of_baseline, _ = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 10)
     of_search, mesh = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 150)
-    assert unequal(mesh) and of_search["step_seconds"] < 0.9 * of_baseline["step_seconds"], f"a plan of the search has no shares: {mesh}"
+    assert unequal(mesh) and of_search["step_seconds"] < 0.9 * of_baseline["step_seconds"], (
+        f"a plan of the search has no shares: {mesh}")
 
 
 def check_small_budget_of_auto(work):
-    """A search of all spaces is not slower than one of one stage, nor than a baseline near the fastest, for few evaluations."""
-    cluster, plan = write_cluster(work / "few_auto.json", [("V100", 2), ("T4", 2)], slower=2000, rate=6.2e9, latency=2.5e-5), work / "plan.json"
+    """A search of all spaces is not slower than one of one stage, nor than a baseline near the fastest, for few
+    evaluations."""
+    cluster, plan = write_cluster(work / "few_auto.json", [("V100", 2), ("T4", 2)], slower=2000, rate=6.2e9,
+                                  latency=2.5e-5), work / "plan.json"
     given = work / "given.json"
     baseline = search("gpt2_tiny", cluster, given, "--baseline", "zero1")[0]["step_seconds"]
     before = float("inf")
     for limit in (1, 4, 12):
         found, mesh = search("gpt2_tiny", cluster, plan, "--evaluations", limit)
-        assert found["evaluations"] <= limit and found["step_seconds"] <= before, f"{limit}: {found['step_seconds']} after {before}"
-        one_stage = search("gpt2_tiny", cluster, work / "one.json", "--space", "single_stage", "--evaluations", limit)[0]
-        assert found["step_seconds"] <= one_stage["step_seconds"], f"{limit}: {found['step_seconds']}, one stage {one_stage['step_seconds']}"
+        assert found["evaluations"] <= limit and found["step_seconds"] <= before, (
+            f"{limit}: {found['step_seconds']} after {before}")
+        one_stage = search("gpt2_tiny", cluster, work / "one.json", "--space", "single_stage", "--evaluations",
+                           limit)[0]
+        assert found["step_seconds"] <= one_stage["step_seconds"], (
+            f"{limit}: {found['step_seconds']}, one stage {one_stage['step_seconds']}")
         assert mesh is None or unequal(mesh), f"{limit}: {mesh}"
         before = found["step_seconds"]
     assert before <= baseline, f"{before}, zero1 {baseline}"
@@ -121,15 +135,19 @@ def check_small_budget_of_auto(work):
     default, _ = search("vgg_tiny", slow, plan)
     for limit in (default["evaluations"], default["evaluations"] + 100):
         found, _ = search("vgg_tiny", slow, plan, "--evaluations", limit)
-        assert found["step_seconds"] <= default["step_seconds"], f"{limit}: {found['step_seconds']}, default {default['step_seconds']}"
+        assert found["step_seconds"] <= default["step_seconds"], (
+            f"{limit}: {found['step_seconds']}, default {default['step_seconds']}")
     found, _ = search("gpt2_tiny", cluster, plan, "--evaluations", 1, "--init-plan", given)
-    assert found["evaluations"] <= 1 and found["step_seconds"] <= baseline, f"the given plan is not priced: {found['step_seconds']}"
+    assert found["evaluations"] <= 1 and found["step_seconds"] <= baseline, (
+        f"the given plan is not priced: {found['step_seconds']}")
     assert not unequal(search("gpt2_tiny", cluster, plan, "--even", "--evaluations", 4)[1] or [])
 
 
 def check_tables_that_a_budget_cuts(work):
-    """Pipelines by some of the tables of a round are not those of the round: a budget that cuts tables has none of them."""
-    cluster, plan = write_cluster(work / "cut.json", [("V100", 4), ("T4", 4)], slower=2000, rate=1e11, latency=4e-6), work / "plan.json"
+    """Pipelines by some of the tables of a round are not those of the round: a budget that cuts tables has none of
+    them."""
+    cluster, plan = write_cluster(work / "cut.json", [("V100", 4), ("T4", 4)], slower=2000, rate=1e11,
+                                  latency=4e-6), work / "plan.json"
     before = float("inf")
     for limit in range(6, 9):
         found, _ = search("vgg_tiny", cluster, plan, "--no-seeds", "--evaluations", limit)
@@ -157,7 +175,8 @@ def check_searchers(work):
 def check_equal_is_best(work):
     """Where launches take all the time, and where devices do not differ."""
     for servers in ([("V100", 1), ("T4", 1)], [("V100", 2)]):
-        _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001, **FAST), work / "plan.json", "--space", "single_stage")
+        _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001, **FAST),
+                         work / "plan.json", "--space", "single_stage")
         assert not unequal(mesh), f"{servers}: {mesh}"
 
 
@@ -168,9 +187,12 @@ def check_memory(work):
     write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **FAST)
     search("gpt2_tiny", cluster, plan, *options, "--baseline", "data_parallel")
     equal = with_equal_shares("gpt2_tiny", plan)
-    needed = max(d["peak_bytes"] for d in json.loads(succeed("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
+    needed = max(d["peak_bytes"]
+                 for d in json.loads(succeed("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"),
+                                             "--json",
                                                          "--quiet"))["devices"])
-    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **{**FAST, "memory": {**MEMORY, "P100": int(0.7 * needed / 0.9)}})
+    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000,
+                  **{**FAST, "memory": {**MEMORY, "P100": int(0.7 * needed / 0.9)}})
     found, mesh = search("gpt2_tiny", cluster, plan, *options, "--baseline", "data_parallel")
     assert unequal(mesh) and found["step_seconds"] > 0 and equal > 0, mesh
     fits = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
@@ -184,7 +206,8 @@ def check_training(work):
         at = MODELS / name
         _, mesh = search(name, cluster, plan, "--mesh", axes)
         assert unequal(mesh), f"{name}: {mesh}"
-        lines = succeed("run", module(name), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 5, "--json",
+        lines = succeed("run", module(name), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz",
+                        "--steps", 5, "--json",
                     "--quiet")
         losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
         assert losses == json.loads((at / "losses.json").read_text())["losses"][:5], f"{name}: {losses}"
@@ -193,7 +216,8 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_stale_entries, check_small_budget, check_small_budget_of_auto, check_tables_that_a_budget_cuts,
+        for check in (check_against_equal, check_stale_entries, check_small_budget, check_small_budget_of_auto,
+                      check_tables_that_a_budget_cuts,
                       check_searchers, check_equal_is_best, check_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)

@@ -3,9 +3,10 @@
 """Simulated steps keep what can be said of them without simulating.
 
 Small models are planned by the experts and simulated on several clusters. The step by step form (`simulate`) gives what
-the folded form gave (`search`), bit for bit; it is never below what its busiest device does; the parts of a device's time
-add up; the critical path covers the step; a trace ends when the step does, and its memory counter reaches the predicted peak. A faster cluster is never slower; a slow device
-and chance never help, and chance is the same for the same seed.
+the folded form gave (`search`), bit for bit; it is never below what its busiest device does; the parts of a device's
+time add up; the critical path covers the step; a trace ends when the step does, and its memory counter reaches the
+predicted peak. A faster cluster is never slower; a slow device and chance never help, and chance is the same for the
+same seed.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
 """
@@ -152,11 +153,13 @@ def check_plan(folder, model, options):
 def check_sweep(folder, model):
     """A row is what `simulate` says of the same plan; a profile is used; options that could not be are refused."""
     def sweep(*options):
-        done = automap("simulate", "--sweep", model, "--cluster", "nominal:2", "--micro-batches", "4", *options, "--json")
+        done = automap("simulate", "--sweep", model, "--cluster", "nominal:2", "--micro-batches", "4", *options,
+                       "--json")
         return done.returncode, json.loads(done.stdout or done.stderr)
 
     plan, profile = folder / "plan.json", folder / "profile.json"
-    options = ["--cluster", "nominal:2", "--searcher", "baseline", *PIPELINE, "--micro-batches", "4", "--schedule", "1f1b"]
+    options = ["--cluster", "nominal:2", "--searcher", "baseline", *PIPELINE, "--micro-batches", "4", "--schedule",
+               "1f1b"]
     assert automap("search", model, *options, "-o", plan).returncode == 0
     found = simulate(plan, model)
     code, swept = sweep()
@@ -185,7 +188,8 @@ def check_sweep(folder, model):
 def check_fullest(folder, model):
     """On a mixed cluster a search and a simulation name the same device: the one whose memory is filled most."""
     plan = folder / "plan.json"
-    searched = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=1", "--searcher", "baseline", *PIPELINE, "--micro-batches",
+    searched = automap("search", model, "--cluster", "whale-pp", "--mesh", "data=1", "--searcher", "baseline",
+                       *PIPELINE, "--micro-batches",
                        "4", "-o", plan).stdout
     told = automap("simulate", plan, model).stdout
     devices = simulate(plan, model)["devices"]
@@ -196,17 +200,21 @@ def check_fullest(folder, model):
     size, limit, memory = re.search(r"fullest device (\S+ \S+) of (\S+ \S+) \(0.9 of (\S+ \S+)\)", told).groups()
     assert f"memory  {size} of {limit} (0.9 of {memory}) at the peak" in searched, (size, searched)
     explained = automap("explain", plan, model, "--evaluations", "1").stdout
-    assert re.search(rf"^ *\d+ +{size} +{limit} ", explained, re.M) and "0.9 of a device's memory" in explained, (size, explained)
+    assert re.search(rf"^ *\d+ +{size} +{limit} ", explained, re.M) and "0.9 of a device's memory" in explained, (
+        (size, explained))
 
 
 def check_micro_batches(folder, model):
-    """A trace has every micro-batch of a plan of one stage: each operator of the loop as often, one micro-batch after another."""
+    """A trace has every micro-batch of a plan of one stage: each operator of the loop as often, one micro-batch after
+    another."""
     plan, trace = folder / "plan.json", folder / "trace.json"
-    done = automap("search", model, "--cluster", "nominal:2", "--space", "single_stage", "--evaluations", "20", "--micro-batches", "4",
+    done = automap("search", model, "--cluster", "nominal:2", "--space", "single_stage", "--evaluations", "20",
+                   "--micro-batches", "4",
                    "-o", plan)
     assert done.returncode == 0, done.stderr
     check_trace(folder, plan, model, simulate(plan, model)["step_seconds"])
-    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0 and e.get("args")]
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0
+              and e.get("args")]
     dots = {}
     for event in events:
         if event["name"].startswith("dot"):
@@ -225,7 +233,8 @@ def check_useless_bound(folder, model):
     for link in cluster["links"].values():
         link["latency_seconds"] = 10
     (folder / "far.json").write_text(json.dumps(cluster))
-    words = ["search", model, "--cluster", folder / "far.json", "--searcher", "baseline", *PIPELINE, "-o", folder / "plan.json"]
+    words = ["search", model, "--cluster", folder / "far.json", "--searcher", "baseline", *PIPELINE, "-o",
+             folder / "plan.json"]
     told = automap(*words).stdout
     assert "bound   no useful bound is known" in told and "gap" not in told, told
     found = json.loads(automap(*words, "--json").stdout)
@@ -233,7 +242,8 @@ def check_useless_bound(folder, model):
 
 
 def check_derivation(folder, model):
-    """Of each transfer --verbose tells messages and busiest link, whose times are what it takes; all are the report's."""
+    """Of each transfer --verbose tells messages and busiest link, whose times are what it takes; all are the
+    report's."""
     def seconds(words):
         value, unit = words.split()
         return float(value) * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
@@ -247,7 +257,8 @@ def check_derivation(folder, model):
         head = re.fullmatch(r"from stage \d+ to \d+, (\d+) a step of .*, (.*) in all:", line)
         if not head:
             continue
-        latency, load = re.fullmatch(r"  point to point: \d+ messages?, ([^;]*); busiest .* x [^,]*, (.*)", why).groups()
+        latency, load = re.fullmatch(r"  point to point: \d+ messages?, ([^;]*); busiest .* x [^,]*, (.*)",
+                                     why).groups()
         count, took = int(head[1]), seconds(head[2])
         assert abs(count * (seconds(latency) + seconds(load)) / took - 1) < 0.02, (line, why)
         total, values = total + took, values + count
@@ -258,9 +269,11 @@ def check_derivation(folder, model):
 
 
 def check_trace_error(folder, model):
-    """compare: no error between equal timelines; a device of half the speed, and only that one, is seen; errors are those of Python."""
+    """compare: no error between equal timelines; a device of half the speed, and only that one, is seen; errors are
+    those of Python."""
     plan, traces = folder / "plan.json", [folder / "own.json", folder / "slow.json"]
-    done = automap("search", model, "--cluster", "nominal:2", "--stages", "2", "--quiet", "--evaluations", "20", "-o", plan)
+    done = automap("search", model, "--cluster", "nominal:2", "--stages", "2", "--quiet", "--evaluations", "20", "-o",
+                   plan)
     assert done.returncode == 0, done.stderr
     simulate(plan, model, "--trace", traces[0])
     simulate(plan, model, "--trace", traces[1], "--slow", "0=2")
@@ -301,7 +314,8 @@ def trace_errors(predicted, measured):
     for device, step in sorted(steps.items()):
         pairs = [(a, b) for key in own if key[0] == device for a, b in zip(own[key], other[key])]
         length = lengths[device]
-        yield sum(abs(a / step - b / length) for a, b in pairs) / len(pairs), sum(abs(a - b) for a, b in pairs) / len(pairs) / length
+        yield sum(abs(a / step - b / length)
+                  for a, b in pairs) / len(pairs), sum(abs(a - b) for a, b in pairs) / len(pairs) / length
 
 
 def check_other_traces(folder, plan, model, trace):
@@ -309,19 +323,25 @@ def check_other_traces(folder, plan, model, trace):
     path, events = folder / "other.json", trace["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     for text, why in [
-            ("", "not valid JSON"), ("{}", "expected a trace of automap run"), ('{"traceEvents": {}}', "expected an array"),
+            ("", "not valid JSON"), ("{}", "expected a trace of automap run"),
+        ('{"traceEvents": {}}', "expected an array"),
             ("[]", "1:1: expected an object"), ('{"traceEvents": [5]}', "expected objects"),
-            ('{"traceEvents": [{"ts": "x"}]}', '"ts": expected a number'), ('{"traceEvents": [{"ts": -1}]}', '"ts": expected a number from 0'),
+            ('{"traceEvents": [{"ts": "x"}]}', '"ts": expected a number'),
+        ('{"traceEvents": [{"ts": -1}]}', '"ts": expected a number from 0'),
             (json.dumps({"traceEvents": [{k: v for k, v in slices[0].items() if k != "ts"}]}), 'a slice without "ts"'),
             (json.dumps({"traceEvents": [{**slices[0], "args": None}]}), 'without a "stage" in "args"'),
-            (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s" * (k % 3 > 0 and e["name"] != "step")} for k, e in enumerate(slices)]}), "of the plan's"),
+            (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s" * (k % 3 > 0 and e["name"] != "step")}
+                                         for k, e in enumerate(slices)]}), "of the plan's"),
             ("\ufeff[]", "1:1: expected an object"), ("{".encode("utf-16"), "UTF-16 text (expected UTF-8)"),
-            ('{"traceEvents": [{"ph": "X", "pid": 1e300}]}', "expected a number from 0 to"), ('{"traceEvents": []} x', "after the trace"),
+            ('{"traceEvents": [{"ph": "X", "pid": 1e300}]}', "expected a number from 0 to"),
+        ('{"traceEvents": []} x', "after the trace"),
             (json.dumps({"traceEvents": [{**slices[0], "args": {}}]}), 'without a "stage"'),
             (json.dumps({"traceEvents": [e for e in events if e["pid"] == 0]}), "rank 1 has no step"),
-            (json.dumps({"traceEvents": events + [{**e, "pid": 2} for e in slices if e["name"] == "step"]}), "rank 2 is not of the plan"),
+            (json.dumps({"traceEvents": events + [{**e, "pid": 2} for e in slices if e["name"] == "step"]}),
+             "rank 2 is not of the plan"),
             (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s"} for e in slices]}), "no operator of the plan"),
-            (json.dumps({"traceEvents": [{**e, "args": {**e["args"], "stage": 0}} for e in slices]}), "rank 1 is of another stage")]:
+            (json.dumps({"traceEvents": [{**e, "args": {**e["args"], "stage": 0}} for e in slices]}),
+             "rank 1 is of another stage")]:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         done = automap("compare", plan, model, "--trace", path)
         assert done.returncode == 3 and why in done.stderr and done.stderr.count("\n") == 1, (why, done.stderr)

@@ -209,7 +209,8 @@ def check_variant(variant, partitioned, sizes):
 
 def check_scan():
     unrolled, scanned = (split_by_best(strict_groups(*stacked(is_scanned))) for is_scanned in (False, True))
-    expected = {path.replace("[0]", "", 1): dimension + 1 for path, dimension in unrolled.items() if "['layers'][0]" in path}
+    expected = {path.replace("[0]", "", 1): dimension + 1 for path, dimension in unrolled.items()
+                if "['layers'][0]" in path}
     expected |= {path: dimension for path, dimension in unrolled.items() if "['layers']" not in path}
     print(f"scan         {len(scanned)} stacked dimensions for {len(unrolled)} of the layers", flush=True)
     assert len(expected) == 8 and scanned == expected, f"scan: {scanned}, unrolled {expected}"

@@ -190,7 +190,8 @@ def without_positions(text):
     """jaxlib numbers its tables of source positions anew whenever it reads a module, and orders the
     computations; how many partitions there are is not in its binary."""
     text = re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(\d+ .*\n)*", "", text)
-    return re.sub(r",? ?(metadata=\{)?stack_frame_id=\d+", "", re.sub(r", num_partitions=\d+|, allow_spmd\w+=\{[a-z,]*\}", "", text))
+    return re.sub(r",? ?(metadata=\{)?stack_frame_id=\d+", "",
+                  re.sub(r", num_partitions=\d+|, allow_spmd\w+=\{[a-z,]*\}", "", text))
 
 
 def check_compiled(name, module, library, folder):

@@ -4,8 +4,8 @@
 """`search --seconds S` ends within 1.1 S, with a plan, for every searcher.
 
 The limit is measured in processor time: tests/clock/processor_clock.c replaces the program's clock. The model is
-BERT-48 on 32 devices, of which a plan takes 50 ms to price. By default three searches are tried, in the full form all. A
-random search uses its time.
+BERT-48 on 32 devices, of which a plan takes 50 ms to price. By default three searches are tried, in the full form all.
+A random search uses its time.
 
 Usage: AUTOMAP=build/automap python3 tests/e2e/test_time_limits.py
 """
@@ -40,7 +40,8 @@ if not os.path.exists(CLOCK):
 for options in SEARCHES if FULL else SEARCHES[:3]:
     words = ["search", str(MODELS / "bert48" / "model.hlo.pb.zst"), "--cluster", "C", "--seconds", str(SECONDS)]
     alone = os.environ | {"LD_PRELOAD": CLOCK, "AUTOMAP_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run([AUTOMAP, *words, *options, "--json", "-o", os.devnull], capture_output=True, text=True, env=alone)
+    done = subprocess.run([AUTOMAP, *words, *options, "--json", "-o", os.devnull], capture_output=True, text=True,
+                          env=alone)
     assert done.returncode == 0, f"{options}: {done.returncode}, {done.stderr}"
     report = json.loads(done.stdout)
     seconds = report["search_seconds"]

@@ -302,7 +302,8 @@ def check_sums(training, collectives):
         assert training.count > 1 and reduced == expected, f"{reduced} reductions, expected {expected}"
         return
     replicated = all(placement.is_replicate() for value in training.parameters() for placement in value.placements)
-    if isinstance(training, GraphTraining) and replicated and training.count > 1 and any(training.modules[0].splits_batch):
+    if isinstance(training,
+                  GraphTraining) and replicated and training.count > 1 and any(training.modules[0].splits_batch):
         sums = collectives.get_comm_counts().get(torch.ops.c10d_functional.all_reduce, 0)
         weights = len(training.parameters())
         assert weights <= sums <= weights + training.count, f"{sums} sums over ranks for {weights} gradients"
@@ -397,14 +398,16 @@ def check_saved(_, folder):
         products = [node for node in nodes if node.name.startswith(("mm", "bmm", "addmm"))]
         parameters = [{"number": k, "path": name, "role": "weight", "placements": ["Replicate()"]}
                       for k, (name, _) in enumerate(model.named_parameters())]
-        parameters += [{"number": 99 + k, "path": f"batch.{k}", "role": "data", "placements": ["Replicate()"]} for k in (0, 1)]
+        parameters += [{"number": 99 + k, "path": f"batch.{k}", "role": "data", "placements": ["Replicate()"]}
+                       for k in (0, 1)]
         ranges = [{"begins": place_of(products[0]), "ends": place_of(products[len(products) // 2])},
                   {"begins": place_of(products[len(products) // 2]), "ends": place_of(products[-1])}]
         stage = {"device_mesh": {"ranks": [0], "shape": [1], "dim_names": ["data"]}, "parameters": parameters,
                  "begins": place_of(nodes[0]), "recompute": [] if kind == "kept" else ranges,
                  "saved": list(map(place_of, products)) if kind == "saved" else []}
         training = GraphTraining if kind == "kept" else automap_torch.parallelize
-        training = training(model, classify, {"format": "automap-dtensor-1", "stages": [stage], "n_microbatches": 2}, "cpu")
+        training = training(model, classify, {"format": "automap-dtensor-1", "stages": [stage], "n_microbatches": 2},
+                            "cpu")
         with Products() as counted:
             value = training.step(*batch)
         found[kind] = value, counted.count, [weight.grad.full_tensor() for weight in training.parameters()]
@@ -429,7 +432,8 @@ def check_refusals(folder):
              ("AdamW with amsgrad (expected", lambda: automap_torch.export(
                  model, classify, torch.optim.AdamW(model.parameters(), amsgrad=True), batch, folder)),
              ("no parameter 0.weight", lambda: automap_torch.parallelize(model, classify, plan)),
-             ("neither a mean nor a sum", lambda: is_sum(lambda model, x: model(x).sum() ** 2, [batch[0]], [batch[:1]])),
+             ("neither a mean nor a sum",
+              lambda: is_sum(lambda model, x: model(x).sum() ** 2, [batch[0]], [batch[:1]])),
              ("expected format", lambda: automap_torch.parallelize(model, classify, {"stages": [stage]})),
              ("2 devices", lambda: automap_torch.parallelize(model, classify, plan | {"stages": [stage, two]}))]
     for words, call in cases:

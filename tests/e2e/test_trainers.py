@@ -49,7 +49,8 @@ KERNELS = ["--bf16", "--transformer-impl", "local", "--no-persist-layer-norm", "
 
 
 def plans(folder):
-    """[(target, plan, its exports as text and as JSON)], recomputing ones among them, of a GPT of two layers; of one of 12 layers for chunks."""
+    """[(target, plan, its exports as text and as JSON)], recomputing ones among them, of a GPT of two layers; of one of
+    12 layers for chunks."""
     for name, options in PLANS.items():
         model, cluster = ("gpt2", "h100:1") if name == "chunks" else ("gpt2_tiny", "nominal:4")
         model, file = module(model), folder / f"{name}.json"

@@ -112,7 +112,8 @@ def check(model, name, plan, directory, exact):
             assert np.array_equal(want, have), f"{model} {name} {key}: differs"
         else:
             error = np.linalg.norm((have - want).astype(np.float64)) / max(np.linalg.norm(want), 1e-30)
-            assert error <= BFLOAT16_STATE_TOLERANCE.get(model, STATE_TOLERANCE), f"{model} {name} {key}: off by {error:.2e}"
+            assert error <= BFLOAT16_STATE_TOLERANCE.get(model, STATE_TOLERANCE), (
+                f"{model} {name} {key}: off by {error:.2e}")
 
 
 def cases(models):

@@ -4,8 +4,8 @@
 
 The log has a line a step with the losses of the stream, and is readable while the run goes on. The event file is read
 by TensorBoard's own reader, where that is installed. In the trace every slice of a stream lies in another or
-beside it, every rank has the operators of its program, and the turns of a loop lie in the loop. Progress goes to a terminal
-only. A loss that is not a number ends runs and processes with exit code 5 and saves nothing.
+beside it, every rank has the operators of its program, and the turns of a loop lie in the loop. Progress goes to a
+terminal only. A loss that is not a number ends runs and processes with exit code 5 and saves nothing.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_watching.py`.
 """
@@ -139,7 +139,8 @@ def check_nesting(events):
         if event["ph"] == "X":
             start = nanoseconds(event["ts"])
             assert start >= 0 and event["dur"] >= 0
-            streams.setdefault((event["pid"], event["tid"]), []).append((start, -nanoseconds(event["dur"]), event["name"]))
+            streams.setdefault((event["pid"], event["tid"]),
+                               []).append((start, -nanoseconds(event["dur"]), event["name"]))
     for key, slices in streams.items():
         stack = []
         for start, less_duration, name in sorted(slices):
@@ -168,7 +169,8 @@ def read_trace(path):
 
 
 def check_notes(directory, plan, model):
-    """Every slice has its stage. In a run each micro-batch has the operators that it has in the simulation, those in inner loops too."""
+    """Every slice has its stage. In a run each micro-batch has the operators that it has in the simulation, those in
+    inner loops too."""
     counts = []
     measured, predicted = directory / "trace.json", directory / "predicted.json"
     automap(*arguments(model, plan, 2), "--trace", measured, "--trace-steps", 1)
@@ -178,7 +180,8 @@ def check_notes(directory, plan, model):
     for path in measured, predicted:
         events = [event for event in read_trace(path)[0] if event["ph"] == "X"]
         assert all(event["args"]["stage"] == stage_of[event["pid"]] for event in events), path
-        operators = [(event["pid"], event["args"].get("micro_batch"), event["name"], event["args"]["instruction"]) for event in events
+        operators = [(event["pid"], event["args"].get("micro_batch"), event["name"], event["args"]["instruction"])
+                     for event in events
                      if event["tid"] < 3 and event["args"].get("instruction")]
         counts.append({key for key in operators if key[1] is not None})
     # The simulation also prices the conditions of loops, which a run with known trips omits.
@@ -222,7 +225,8 @@ def check_trace(directory):
     turns = [event for event in events if event["name"].startswith("iteration ")]
     assert len(loops) == 2 and len(turns) == 24 and {turn["args"]["number"] for turn in turns} == set(range(12))
 
-    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
+    plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh",
+                     "data=1",
                      "--baseline", "even_pipeline", "--micro-batches", 4)
     report = json.loads(automap(*arguments("mlp_tiny", plan, 5), "--trace", trace, "--json").stdout.splitlines()[-1])
     events, names = read_trace(trace)
@@ -230,7 +234,8 @@ def check_trace(directory):
     check_memory(trace, report)
     assert {"send", "receive"} <= set(names.values())
     check_notes(directory, plan, "mlp_tiny")
-    check_notes(directory, make_plan("lstm_tiny", directory / "loop.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh",
+    check_notes(directory, make_plan("lstm_tiny", directory / "loop.json", "--cluster", "nominal:2", "--space",
+                                     "pipeline", "--mesh",
                                      "data=1", "--baseline", "even_pipeline", "--micro-batches", 4), "lstm_tiny")
     assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
 
@@ -239,11 +244,14 @@ def check_predicted_trace(directory):
     """simulate --trace has the same form: devices, streams and words, and ends with the step."""
     trace, path = directory / "trace.json", directory / "plan.json"
     for model, *options in [
-            ("mlp_tiny", "--cluster", "nominal:4", "--baseline", "data_parallel"), ("gpt2_tiny", "--cluster", "nominal:8", "--baseline", "zero3"),
-            ("gpt2_tiny", "--cluster", "nominal:8", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline",
+            ("mlp_tiny", "--cluster", "nominal:4", "--baseline", "data_parallel"),
+        ("gpt2_tiny", "--cluster", "nominal:8", "--baseline", "zero3"),
+            ("gpt2_tiny", "--cluster", "nominal:8", "--mesh", "data=2", "--space", "pipeline", "--baseline",
+             "even_pipeline",
              "--micro-batches", 8)]:
         plan = make_plan(model, path, *options)
-        simulation = json.loads(automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", trace, "--json").stdout)
+        simulation = json.loads(automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", trace,
+                                        "--json").stdout)
         events, names = read_trace(trace)
         check_nesting(events)
         assert {device for device, thread in names if thread is None} == set(range(len(simulation["devices"])))
@@ -339,8 +347,10 @@ def check_not_a_number(directory):
     data["x"][3, 5, 5] = np.nan
     np.savez(directory / "data.npz", **data)
     saved, log = directory / "saved.npz", directory / "nan.jsonl"
-    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "nominal:4", "--baseline", "data_parallel"),
-             make_plan("mlp_tiny", directory / "two.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
+    plans = ["none", make_plan("mlp_tiny", directory / "four.json", "--cluster", "nominal:4", "--baseline",
+                               "data_parallel"),
+             make_plan("mlp_tiny", directory / "two.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh",
+                       "data=1",
                        "--baseline", "even_pipeline")]
     for number, plan in enumerate(plans):
         words = [*arguments("mlp_tiny", plan, 6), "--save", saved, "--log", log]
@@ -362,7 +372,8 @@ def check_not_a_number(directory):
 
 
 def check_processes(directory):
-    """Two processes under mpirun: one log and one trace of all four ranks; both end after the loss that is not a number."""
+    """Two processes under mpirun: one log and one trace of all four ranks; both end after the loss that is not a
+    number."""
     if not shutil.which("mpirun") or "MPI" not in automap("--version").stdout:
         print("there is no MPI: several processes were not watched")
         return

@@ -33,7 +33,8 @@ def write_cluster(path, servers, *, slower=1.0, memory=None, rate=2e8, latency=2
         "device_types": types,
         "links": {"link": {"bytes_per_second": rate, "latency_seconds": latency},
                   **({"inside": {"bytes_per_second": inside, "latency_seconds": latency}} if inside else {})},
-        "servers": [{"device_type": name, "devices": count, "link": "inside" if inside else "link"} for name, count in servers],
+        "servers": [{"device_type": name, "devices": count, "link": "inside" if inside else "link"}
+                    for name, count in servers],
         "between_servers": "link",
     }))
     return path

@@ -87,7 +87,8 @@ def plain_literal(literal):
 
 
 def comparable(module, metadata):
-    """Computations by name: root, kind, thread, schedule and instructions, ids replaced by names, implied values dropped."""
+    """Computations by name: root, kind, thread, schedule and instructions, ids replaced by names, implied values
+    dropped."""
     computations = {computation.id: computation.name for computation in module.computations}
     result = {}
     for computation in module.computations:
@@ -123,8 +124,8 @@ def comparable(module, metadata):
 
 def check_same(what, left, right, metadata, ordered=True):
     """Computations in any order, since jaxlib's text may have comparators of sorts last where its binary
-    has them first; instructions as they come, but where jaxlib has another order in its text: of hand-written text and of
-    scheduled modules."""
+    has them first; instructions as they come, but where jaxlib has another order in its text: of hand-written text and
+    of scheduled modules."""
     order = list if ordered else sorted
     left, right = comparable(left, metadata), comparable(right, metadata)
     assert sorted(left) == sorted(right), f"{what}: the computations are {list(left)} and {list(right)}"

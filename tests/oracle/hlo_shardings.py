@@ -85,7 +85,8 @@ def canonical(text):
     groups = tuple((kind, size) for kind, size in zip(kinds, sizes[rank:]) if kind != "replicated" and size > 1)
     if all(size == 1 for size in sizes[:rank]) and not groups:
         return None
-    return ("tiled", tuple(sizes[:rank]), groups, tuple(sorted((tile, tuple(sorted(held))) for tile, held in holders.items())))
+    return ("tiled", tuple(sizes[:rank]), groups,
+            tuple(sorted((tile, tuple(sorted(held))) for tile, held in holders.items())))
 
 
 def is_replicated(value):
@@ -133,7 +134,8 @@ class Module:
         start = end + opcode.end() - 1
         behind = closing(rest, start)
         self.computations[computation].append(
-            Instruction(name, opcode.group(1), rest[:end], rest[start + 1 : behind - 1], rest[behind:], bool(is_root), computation)
+            Instruction(name, opcode.group(1), rest[:end], rest[start + 1 : behind - 1], rest[behind:], bool(is_root),
+                        computation)
         )
 
     def find(self, name):

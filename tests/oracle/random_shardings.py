@@ -122,7 +122,8 @@ class RandomModule:
         if not pairs:
             return
         other, found, i, j = self.random.choice(pairs)
-        batch = next(((a, b) for a in range(len(sizes)) for b in range(len(found)) if a != i and b != j and sizes[a] == found[b]), None)
+        batch = next(((a, b) for a in range(len(sizes)) for b in range(len(found)) if a != i and b != j and sizes[a]
+                      == found[b]), None)
         batch = batch if self.random.random() < 0.5 else None
         left = [k for k in range(len(sizes)) if k != i and (not batch or k != batch[0])]
         right = [k for k in range(len(found)) if k != j and (not batch or k != batch[1])]

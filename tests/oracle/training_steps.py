@@ -1,8 +1,8 @@
 """Small training steps of kinds that the zoo does not have, in plain JAX.
 
-STEPS[name](Values(rng)) is (step, state, data): step(state, *data) returns the new state and the loss. What is special of each
-stands beside it; sizes are such that meshes of four ranks divide most of them. Some take other sizes, and Shapes() in place of
-values.
+STEPS[name](Values(rng)) is (step, state, data): step(state, *data) returns the new state and the loss. What is special
+of each stands beside it; sizes are such that meshes of four ranks divide most of them. Some take other sizes, and
+Shapes() in place of values.
 """
 
 import jax
@@ -73,7 +73,8 @@ def normalized(x):
 @kind
 def state_space(make, batch=8, time=32, width=16, states=4, classes=10):
     """Mamba's: a selective recurrence over time as an associative scan."""
-    weights = dict(into=make.weight(width, 2 * width), decay=make.weight(width, states), write=make.weight(width, states),
+    weights = dict(into=make.weight(width, 2 * width), decay=make.weight(width, states),
+                   write=make.weight(width, states),
                    read=make.weight(width, states), pace=make.weight(width, width), out=make.weight(width, width),
                    head=make.weight(width, classes))
 
@@ -187,7 +188,8 @@ def muon(make):
         weights = jax.tree.map(lambda w, m: w - 0.02 * orthogonal(m), state["weights"], momentum)
         return dict(weights=weights, momentum=momentum), loss
 
-    return step, dict(weights=weights, momentum=jax.tree.map(jnp.zeros_like, weights)), (make.data(32, 16), make.data(32, 8))
+    return step, dict(weights=weights,
+                      momentum=jax.tree.map(jnp.zeros_like, weights)), (make.data(32, 16), make.data(32, 8))
 
 
 @kind
@@ -230,14 +232,16 @@ def policy(make):
         entropy = -(jnp.exp(logits) * logits).sum(-1).mean()
         return 0.5 * jnp.mean((value[:-1] - (advantage + fixed[:-1])) ** 2) - gain - 0.01 * entropy
 
-    return descent(loss), weights, (make.data(time, batch, width), make.below(actions, time, batch), -jnp.ones((time, batch)),
+    return descent(loss), weights, (make.data(time, batch, width), make.below(actions, time, batch),
+                                    -jnp.ones((time, batch)),
                                     make.data(time, batch))
 
 
 @kind
 def triangles(make, batch=2, places=12, width=8):
     """Of a fold of pairs: products and attention along either of two equal dimensions."""
-    weights = {name: make.weight(width, width) for name in ("gate", "left", "other", "right", "query", "key", "value", "out")}
+    weights = {name: make.weight(width, width)
+               for name in ("gate", "left", "other", "right", "query", "key", "value", "out")}
 
     def loss(weights, pairs, target):
         x = normalized(pairs)
@@ -346,7 +350,8 @@ def adapter(make):
 def scaled_loss(make):
     """A loss that is scaled up, gradients clipped by the norm of all, and an update that a conditional leaves out."""
     width = 16
-    state = dict(weights=dict(a=make.weight(width, 32), b=make.weight(32, 4)), scale=jnp.float32(1024), good=jnp.int32(0))
+    state = dict(weights=dict(a=make.weight(width, 32), b=make.weight(32, 4)), scale=jnp.float32(1024),
+                 good=jnp.int32(0))
 
     def step(state, x, y):
         def loss(weights):

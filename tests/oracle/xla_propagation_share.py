@@ -93,7 +93,8 @@ def find(expression, variables, module):
 def with_free_root(body):
     """Keeps what holds where shardings may reach the root of the module."""
     kept, at = "", 0
-    for start in iter(lambda: re.compile(r"if \((!?)GetParam\(\)\.allow_root_sharding_propagation\) \{").search(body, at), None):
+    condition = re.compile(r"if \((!?)GetParam\(\)\.allow_root_sharding_propagation\) \{")
+    for start in iter(lambda: condition.search(body, at), None):
         end = hlo.closing(body, start.end() - 1)
         kept += body[at : start.start()] + ("" if start.group(1) else body[start.end() : end - 1])
         other = re.match(r"\s*else \{", body[end:])
@@ -114,7 +115,8 @@ def expectations(body, module):
     for statement in re.split(r";\s*", body):
         for item, names in re.findall(r"for \([^()]*?(\w+)\s*:\s*\{([\w,\s]*)\}\)", statement):
             lists[item] = [name.strip() for name in names.split(",")]
-        known = re.search(r"(?:Instruction|Computation|auto|^|\})\s*[*&]?\s*(\w+)\s*=\s*((?:FindInstruction|module->|\w+->).*)$", statement, re.S)
+        known = re.search(r"(?:Instruction|Computation|auto|^|\})\s*[*&]?\s*(\w+)\s*=\s*"
+                          r"((?:FindInstruction|module->|\w+->).*)$", statement, re.S)
         if known and "ShardingPropagation(" not in statement:
             try:
                 variables[known.group(1)] = find(known.group(2), variables, module)
@@ -125,7 +127,8 @@ def expectations(body, module):
             subject = match.group(1).strip()
             for each in lists.get(subject, [subject]) if subject not in variables else [subject]:
                 found.append((each, match.group(2), dict(variables)))
-        for match in re.finditer(r"EXPECT_FALSE\(\s*(.*?)->has_sharding\(\)\)|EXPECT_THAT\(\s*(.*?),\s*op::NoSharding", statement, re.S):
+        for match in re.finditer(r"EXPECT_FALSE\(\s*(.*?)->has_sharding\(\)\)|EXPECT_THAT\(\s*(.*?),\s*op::NoSharding",
+                                 statement, re.S):
             found.append((match.group(1) or match.group(2), None, dict(variables)))
         for left, right in re.findall(r"EXPECT_EQ\(\s*(\w+)->sharding\(\),\s*(\w+)->sharding\(\)\)", statement):
             found.append((left, ("as", right), dict(variables)))
@@ -134,7 +137,8 @@ def expectations(body, module):
 
 def propagate(automap, text):
     done = subprocess.run(
-        [automap, "propagate", "-", "--keep-shardings"], input=with_shapes(text), capture_output=True, text=True, timeout=60
+        [automap, "propagate", "-", "--keep-shardings"], input=with_shapes(text), capture_output=True, text=True,
+        timeout=60
     )
     return done.returncode, done.stdout, done.stderr.strip()
 
@@ -160,7 +164,8 @@ def loop_notes(automap, text, body):
             return [error]
         module = hlo.Module(out)
         loop = module.find("while")
-        for expression in ("", "->while_body()->root_instruction()", "->while_body()->parameter_instruction(0)", "->while_condition()->parameter_instruction(0)"):
+        for expression in ("", "->while_body()->root_instruction()", "->while_body()->parameter_instruction(0)",
+                           "->while_condition()->parameter_instruction(0)"):
             have = find("loop" + expression, {"loop": loop}, module).sharding
             if not hlo.same(hlo.canonical(have), hlo.canonical(expected)):
                 notes.append(f"loop{expression}: expected {expected}, got {have}")
@@ -192,7 +197,8 @@ def judge(automap, body):
             continue
         if not hlo.same(hlo.canonical(have), hlo.canonical(wanted)):
             notes.append(f"{expression}: expected {wanted}, got {have}")
-    everywhere = re.search(r'ParseSharding\("(\{.*?\})"\)', statements) if "module->computations()" in statements else None
+    everywhere = re.search(r'ParseSharding\("(\{.*?\})"\)',
+                           statements) if "module->computations()" in statements else None
     wanted = everywhere.group(1) if everywhere else "{manual}" if "hlo->sharding().IsManual()" in statements else None
     for each in module.all() if wanted else []:
         if any(hlo.canonical(leaf) != hlo.canonical(wanted) for leaf in leaves(each.sharding)):
@@ -200,7 +206,8 @@ def judge(automap, body):
     unchanged = not expected and not wanted and "EXPECT_FALSE(changed)" in statements
     given = {each.name: each.sharding for each in hlo.Module(with_shapes(text).replace(",\n", ", ")).all()}
     for each in module.all() if unchanged else []:
-        if each.opcode != "parameter" and not hlo.same(hlo.canonical(each.sharding), hlo.canonical(given.get(each.name))):
+        if each.opcode != "parameter" and not hlo.same(hlo.canonical(each.sharding),
+                                                       hlo.canonical(given.get(each.name))):
             notes.append(f"{each.name}: expected {given.get(each.name)}, got {each.sharding}")
     return notes
 

@@ -90,7 +90,8 @@ def judge(path, verbose):
         is_expected = problem is not None and code in (0, 3) and i not in same and is_refusal == (code == 3)
         expected += is_expected
         if problem and verbose:
-            print(f"--- {path.name} #{i} {name}: {problem}{' (as the test)' if is_expected else ''}\n  XLA: {theirs[i].message[:700]}\n  automap: {message[:700]}")
+            print(f"--- {path.name} #{i} {name}: {problem}{' (as the test)' if is_expected else ''}\n  XLA: "
+                  f"{theirs[i].message[:700]}\n  automap: {message[:700]}")
             if verbose > 1:
                 print(text)
     count = max(len(cases), 1)
