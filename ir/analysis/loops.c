@@ -14,6 +14,8 @@
  */
 #include "ir/analysis/loops.h"
 
+#include "base/lower_bound.h"
+
 /* The limit of scalars examined for one loop. Conditions of counted loops are short, and hostile
  * ones double at every level. The limit also bounds the depth of recursion. */
 #define MAX_LOOKS 400
@@ -365,17 +367,18 @@ AmStatus ir_find_loops(IrModule *module, AmError *error) {
     return AM_OK;
 }
 
+/* Orders loops by their instruction; `key` is a number of an instruction. */
+static int compare_loop(const void *key, const void *loop) {
+    int32_t wanted = *(const int32_t *)key, found = ((const IrLoop *)loop)->instruction;
+    return (wanted > found) - (wanted < found);
+}
+
 const IrLoop *ir_loop(const IrModule *module, int32_t instruction) {
     if (!module->loops) return NULL;
     const IrLoop *loops = module->loops->loops;
-    int32_t low = 0, high = module->loops->loop_count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (loops[middle].instruction < instruction) low = middle + 1;
-        else high = middle;
-    }
-    bool found = low < module->loops->loop_count && loops[low].instruction == instruction;
-    return found ? &loops[low] : NULL;
+    int32_t at = lower_bound(&instruction, loops, module->loops->loop_count, sizeof *loops, compare_loop);
+    bool found = at < module->loops->loop_count && loops[at].instruction == instruction;
+    return found ? &loops[at] : NULL;
 }
 
 int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {

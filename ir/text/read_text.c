@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "base/lower_bound.h"
 #include "ir/text/text.h"
 
 /* Parameters by number, and the shape of the root. */
@@ -114,18 +115,17 @@ AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProt
 }
 
 /* Ids grow through a computation. */
+/* Orders instructions by their id, which `key` is. */
+static int compare_id(const void *key, const void *instruction) {
+    int64_t wanted = *(const int64_t *)key, found = (*(Hlo__HloInstructionProto *const *)instruction)->id;
+    return (wanted > found) - (wanted < found);
+}
+
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id) {
-    size_t low = 0, high = computation->n_instructions;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (computation->instructions[middle]->id < id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    bool is_found = low < computation->n_instructions && computation->instructions[low]->id == id;
-    return is_found ? computation->instructions[low] : NULL;
+    Hlo__HloInstructionProto **all = computation->instructions;
+    int32_t count = (int32_t)computation->n_instructions;
+    int32_t at = lower_bound(&id, all, count, sizeof *all, compare_id);
+    return at < count && all[at]->id == id ? all[at] : NULL;
 }
 
 static AmStatus read_computation(IrTextReader *reader) {

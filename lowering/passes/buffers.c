@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lower_bound.h"
 #include "ir/analysis/loops.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
@@ -96,17 +97,18 @@ static int64_t allocate(Planner *self, int64_t bytes) {
     return offset;
 }
 
+/* Orders gaps by their offset, which `key` is. */
+static int compare_gap(const void *key, const void *gap) {
+    int64_t wanted = *(const int64_t *)key, found = ((const Gap *)gap)->offset;
+    return (wanted > found) - (wanted < found);
+}
+
 /* Makes bytes a gap again, joined with its neighbours. */
 static void release(Planner *self, int64_t offset, int64_t bytes) {
     if (bytes == 0) return;
     self->used -= bytes;
     if (self->program->allocation.red_zone > 0) return;
-    int32_t low = 0, high = self->gap_count;
-    while (low < high) {
-        int32_t middle = (low + high) / 2;
-        if (self->gaps[middle].offset < offset) low = middle + 1;
-        else high = middle;
-    }
+    int32_t low = lower_bound(&offset, self->gaps, self->gap_count, sizeof(Gap), compare_gap);
     bool joins_before = low > 0 && self->gaps[low - 1].offset + self->gaps[low - 1].bytes == offset;
     bool joins_after = low < self->gap_count && offset + bytes == self->gaps[low].offset;
     if (joins_before && joins_after) {
