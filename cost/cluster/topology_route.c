@@ -4,7 +4,11 @@
  * searched from the device where the route starts (Dijkstra, by latency, then edges, then the
  * lowest edge). A search for one route leaves out vertices from which the rest of the way takes too long:
  *
- *     latency so far + least latency at the vertex + least latency at the target > latency of a known route
+ *     latency so far + least latency from the vertex to the target > latency of a known route
+ *
+ * The latency to the target is known for its neighbourhood: the nearest vertices, up to the nearest
+ * switch with many edges. From other vertices it is at least that of this switch, whose edges are not looked
+ * at one by one where only those into the neighbourhood can be on the route.
  *
  * If these searches from a device have taken as long as one for the routes to all vertices, the last edges of
  * all these routes are cached, least recently used first out: memory grows with the vertices, not with the
@@ -17,7 +21,8 @@
 
 #include "cost/cluster/topology.h"
 
-enum { MOST_KEPT_EDGES = 1 << 22 }; /* in all lists together, 16 MiB; one list is always kept */
+enum { MOST_KEPT_EDGES = 1 << 22 };         /* in all lists together, 16 MiB; one list is always kept */
+enum { MANY_EDGES = 64, MOST_NEARBY = 64 }; /* edges of a switch that ends a neighbourhood; vertices of one */
 
 /* How far a vertex is from the start of a search. */
 typedef struct Distance {
@@ -56,6 +61,13 @@ typedef struct TopologyRoutes {
     int32_t *touched;   /* [touched_count] these vertices */
     Reached *heap;      /* [2 * edge_count + 1] nearest first; a vertex that got nearer is there again */
     int32_t touched_count, heap_count;
+    /* The neighbourhood of the target: */
+    int64_t *ahead;  /* [vertex_count] picoseconds to the target over vertices of it; INT64_MAX: unknown */
+    int32_t *nearby; /* [nearby_count] the vertices of it, then the others that have a value in `ahead` */
+    bool *is_nearby; /* [vertex_count] */
+    int32_t nearby_count, ahead_count;
+    int64_t beyond; /* the least picoseconds to the target from other vertices */
+    int64_t most;   /* picoseconds of a route to the target; INT64_MAX: none is known */
 } TopologyRoutes;
 
 static bool is_nearer(const Distance *a, const Distance *b) {
@@ -102,22 +114,83 @@ static void cross(TopologyRoutes *routes, const Distance *from, const Crossing *
     heap_add(routes, further, crossing->end);
 }
 
-/* Crosses the edges from a vertex to the target. */
-static void cross_to(const Topology *self, TopologyRoutes *routes, const Reached *from, int32_t target) {
-    for (int32_t k = self->first_leaving[target]; k < self->first_leaving[target + 1]; k++) {
+/* Crosses the edges from a vertex to another one, which has few. */
+static void cross_to(const Topology *self, TopologyRoutes *routes, const Reached *from, int32_t end) {
+    for (int32_t k = self->first_leaving[end]; k < self->first_leaving[end + 1]; k++) {
         Crossing crossing = routes->crossings[k];
         if (crossing.end != from->vertex) continue;
         crossing.edge ^= 1;
-        crossing.end = target;
+        crossing.end = end;
         cross(routes, &from->distance, &crossing);
     }
 }
 
-/* Returns whether no route to the target that is as good as the known one continues after so many
- * picoseconds with an edge into the target. */
-static bool is_too_far(const TopologyRoutes *routes, int64_t picoseconds, int32_t target) {
-    int64_t known = routes->distance[target].picoseconds;
-    return known != INT64_MAX && picoseconds + routes->least[target] > known;
+/* Finds the latency to the target from the nearest vertices, up to the nearest switch of many edges. */
+static void find_nearby(const Topology *self, TopologyRoutes *routes, int32_t target) {
+    int32_t settled = 0;
+    routes->nearby_count = routes->ahead_count = routes->heap_count = 0;
+    routes->beyond = INT64_MAX / 4;
+    routes->ahead[target] = 0;
+    routes->nearby[routes->ahead_count++] = target;
+    heap_add(routes, (Distance){0, 0}, target);
+    while (routes->heap_count > 0) {
+        Reached reached = heap_take(routes);
+        int32_t v = reached.vertex, first = self->first_leaving[v], end = self->first_leaving[v + 1];
+        if (reached.distance.picoseconds > routes->ahead[v]) continue; /* it got nearer */
+        if (end - first > MANY_EDGES || settled++ == MOST_NEARBY) {
+            routes->beyond = reached.distance.picoseconds;
+            break;
+        }
+        routes->is_nearby[v] = true;
+        for (int32_t k = first; k < end; k++) {
+            const Crossing *crossing = &routes->crossings[k];
+            int64_t further = reached.distance.picoseconds + crossing->picoseconds;
+            if (further >= routes->ahead[crossing->end]) continue;
+            if (routes->ahead[crossing->end] == INT64_MAX)
+                routes->nearby[routes->ahead_count++] = crossing->end;
+            routes->ahead[crossing->end] = further;
+            heap_add(routes, (Distance){further, 0}, crossing->end);
+        }
+    }
+    for (int32_t k = 0; k < routes->ahead_count; k++) {
+        int32_t v = routes->nearby[k];
+        if (!routes->is_nearby[v]) continue;
+        routes->nearby[k] = routes->nearby[routes->nearby_count];
+        routes->nearby[routes->nearby_count++] = v;
+    }
+}
+
+static void forget_nearby(TopologyRoutes *routes) {
+    for (int32_t k = 0; k < routes->ahead_count; k++) {
+        routes->ahead[routes->nearby[k]] = INT64_MAX;
+        routes->is_nearby[routes->nearby[k]] = false;
+    }
+}
+
+/* Returns whether no route to the target that is as good as a known one has a vertex after so many
+ * picoseconds. Notes the latency of a route over it. */
+static bool is_too_far(TopologyRoutes *routes, int64_t picoseconds, int32_t vertex) {
+    int64_t ahead = routes->ahead[vertex];
+    if (ahead != INT64_MAX && picoseconds + ahead < routes->most) routes->most = picoseconds + ahead;
+    int64_t rest = routes->is_nearby[vertex] ? ahead : routes->beyond;
+    return routes->most != INT64_MAX && picoseconds + rest > routes->most;
+}
+
+/* Crosses the edges from a vertex that may be on the best route to the target. Returns how many it looked at.
+ */
+static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const Reached *from) {
+    int32_t first = self->first_leaving[from->vertex], end = self->first_leaving[from->vertex + 1];
+    int64_t next = from->distance.picoseconds + routes->least[from->vertex];
+    if (end - first > MANY_EDGES && routes->most != INT64_MAX && next + routes->beyond > routes->most) {
+        for (int32_t k = 0; k < routes->nearby_count; k++) cross_to(self, routes, from, routes->nearby[k]);
+        return routes->nearby_count;
+    }
+    for (int32_t k = first; k < end; k++) {
+        const Crossing *crossing = &routes->crossings[k];
+        next = from->distance.picoseconds + crossing->picoseconds;
+        if (!is_too_far(routes, next, crossing->end)) cross(routes, &from->distance, crossing);
+    }
+    return end - first;
 }
 
 /* Finds last_edge on the route from `start` to `target`, or, where that is -1, to everything. Returns the
@@ -125,6 +198,8 @@ static bool is_too_far(const TopologyRoutes *routes, int64_t picoseconds, int32_
  * leads to it has less latency or fewer edges. */
 static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target) {
     int64_t work = 0;
+    if (target >= 0) find_nearby(self, routes, target);
+    routes->most = target >= 0 ? routes->ahead[start] : INT64_MAX;
     routes->distance[start] = (Distance){0, 0};
     routes->touched[0] = start;
     routes->touched_count = 1;
@@ -137,20 +212,15 @@ static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t star
         if (is_nearer(&routes->distance[reached.vertex], &reached.distance)) continue; /* it got nearer */
         if (target >= 0) {
             if (!is_nearer(&reached.distance, &routes->distance[target])) break;
-            cross_to(self, routes, &reached, target);
-            int64_t next = reached.distance.picoseconds + routes->least[reached.vertex];
-            if (is_too_far(routes, next, target)) end = first;
+            work += cross_towards(self, routes, &reached) + 1;
+            continue;
         }
-        for (int32_t k = first; k < end; k++) {
-            const Crossing *crossing = &routes->crossings[k];
-            int64_t next = reached.distance.picoseconds + crossing->picoseconds;
-            if (target >= 0 && crossing->end != target && is_too_far(routes, next, target)) continue;
-            cross(routes, &reached.distance, crossing);
-        }
+        for (int32_t k = first; k < end; k++) cross(routes, &reached.distance, &routes->crossings[k]);
         work += end - first + 1;
     }
     for (int32_t k = 0; k < routes->touched_count; k++)
         routes->distance[routes->touched[k]] = (Distance){INT64_MAX, 0};
+    if (target >= 0) forget_nearby(routes);
     return work;
 }
 
@@ -264,6 +334,9 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     routes->distance = ARENA_ARRAY(arena, Distance, vertices);
     routes->last_edge = ARENA_ARRAY(arena, int32_t, vertices);
     routes->touched = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->ahead = ARENA_ARRAY(arena, int64_t, vertices);
+    routes->nearby = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->is_nearby = ARENA_ARRAY(arena, bool, vertices);
     routes->heap = ARENA_ARRAY(arena, Reached, 2 * self->edge_count + 1);
     routes->crossings = ARENA_ARRAY(arena, Crossing, 2 * self->edge_count);
     if (arena->failed) return am_fail_memory(error, vertices);
@@ -274,6 +347,7 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     }
     for (int32_t v = 0; v < vertices; v++) {
         routes->distance[v] = (Distance){INT64_MAX, 0};
+        routes->ahead[v] = INT64_MAX;
         routes->least[v] = INT64_MAX / 4; /* without edges */
         for (int32_t k = self->first_leaving[v]; k < self->first_leaving[v + 1]; k++)
             if (routes->crossings[k].picoseconds < routes->least[v])
