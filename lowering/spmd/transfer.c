@@ -19,7 +19,11 @@
 #include "lowering/spmd/transfer.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/compare.h"
+#include "base/lower_bound.h"
 
 /* Elements of one dimension that two shards have in common, in the coordinates of both. */
 typedef struct Overlap {
@@ -31,6 +35,12 @@ typedef struct Pieces {
     int64_t blocks, start, extent, step;
 } Pieces;
 
+/* A device of the target and the start of its shard in one dimension. */
+typedef struct TargetStart {
+    int64_t start;
+    int32_t device;
+} TargetStart;
+
 typedef struct Matcher {
     Arena *arena;
     const IrShape *shape;
@@ -39,6 +49,10 @@ typedef struct Matcher {
     int32_t first[IR_MAX_RANK + 1], capacity;
     Pieces source[IR_MAX_RANK];    /* of the source device that is being visited, by dimension */
     const Pieces *targets;         /* [target device * rank + dimension] */
+    int32_t sorted;                /* the dimension of `starts`; -1: none */
+    TargetStart *starts;           /* [target device] ascending */
+    int64_t longest;               /* shard of the target in that dimension */
+    int32_t *near;                 /* [target device] scratch: those that may need a shard of the source */
     Overlap overlaps[IR_MAX_RANK]; /* one of every dimension: the box that is being visited */
 } Matcher;
 
@@ -97,14 +111,61 @@ static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t sender,
     } while (d >= 0);
 }
 
+static int compare_starts(const void *left, const void *right) {
+    const TargetStart *a = left, *b = right;
+    if (a->start != b->start) return a->start < b->start ? -1 : 1;
+    return compare_integers(&a->device, &b->device);
+}
+
+/* Sorts the devices of the target by the dimension in which its first shard is the smallest part. */
+static void sort_targets(Matcher *self, Arena *scratch, int32_t count) {
+    int32_t rank = self->shape->rank;
+    double least = 1;
+    self->sorted = -1;
+    self->near = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->starts = ARENA_ARRAY(scratch, TargetStart, count + 1);
+    for (int32_t d = 0; d < rank && !scratch->failed; d++) {
+        double part = (double)self->targets[d].extent / (double)self->shape->dimensions[d];
+        if (self->targets[d].blocks > 1 || !(part < least)) continue;
+        least = part;
+        self->sorted = d;
+    }
+    if (self->sorted < 0) return;
+    self->longest = 0;
+    for (int32_t t = 0; t < count; t++) {
+        const Pieces *pieces = &self->targets[t * rank + self->sorted];
+        self->starts[t] = (TargetStart){pieces->start, t};
+        if (pieces->extent > self->longest) self->longest = pieces->extent;
+    }
+    qsort(self->starts, (size_t)count, sizeof *self->starts, compare_starts);
+}
+
+/* Lists the devices of the target that may need something of the source device, ascending; returns how many.
+ */
+static int32_t list_near(Matcher *self, int32_t count) {
+    const Pieces *source = self->sorted < 0 ? NULL : &self->source[self->sorted];
+    if (!source || source->blocks > 1) {
+        for (int32_t t = 0; t < count; t++) self->near[t] = t;
+        return count;
+    }
+    const TargetStart least = {source->start - self->longest, INT32_MAX};
+    int32_t found = 0;
+    for (int32_t k = lower_bound(&least, self->starts, count, sizeof least, compare_starts);
+         k < count && self->starts[k].start < source->start + source->extent; k++)
+        self->near[found++] = self->starts[k].device;
+    qsort(self->near, (size_t)found, sizeof *self->near, compare_integers);
+    return found;
+}
+
 static void visit_source(Matcher *self, int32_t s, const int32_t *members, int32_t count, Visit *visit,
                          void *user) {
     const TransferEnd *source = &self->route->source, *target = &self->route->target;
     int32_t iteration = 0;
     for (int32_t d = 0; d < self->shape->rank; d++)
         self->source[d] = pieces_of(source, s, d, self->shape->dimensions[d]);
-    for (int32_t t = 0; t < target->mesh->device_count; t++) {
-        int32_t receiver = target->first_rank + t, sender = -1;
+    int32_t near = list_near(self, target->mesh->device_count);
+    for (int32_t k = 0; k < near; k++) {
+        int32_t t = self->near[k], receiver = target->first_rank + t, sender = -1;
         if (!match(self, t)) continue;
         if (self->arena->failed) return;
         for (int32_t m = 0; m < count; m++)
@@ -129,6 +190,7 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
         for (int32_t d = 0; d < rank; d++)
             targets[t * rank + d] = pieces_of(target, t, d, self->shape->dimensions[d]);
     self->targets = targets;
+    if (targets) sort_targets(self, &scratch, receivers);
     for (int32_t s = 0; s < senders && !scratch.failed && !self->arena->failed; s++) {
         int32_t count = mesh_group(source->mesh, s, copied, members);
         if (members[0] == s) /* a class is visited at its first member */
