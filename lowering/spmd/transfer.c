@@ -192,9 +192,12 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
     self->targets = targets;
     if (targets) sort_targets(self, &scratch, receivers);
     for (int32_t s = 0; s < senders && !scratch.failed && !self->arena->failed; s++) {
+        bool is_first = true; /* of its class, which is visited there */
+        for (int32_t axis = 0; axis < source->mesh->axis_count; axis++)
+            is_first &= !(copied >> axis & 1) || mesh_coordinate(source->mesh, s, axis) == 0;
+        if (!is_first) continue;
         int32_t count = mesh_group(source->mesh, s, copied, members);
-        if (members[0] == s) /* a class is visited at its first member */
-            visit_source(self, s, members, count, visit, user);
+        visit_source(self, s, members, count, visit, user);
     }
     bool has_failed = scratch.failed || self->arena->failed;
     arena_free(&scratch);
