@@ -466,8 +466,8 @@ struct AmRunResult {
      * (NULL: no plan). They live until on_result returns, and are NULL in the struct of the caller. */
     int32_t device_count;
     const int64_t *device_peak_bytes, *device_scratch_bytes, *device_predicted_bytes;
-    const char *carried_module,
-        *carried_sha256; /* the plan file's own module, if it is another; live as long */
+    const char *carried_module; /* the plan file's own module, if it is another; lives as long */
+    const char *carried_sha256;
 };
 /* Trains in this process: each device of the plan is a thread. `plan` NULL: the whole module on one device.
  * `result` may be NULL. AM_INTERRUPTED: stopped after a step; requested files are written and the result is

@@ -43,7 +43,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const Lay
     if (count == 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
                        "stages of a strategy have whole layers, and no paths of weights number them (as in "
-                       "layer[0], layer[1])");
+                       "layer[0], layer[1]; a loop over stacked weights, as of scan, cannot be cut)");
     if (count + 2 < parts)
         return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
                        "%d layers cannot be cut into %d stages or chunks", (int)count, (int)parts);
