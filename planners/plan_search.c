@@ -15,6 +15,7 @@
 #include "planners/sample_search.h"
 #include "planners/search_additions.h"
 #include "planners/search_bound.h"
+#include "planners/search_floor.h"
 #include "planners/search_numbers.h"
 #include "planners/search_rounds.h"
 #include "planners/search_strategies.h"
@@ -72,6 +73,18 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
     return am_pass_error(status, &failure, error);
 }
 
+/* Adds the plans that every budget has, alone: with the given number of micro-batches, else with any. */
+static AmStatus add_floor(SearchContext *self, AmError *error) {
+    MicroBatching all = *self->settings;
+    TRY(search_add_floor(self, error));
+    if (!self->result->plan && may_add_micro_batches(self)) {
+        all.micro_batches = 0;
+        self->settings = &all;
+        TRY(search_add_floor(self, error));
+    }
+    return self->result->plan ? AM_OK : am_fail(error, AM_ERROR_INFEASIBLE, "", "no baseline fits");
+}
+
 /* ---- the steps ---- */
 
 /* Refuses more stages than the cluster has devices, where pins name them. */
@@ -117,6 +130,7 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
     SearchResult *result = self->result;
     bool is_sampled = false;
+    if (options->nested.is_floor) return add_floor(self, error);
     TRY(sample_search(self, &is_sampled, error));
     if (options->request->objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));

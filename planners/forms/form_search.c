@@ -8,6 +8,7 @@
 #include "planners/devices/device_search.h"
 #include "planners/problem/attention_choice.h"
 #include "planners/sample_search.h"
+#include "planners/single_stage/single_stage.h"
 
 /* Returns the evaluations that are left before the searches after this one; INT64_MAX: there is no limit. */
 static int64_t evaluations_left(const FormSearch *self) {
@@ -45,6 +46,7 @@ static bool finishes_later(const FormSearch *self) {
 typedef struct FormShare {
     int32_t searches;     /* which share the time */
     bool ends_at_default; /* others may follow */
+    bool is_floor;        /* only the plans that take no evaluation */
 } FormShare;
 
 /* Searches a module. */
@@ -53,10 +55,12 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
     form_search_share(&options, self, share->searches);
     options.nested.finishes_later = finishes_later(self);
     options.nested.ends_at_default = share->ends_at_default;
+    options.nested.is_floor = share->is_floor;
+    if (share->is_floor) options.limits.evaluations = 1; /* 0: without a limit */
     *self->result = (SearchResult){0};
     AmStatus status =
         device_search(self->result, self->arena, module, self->cluster, &options, &self->batching, error);
-    form_search_spend(self, &options, self->result);
+    if (!share->is_floor) form_search_spend(self, &options, self->result);
     return status;
 }
 
@@ -145,6 +149,15 @@ static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan
     return needs_much_memory(self, found);
 }
 
+/* Returns whether the baselines of a form that is not searched are priced: every number of evaluations has
+ * them. */
+static bool has_floor(const FormSearch *self, const ModuleForm *form) {
+    const SearchRequest *request = self->options.request;
+    return self->budget.has_cap && !stop_wanted(&self->budget.stop) && !request->method.no_seeds &&
+           request->constraints.target == TARGET_AUTOMAP && search_method_explores(self->options.searcher) &&
+           !sample_is_wanted(form->module);
+}
+
 /* Searches the best form again with the evaluations that are left, if they are as many as all so far. */
 static void go_on(FormSearch *self, AmStatus *status, AmError *refusal) {
     const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
@@ -163,7 +176,8 @@ AmStatus form_search(FormSearch *self, AmError *error) {
         const ModuleForm *form = &self->forms.forms[k];
         bool is_next =
             form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
-        if (k > 0 && !is_next) continue;
+        share.is_floor = k > 0 && !is_next;
+        if (share.is_floor && !has_floor(self, form)) continue;
         share.searches = (k + 1 < self->forms.count ? 2 : 1) + self->searches_after;
         add_form(self, form, &share, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;

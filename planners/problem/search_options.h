@@ -103,6 +103,7 @@ typedef struct NestedSearch {
     /* -- which part of the whole search -- */
     bool is_small;     /* a first round of pipelines alone: one stage is searched by the round that follows */
     bool is_beginning; /* of a one-stage search that a later round repeats: it prices the baselines */
+    bool is_floor;     /* the plans that every budget has, which take no evaluation, alone */
     bool is_trial;     /* tests only whether a plan fits: few one-stage plans */
     bool shares_baselines; /* baselines that are priced alone get unequal shares on mixed devices */
     bool finishes_later;   /* the caller calls plan_search_finish() */

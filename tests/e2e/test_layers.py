@@ -331,6 +331,21 @@ def check_unrolled_scans(folder):
     forms.run_layers = run_layers
 
 
+def check_budgets(folder):
+    """A budget that ends in the first form has the baselines of the others: no plan is slower than those of a loop."""
+    model = forms.export("gpt", "scan", (12, 1024, 16, 4096, 32, 512, 32000), folder / "budgets")
+    description = json.loads(automap("cluster", "a100:1", "--json").stdout)
+    cluster, plan = folder / "scarce.json", folder / "scarce.plan.json"
+    device = next(iter(description["device_types"].values()))
+    device["memory_bytes"] = 1 << 30
+    cluster.write_text(json.dumps(description))
+    for space in ("single_stage", "auto"):
+        words = ["--space", space, "--evaluations"]
+        loop = search(model, plan, *words, 1, "--layers", "loop", cluster=cluster)["predicted"]["step_seconds"]
+        found = [search(model, plan, *words, n, cluster=cluster)["predicted"]["step_seconds"] for n in (1, 30)]
+        assert max(found) <= loop and found == sorted(found, reverse=True), (space, loop, found)
+
+
 def check_prices(folder):
     """A plan takes as long on the other form, where operators take longer than their launches."""
     sizes = (3, 256, 4, 1024, 16, 64, 500)
@@ -368,6 +383,7 @@ def main():
         check_notes(folder)
         check_borders(folder)
         check_unrolled_scans(folder)
+        check_budgets(folder)
         check_prices(folder)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
