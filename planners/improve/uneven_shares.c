@@ -275,7 +275,7 @@ static void round_to_units(const SharedStage *self, double *shares) {
     for (int32_t k = 0; k < self->size; k++) shares[k] = (double)self->units[k] / (double)self->unit;
 }
 
-/* ---- tries ---- */
+/* ---- candidates ---- */
 
 static AmStatus new_shares(double ***shares, const Sharing *self, AmError *error) {
     *shares = ARENA_ARRAY(self->arena, double *, self->plan->stage_count);
@@ -290,7 +290,7 @@ static bool are_equal_shares(const SharedStage *self, const double *shares) {
     return true;
 }
 
-/* Equal shares everywhere, or the shares of a try. */
+/* Equal shares everywhere, or the shares of a candidate. */
 static bool was_tried(const Sharing *self, double *const *shares) {
     bool is_equal = true;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
@@ -306,50 +306,51 @@ static bool was_tried(const Sharing *self, double *const *shares) {
 }
 
 /* The plan `of` with these shares on the axis. */
-static AmStatus set_shares(ShareTry *try, const Sharing *self, const Plan *of, AmError *error) {
+static AmStatus set_shares(ShareTry *candidate, const Sharing *self, const Plan *of, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, of->stage_count);
     if (!stages) return am_fail_memory(error, of->stage_count);
     memcpy(stages, of->stages, sizeof *stages * (size_t)of->stage_count);
-    try->plan = *of;
-    try->plan.stages = stages;
-    try->plan.bound = NULL;
-    try->plan.bound_seconds = NAN;
+    candidate->plan = *of;
+    candidate->plan.stages = stages;
+    candidate->plan.bound = NULL;
+    candidate->plan.bound_seconds = NAN;
     for (int32_t s = 0; s < of->stage_count; s++)
-        if (!are_equal_shares(&self->stages[s], try->shares[s]))
-            stages[s].mesh.axes[self->axis].shares = try->shares[s];
+        if (!are_equal_shares(&self->stages[s], candidate->shares[s]))
+            stages[s].mesh.axes[self->axis].shares = candidate->shares[s];
     return AM_OK;
 }
 
-static AmStatus simulate(const Sharing *self, ShareTry *try, AmError *error) {
+static AmStatus simulate(const Sharing *self, ShareTry *candidate, AmError *error) {
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, &try->arena, try->plan.context, &try->plan, self->search->cluster,
-                      self->search->memory_fraction, error));
-    try->fit = simulation->fit;
-    return simulation_predict(&try->plan, &try->arena, simulation, error);
+    TRY(simulate_plan(&simulation, &candidate->arena, candidate->plan.context, &candidate->plan,
+                      self->search->cluster, self->search->memory_fraction, error));
+    candidate->fit = simulation->fit;
+    return simulation_predict(&candidate->plan, &candidate->arena, simulation, error);
 }
 
 static void simulate_task(void *user, int32_t k) {
     Sharing *self = user;
-    ShareTry *try = &self->batch[k];
-    try->status = simulate(self, try, &try->error);
+    ShareTry *candidate = &self->batch[k];
+    candidate->status = simulate(self, candidate, &candidate->error);
 }
 
-/* Moves a try's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL. */
-static AmStatus keep(Plan **plan, const Sharing *self, ShareTry *try, AmError *error) {
+/* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL.
+ */
+static AmStatus keep(Plan **plan, const Sharing *self, ShareTry *candidate, AmError *error) {
     *plan = NULL;
-    if (try->status == AM_ERROR_INFEASIBLE) return AM_OK;
-    TRY(am_pass_error(try->status, &try->error, error));
-    size_t bytes = sizeof *try->plan.predicted * (size_t)try->plan.device_count;
+    if (candidate->status == AM_ERROR_INFEASIBLE) return AM_OK;
+    TRY(am_pass_error(candidate->status, &candidate->error, error));
+    size_t bytes = sizeof *candidate->plan.predicted * (size_t)candidate->plan.device_count;
     PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
     *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)bytes);
-    memcpy(predicted, try->plan.predicted, bytes);
-    **plan = try->plan;
+    memcpy(predicted, candidate->plan.predicted, bytes);
+    **plan = candidate->plan;
     (*plan)->predicted = predicted;
     return AM_OK;
 }
 
-/* Simulates the first `count` tries side by side; plans[k] is NULL where none could be lowered. */
+/* Simulates the first `count` candidates side by side; plans[k] is NULL where none could be lowered. */
 static AmStatus run_batch(Sharing *self, int32_t count, const Plan *of, Plan **plans, AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count; k++) TRY(set_shares(&self->batch[k], self, of, error));

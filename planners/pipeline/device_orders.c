@@ -121,7 +121,7 @@ static int32_t count_words(const int32_t *word, int32_t count, int32_t most) {
 }
 
 /* Tries the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
-static AmStatus try_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
+static AmStatus price_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
     int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
     if (!kinds) return am_fail_memory(error, self->kind_count);
     for (int32_t k = 0; k < self->kind_count; k++) kinds[k] = k;
@@ -140,7 +140,7 @@ static AmStatus try_runs(OrderSearch *self, int32_t *best, double *least, AmErro
 }
 
 /* Swaps neighbours of different kinds of the best word as long as that helps. */
-static AmStatus try_swaps(OrderSearch *self, int32_t *best, double least, AmError *error) {
+static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmError *error) {
     size_t bytes = sizeof *best * (size_t)self->servers;
     int32_t in_vain = 0, end = self->tried + MOST_SWAPS;
     for (int32_t k = 0; in_vain < self->servers && self->tried < end; k = (k + 1) % (self->servers - 1)) {
@@ -197,8 +197,8 @@ static AmStatus search(OrderSearch *self, double known, AmError *error) {
     if (!best) return am_fail_memory(error, self->servers);
     memcpy(best, self->word, sizeof *best * (size_t)self->servers);
     double least = known;
-    TRY(try_runs(self, best, &least, error));
-    return try_swaps(self, best, least, error);
+    TRY(price_runs(self, best, &least, error));
+    return price_swaps(self, best, least, error);
 }
 
 AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *count,

@@ -6,10 +6,10 @@
 #include "ir/analysis/loops.h"
 #include "planners/improve/uneven_shares.h"
 
-enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
+enum { LEAST_CANDIDATES = 15, MOST_CANDIDATES = 72, LEAST_SINGLE_CHANGES = 20 };
 /* The default number of simulated plans: their instructions add up to this number. A third of them
  * are changes of the best. */
-enum { INSTRUCTIONS_TRIED = 315000 };
+enum { INSTRUCTIONS_PRICED = 315000 };
 
 int64_t pipeline_evaluations_left(const PipelineCandidates *self) {
     const Budget *budget = &self->budget;
@@ -22,16 +22,16 @@ int64_t uneven_shares_reserve(const PipelineCandidates *self) {
 }
 
 void pipeline_allow_candidates(PipelineCandidates *self) {
-    int64_t tries = INSTRUCTIONS_TRIED / (ir_represented(self->plans.whole->canonical) + 1),
-            most = MOST_TRIES;
-    if (tries < LEAST_TRIES) tries = LEAST_TRIES;
+    int64_t candidates = INSTRUCTIONS_PRICED / (ir_represented(self->plans.whole->canonical) + 1),
+            most = MOST_CANDIDATES;
+    if (candidates < LEAST_CANDIDATES) candidates = LEAST_CANDIDATES;
     if (self->plans.options->limits.evaluations > 0) {
-        tries = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;
-        most = PIPELINE_MOST_TRIED;
+        candidates = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;
+        most = PIPELINE_MOST_PRICED;
     }
-    if (tries > most) tries = most;
-    self->most_changes = tries / 3;
-    self->most_tries = tries - self->most_changes;
+    if (candidates > most) candidates = most;
+    self->most_changes = candidates / 3;
+    self->most_candidates = candidates - self->most_changes;
     self->most_single_changes = self->most_changes;
     if (self->plans.options->limits.evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
         self->most_single_changes = LEAST_SINGLE_CHANGES;
@@ -41,34 +41,39 @@ bool pipeline_must_stop(const PipelineCandidates *self) {
     return self->budget.is_cut || stop_wanted(&self->budget.stop);
 }
 
-/* The part of the search that made a try. */
-static PlanOrigin origin_of(const PipelineCandidate *try) {
-    if (try->given) return PLAN_ORIGIN_GIVEN;
-    if (try->origin != PLAN_ORIGIN_UNKNOWN) return try->origin;
-    return try->pipeline.origin != PLAN_ORIGIN_UNKNOWN ? try->pipeline.origin : PLAN_ORIGIN_STAGES;
+/* The part of the search that made a candidate. */
+static PlanOrigin origin_of(const PipelineCandidate *candidate) {
+    if (candidate->given) return PLAN_ORIGIN_GIVEN;
+    if (candidate->origin != PLAN_ORIGIN_UNKNOWN) return candidate->origin;
+    return candidate->pipeline.origin != PLAN_ORIGIN_UNKNOWN ? candidate->pipeline.origin
+                                                             : PLAN_ORIGIN_STAGES;
 }
 
-/* A try as a candidate of the search. */
-static PlanCandidate pipeline_candidate(const PipelineCandidate *try) {
-    return (PlanCandidate){
-        .plan = try->plan, .seconds = try->seconds, .fit = try->fit, .origin = origin_of(try)};
+/* A pipeline as a candidate of the pool. */
+static PlanCandidate pipeline_candidate(const PipelineCandidate *candidate) {
+    return (PlanCandidate){.plan = candidate->plan,
+                           .seconds = candidate->seconds,
+                           .fit = candidate->fit,
+                           .origin = origin_of(candidate)};
 }
 
-static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int32_t count, AmError *error) {
+static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates, int32_t count,
+                         AmError *error) {
     self->plans.stop = self->best ? &self->budget.stop : NULL;
-    TRY(pipeline_plans_simulate(&self->plans, tries, count, error));
+    TRY(pipeline_plans_simulate(&self->plans, candidates, count, error));
     for (int32_t k = 0; k < count; k++) {
-        PipelineCandidate *try = &tries[k];
-        if (!try->plan) {
-            if (self->refusal.code == AM_OK) self->refusal = try->error;
+        PipelineCandidate *candidate = &candidates[k];
+        if (!candidate->plan) {
+            if (self->refusal.code == AM_OK) self->refusal = candidate->error;
             continue;
         }
         self->budget.used++;
         search_watch_count(self->plans.options->request->callbacks.watch, 1,
-                           try->fit.fits ? try->seconds : NAN);
-        pipeline_plans_log(&self->plans, try, self->budget.used);
-        pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
-        if (try->fit.fits && (!self->best || pipeline_is_before(try, self->best))) self->best = try;
+                           candidate->fit.fits ? candidate->seconds : NAN);
+        pipeline_plans_log(&self->plans, candidate, self->budget.used);
+        pool_add(&self->pool, candidate->plan, &candidate->fit, origin_of(candidate), NULL);
+        if (candidate->fit.fits && (!self->best || pipeline_is_before(candidate, self->best)))
+            self->best = candidate;
     }
     return AM_OK;
 }
@@ -78,15 +83,15 @@ ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
                                             : SCHEDULE_1F1B;
 }
 
-AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,
+AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *candidates, int32_t count,
                             AmError *error) {
-    for (int32_t k = 0;
-         k < count && self->try_count + PIPELINE_BATCH <= PIPELINE_MOST_TRIED && !pipeline_must_stop(self);
+    for (int32_t k = 0; k < count && self->priced_count + PIPELINE_BATCH <= PIPELINE_MOST_PRICED &&
+                        !pipeline_must_stop(self);
          k += PIPELINE_BATCH) {
         int32_t batch = count - k < PIPELINE_BATCH ? count - k : PIPELINE_BATCH;
         batch = (int32_t)budget_take(&self->budget, batch);
-        for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
-        TRY(simulate(self, tries + k, batch, error));
+        for (int32_t t = 0; t < batch; t++) self->priced[self->priced_count++] = &candidates[k + t];
+        TRY(simulate(self, candidates + k, batch, error));
     }
     return AM_OK;
 }
@@ -94,24 +99,24 @@ AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, 
 AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *pipelines, int32_t count,
                                 AmError *error) {
     ScheduleKind schedule = pipeline_wanted_schedule(self->plans.options);
-    PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
+    PipelineCandidate *candidates = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
     PipelineCandidate *shared = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
     int32_t shared_count = 0;
     if (self->plans.arena->failed) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) {
         bool recomputes = false;
-        tries[k] = (PipelineCandidate){.pipeline = pipelines[k], .schedule = schedule};
+        candidates[k] = (PipelineCandidate){.pipeline = pipelines[k], .schedule = schedule};
         for (int32_t s = 0; s < pipelines[k].stage_count; s++)
             recomputes |= pipelines[k].stages[s].strategy.recompute != RECOMPUTE_NONE;
-        if (!recomputes) shared[shared_count++] = tries[k];
+        if (!recomputes) shared[shared_count++] = candidates[k];
     }
     TRY(pipeline_plans_open(&self->plans, shared, shared_count, error));
-    return pipeline_price_all(self, tries, count, error);
+    return pipeline_price_all(self, candidates, count, error);
 }
 
 bool pipeline_was_priced(const PipelineCandidates *self, const PipelineLayout *pipeline) {
-    for (int32_t k = 0; k < self->try_count; k++)
-        if (!self->tries[k]->is_apart && pipeline_same_layout(&self->tries[k]->pipeline, pipeline))
+    for (int32_t k = 0; k < self->priced_count; k++)
+        if (!self->priced[k]->is_apart && pipeline_same_layout(&self->priced[k]->pipeline, pipeline))
             return true;
     return false;
 }
@@ -121,8 +126,8 @@ bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b) 
     return candidate_is_better(&first, &second);
 }
 
-AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *try, AmError *error) {
+AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *candidate, AmError *error) {
     if (!budget_allows(&self->budget, 1)) return AM_OK;
-    self->tries[self->try_count++] = try;
-    return simulate(self, try, 1, error);
+    self->priced[self->priced_count++] = candidate;
+    return simulate(self, candidate, 1, error);
 }

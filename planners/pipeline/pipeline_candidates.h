@@ -6,22 +6,22 @@
 #include "planners/pipeline/device_orders.h"
 #include "planners/pipeline/pipeline_plans.h"
 
-enum { PIPELINE_MOST_TRIED = 256, PIPELINE_BATCH = 2 /* simulated side by side */ };
+enum { PIPELINE_MOST_PRICED = 256, PIPELINE_BATCH = 2 /* simulated side by side */ };
 
 typedef struct PipelineCandidates {
     PipelinePlans plans;
     LayerCosts *costs;
-    StageModel *model;                             /* tables of the costs; NULL: not made yet */
-    DeviceOrders orders;                           /* of mixed servers, beside that of the cluster */
-    PipelineCandidate *best;                       /* of those that fit; or NULL */
-    PipelineCandidate *tries[PIPELINE_MOST_TRIED]; /* all that were simulated, in order */
-    int32_t try_count;
-    bool is_settled[PIPELINE_MOST_TRIED]; /* [try]: its cuts need not be moved again */
-    CandidatePool pool;                   /* all of them, and what was made of them */
-    AmError refusal;                      /* of the first pipeline that could not be made */
-    Budget budget;                        /* `limit`: INT64_MAX where the options have none */
-    int64_t most_tries, most_changes;     /* simulated pipelines; changes of the best of them */
-    int64_t most_single_changes;          /* of the best one-stage plan */
+    StageModel *model;                               /* tables of the costs; NULL: not made yet */
+    DeviceOrders orders;                             /* of mixed servers, beside that of the cluster */
+    PipelineCandidate *best;                         /* of those that fit; or NULL */
+    PipelineCandidate *priced[PIPELINE_MOST_PRICED]; /* all that were simulated, in order */
+    int32_t priced_count;
+    bool is_settled[PIPELINE_MOST_PRICED]; /* [candidate]: its cuts need not be moved again */
+    CandidatePool pool;                    /* all of them, and what was made of them */
+    AmError refusal;                       /* of the first pipeline that could not be made */
+    Budget budget;                         /* `limit`: INT64_MAX where the options have none */
+    int64_t most_candidates, most_changes; /* simulated pipelines; changes of the best of them */
+    int64_t most_single_changes;           /* of the best one-stage plan */
 } PipelineCandidates;
 
 /* The remaining evaluations; pipelines may use half of those that remain when their tables are
@@ -37,10 +37,10 @@ bool pipeline_must_stop(const PipelineCandidates *self);
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
 
 /* Simulates one, also where the search is stopped from the start. */
-AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *try, AmError *error);
-/* Simulates tries, PIPELINE_BATCH at a time; `best` is then up to date. They must live as long as the plans'
- * arena. */
-AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,
+AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *candidate, AmError *error);
+/* Simulates candidates, PIPELINE_BATCH at a time; `best` is then up to date. They must live as long as the
+ * plans' arena. */
+AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *candidates, int32_t count,
                             AmError *error);
 /* Simulates pipelines. Modules in micro-batches serve several of them and are made at once; those
  * with recomputation are made one by one, since most belong to one pipeline. */
@@ -48,7 +48,7 @@ AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *
                                 AmError *error);
 bool pipeline_was_priced(const PipelineCandidates *self, const PipelineLayout *pipeline);
 
-/* Returns whether candidate_is_better() puts try `a` before `b`. */
+/* Returns whether candidate_is_better() puts candidate `a` before `b`. */
 bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b);
 
 #endif

@@ -14,7 +14,7 @@
 #define WORTH_CHANGING 0.75
 
 typedef struct Lister {
-    const PipelineCandidate *try;
+    const PipelineCandidate *candidate;
     Problem problems[PIPELINE_MOST_STAGES]; /* of the stages, busiest first */
     int32_t stages[PIPELINE_MOST_STAGES];
     int32_t stage_count;
@@ -25,18 +25,18 @@ typedef struct Lister {
 static void add(Lister *self, int32_t k, const AxisPlan *axis_plan) {
     int32_t stage = self->stages[k];
     if (self->count == self->most) return;
-    if (memcmp(axis_plan, &self->try->axis_plans[stage], sizeof *axis_plan) == 0) return;
+    if (memcmp(axis_plan, &self->candidate->axis_plans[stage], sizeof *axis_plan) == 0) return;
     self->changes[self->count++] = (PipelineChange){.stage = stage, .axis_plan = *axis_plan};
 }
 
 static void sort_stages(Lister *self) {
-    const PipelineCandidate *try = self->try;
+    const PipelineCandidate *candidate = self->candidate;
     double most = 0;
-    for (int32_t s = 0; s < try->pipeline.stage_count; s++) most = fmax(most, try->busy[s]);
-    for (int32_t s = 0; s < try->pipeline.stage_count; s++) {
+    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) most = fmax(most, candidate->busy[s]);
+    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) {
         int32_t at = self->stage_count;
-        if (try->busy[s] < WORTH_CHANGING * most) continue;
-        for (; at > 0 && try->busy[self->stages[at - 1]] < try->busy[s]; at--)
+        if (candidate->busy[s] < WORTH_CHANGING * most) continue;
+        for (; at > 0 && candidate->busy[self->stages[at - 1]] < candidate->busy[s]; at--)
             self->stages[at] = self->stages[at - 1];
         self->stages[at] = s;
         self->stage_count++;
@@ -47,7 +47,7 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
     const Problem *problem = &self->problems[k];
     if (problem->mesh.axes[axis].size == 1) return;
     for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
-        AxisPlan changed = self->try->axis_plans[self->stages[k]];
+        AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
         changed.storage[axis] = (uint8_t)kinds;
         add(self, k, &changed);
     }
@@ -56,7 +56,7 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
 /* The candidate at the end of the axis's list, or in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
     const Problem *problem = &self->problems[k];
-    AxisPlan changed = self->try->axis_plans[self->stages[k]];
+    AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
     int32_t place = at_end ? changed.count[axis] : 0;
     if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
     if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
@@ -66,7 +66,7 @@ static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candida
 /* Entry `place` taken out, and moved to the other axis's end. */
 static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
     const Problem *problem = &self->problems[k];
-    AxisPlan without = self->try->axis_plans[self->stages[k]];
+    AxisPlan without = self->candidate->axis_plans[self->stages[k]];
     int32_t candidate = without.entries[axis][place], other = 1 - axis;
     axis_plan_remove(&without, axis, place);
     add(self, k, &without);
@@ -75,11 +75,11 @@ static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
 }
 
 AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
-                               const PipelineCandidate *try, AmError *error) {
-    Lister self = {.try = try, .changes = changes, .most = most};
+                               const PipelineCandidate *candidate, AmError *error) {
+    Lister self = {.candidate = candidate, .changes = changes, .most = most};
     sort_stages(&self);
     for (int32_t k = 0; k < self.stage_count; k++)
-        TRY(pipeline_plans_problem(&self.problems[k], plans, try, self.stages[k], error));
+        TRY(pipeline_plans_problem(&self.problems[k], plans, candidate, self.stages[k], error));
     for (int32_t k = 0; k < self.stage_count; k++)
         for (int32_t axis = 0; axis < 2; axis++) add_storage(&self, k, axis);
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
@@ -88,7 +88,8 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
     for (int32_t place = 0; place < AXIS_PLAN_MAX_ENTRIES; place++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++)
-                if (place < try->axis_plans[self.stages[k]].count[axis]) add_removals(&self, k, axis, place);
+                if (place < candidate->axis_plans[self.stages[k]].count[axis])
+                    add_removals(&self, k, axis, place);
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, false);

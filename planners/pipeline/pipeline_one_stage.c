@@ -53,7 +53,7 @@ static bool is_large(const PipelineCandidates *self) {
     return ir_represented(self->plans.whole->canonical) > ALWAYS_SEARCHED;
 }
 
-AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
     enum { MOST = 4 };
     const double near = 1.1;
     if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
@@ -66,19 +66,20 @@ AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *s
 }
 
 /* The strategy that a pipeline of the tables is; BASELINE_COUNT: none. */
-static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandidate *try) {
+static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandidate *candidate) {
     static const Baseline wide[] = {BASELINE_DATA_PARALLEL, BASELINE_ZERO1, BASELINE_ZERO2, BASELINE_ZERO3};
     static const Baseline deep[] = {BASELINE_MEGATRON, BASELINE_MEGATRON_ZERO1, BASELINE_MEGATRON_ZERO2,
                                     BASELINE_MEGATRON_ZERO3};
-    const PipelineLayout *pipeline = &try->pipeline;
+    const PipelineLayout *pipeline = &candidate->pipeline;
     const StageStrategy *strategy = &pipeline->stages[0].strategy;
     int32_t server = self->plans.cluster->servers[0].device_count;
-    if (try->given || try->is_apart || strategy->recompute != RECOMPUTE_NONE) return BASELINE_COUNT;
+    if (candidate->given || candidate->is_apart || strategy->recompute != RECOMPUTE_NONE)
+        return BASELINE_COUNT;
     if (strategy->tensor > 1 && strategy->tensor != server) return BASELINE_COUNT;
     if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
         bool is_other =
-            try->schedule != pipeline_wanted_schedule(self->plans.options) || strategy->storage > 0;
-        if (!try->cuts || is_other) return BASELINE_COUNT;
+            candidate->schedule != pipeline_wanted_schedule(self->plans.options) || strategy->storage > 0;
+        if (!candidate->cuts || is_other) return BASELINE_COUNT;
         return strategy->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
     }
     if (pipeline->micro_batches > 1 || (strategy->splits_sequence && strategy->storage > 0))
@@ -97,13 +98,14 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
-    for (int32_t k = 0; k < self->try_count; k++) {
-        const PipelineCandidate *try = self->tries[k];
-        Baseline baseline = baseline_of(self, try);
-        if (baseline == BASELINE_COUNT || !try->plan || !try->fit.fits) continue;
+    for (int32_t k = 0; k < self->priced_count; k++) {
+        const PipelineCandidate *candidate = self->priced[k];
+        Baseline baseline = baseline_of(self, candidate);
+        if (baseline == BASELINE_COUNT || !candidate->plan || !candidate->fit.fits) continue;
         BaselineResult *priced = &single->baselines[baseline];
-        if (!(priced->seconds <= try->seconds))
-            *priced = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
+        if (!(priced->seconds <= candidate->seconds))
+            *priced = (BaselineResult){.seconds = candidate->seconds,
+                                       .micro_batches = candidate->plan->micro_batches};
     }
     if (!is_wanted || !may_be_one || self->budget.is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
@@ -117,7 +119,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
         options.limits.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     else if (options.nested.is_trial) options.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
-        options.limits.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
+        options.limits.evaluations = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
     else options.limits.evaluations = search_evaluations_for(options.searcher, instructions);
     if (self->plans.options->limits.evaluations == 0 && !options.nested.is_trial)
         options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);

@@ -13,25 +13,25 @@
 /* ---- contexts ---- */
 
 /* The units of chunk `chunk` of stage `stage`. */
-static void find_units(const PipelineCandidate *try, int32_t stage, int32_t chunk, int32_t *first,
+static void find_units(const PipelineCandidate *candidate, int32_t stage, int32_t chunk, int32_t *first,
                        int32_t *end) {
-    const StageLayout *whole = &try->pipeline.stages[stage];
-    int32_t part = chunk * try->pipeline.stage_count + stage;
-    *first = try->chunks.count > 1 ? try->chunks.units[part] : whole->first_unit;
-    *end = try->chunks.count > 1 ? try->chunks.units[part + 1] : whole->end_unit;
+    const StageLayout *whole = &candidate->pipeline.stages[stage];
+    int32_t part = chunk * candidate->pipeline.stage_count + stage;
+    *first = candidate->chunks.count > 1 ? candidate->chunks.units[part] : whole->first_unit;
+    *end = candidate->chunks.count > 1 ? candidate->chunks.units[part + 1] : whole->end_unit;
 }
 
-static int32_t chunks_of(const PipelineCandidate *try) {
-    return try->chunks.count > 1 ? try->chunks.count : 1;
+static int32_t chunks_of(const PipelineCandidate *candidate) {
+    return candidate->chunks.count > 1 ? candidate->chunks.count : 1;
 }
 
 /* The ranges of instructions that a stage makes again, from checkpoint to checkpoint: at most one a unit. */
-static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, const PipelineCandidate *try,
-                             int32_t stage) {
+static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs,
+                             const PipelineCandidate *candidate, int32_t stage) {
     int32_t count = 0;
-    if (try->pipeline.stages[stage].strategy.recompute == RECOMPUTE_NONE) return 0;
-    for (int32_t c = 0, first, end; c < chunks_of(try); c++) {
-        find_units(try, stage, c, &first, &end);
+    if (candidate->pipeline.stages[stage].strategy.recompute == RECOMPUTE_NONE) return 0;
+    for (int32_t c = 0, first, end; c < chunks_of(candidate); c++) {
+        find_units(candidate, stage, c, &first, &end);
         for (int32_t u = first; u < end; u++) {
             if (u + 1 < end && !costs->is_checkpoint[u + 1]) continue;
             ranges[count][0] = costs->cuts[first];
@@ -44,7 +44,8 @@ static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, cons
 
 /* The recomputation of the stages [first, end). */
 static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePlans *self,
-                                const PipelineCandidate *try, int32_t first, int32_t end, AmError *error) {
+                                const PipelineCandidate *candidate, int32_t first, int32_t end,
+                                AmError *error) {
     const LayerCosts *costs = self->costs;
     int32_t counts[PIPELINE_MOST_STAGES] = {0};
     *recomputed = (PlanRecomputation){
@@ -54,8 +55,8 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
         int32_t(*segments)[2] = recomputed->ranges;
         int32_t saved_count = 0;
         for (int32_t s = first; s < end; s++) {
-            int32_t recompute = try->pipeline.stages[s].strategy.recompute;
-            if (pass == 0) counts[s] = list_segments(segments, costs, try, s);
+            int32_t recompute = candidate->pipeline.stages[s].strategy.recompute;
+            if (pass == 0) counts[s] = list_segments(segments, costs, candidate, s);
             int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
             saved_count += recompute_levels_list(saved, &costs->levels, recompute - RECOMPUTE_LEVELS,
                                                  segments, counts[s]);
@@ -122,13 +123,13 @@ static void open_task(void *user, int32_t k) {
     context->status = split_context(opening->plans, context, &context->error);
 }
 
-/* The context of a try, perhaps not yet open. */
-static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *try, PipelineContext **found,
+/* The context of a candidate, perhaps not yet open. */
+static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *candidate, PipelineContext **found,
                              AmError *error) {
-    const PipelineLayout *pipeline = &try->pipeline;
+    const PipelineLayout *pipeline = &candidate->pipeline;
     PlanRecomputation recomputed = {0};
     bool has_stages = pipeline->stage_count > 1;
-    TRY(list_recomputed(&recomputed, self, try, 0, pipeline->stage_count, error));
+    TRY(list_recomputed(&recomputed, self, candidate, 0, pipeline->stage_count, error));
     for (int32_t k = 0; k < self->context_count; k++) {
         *found = self->contexts[k];
         if ((*found)->micro_batches == pipeline->micro_batches && (*found)->has_stages == has_stages &&
@@ -146,14 +147,14 @@ static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *try, 
     return AM_OK;
 }
 
-AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *tries, int32_t count,
+AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *candidates, int32_t count,
                              AmError *error) {
     Opening opening = {.plans = self};
     int32_t opened = 0;
     for (int32_t k = 0; k < count; k++) {
         PipelineContext *context;
-        if (tries[k].given) continue;
-        TRY(find_context(self, &tries[k], &context, error));
+        if (candidates[k].given) continue;
+        TRY(find_context(self, &candidates[k], &context, error));
         if (context->is_open) continue;
         context->is_open = true;
         opening.contexts[opened++] = context;
@@ -200,11 +201,11 @@ static void open_problem(Problem *problem, const PipelineContext *context, const
     problem->mesh.device_count = stage->place.width;
 }
 
-AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *try,
+AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *candidate,
                                 int32_t stage, AmError *error) {
     PipelineContext *context;
-    TRY(find_context(plans, try, &context, error));
-    open_problem(problem, context, &try->pipeline.stages[stage]);
+    TRY(find_context(plans, candidate, &context, error));
+    open_problem(problem, context, &candidate->pipeline.stages[stage]);
     return AM_OK;
 }
 
@@ -228,39 +229,40 @@ static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem,
 }
 
 /* Sets the ranges of a stage, one for each chunk. */
-static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *try, int32_t number,
+static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *candidate, int32_t number,
                             PlanStage *made, AmError *error) {
-    made->range_count = chunks_of(try);
+    made->range_count = chunks_of(candidate);
     made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
     if (self->arena->failed) return am_fail_memory(error, made->range_count);
     for (int32_t c = 0, first, end; c < made->range_count; c++) {
-        find_units(try, number, c, &first, &end);
+        find_units(candidate, number, c, &first, &end);
         made->ranges[c][0] = self->costs->cuts[first];
         made->ranges[c][1] = self->costs->cuts[end];
     }
-    if (try->cuts && made->range_count == 1) {
-        made->ranges[0][0] = try->cuts[number];
-        made->ranges[0][1] = try->cuts[number + 1];
+    if (candidate->cuts && made->range_count == 1) {
+        made->ranges[0][0] = candidate->cuts[number];
+        made->ranges[0][1] = candidate->cuts[number + 1];
     }
     return AM_OK;
 }
 
 /* The contents of each stage, or NULL without pins. */
 static AmStatus find_contents(StageContents **contents, const PipelinePlans *self,
-                              const PipelineContext *context, const PipelineCandidate *try, AmError *error) {
-    int32_t count = try->pipeline.stage_count;
+                              const PipelineContext *context, const PipelineCandidate *candidate,
+                              AmError *error) {
+    int32_t count = candidate->pipeline.stage_count;
     *contents = NULL;
     if (self->options->request->constraints.pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
-        stages[s].mesh.device_count = try->pipeline.stages[s].place.width;
-        TRY(list_ranges(self, try, s, &stages[s], error));
+        stages[s].mesh.device_count = candidate->pipeline.stages[s].place.width;
+        TRY(list_ranges(self, candidate, s, &stages[s], error));
     }
     const Plan plan = {.stages = stages,
                        .stage_count = count,
-                       .micro_batches = try->pipeline.micro_batches,
-                       .schedule = schedule_kind_name(try->schedule),
+                       .micro_batches = candidate->pipeline.micro_batches,
+                       .schedule = schedule_kind_name(candidate->schedule),
                        .context = context->context};
     return pins_find_contents(contents, self->arena, &plan, error);
 }
@@ -278,28 +280,28 @@ static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const Sta
     return AM_OK;
 }
 
-static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *try,
+static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *candidate,
                            int32_t number, const StageContents *contents, AxisPlan *axis_plan,
                            PlanStage *made, AmError *error) {
-    const StageLayout *stage = &try->pipeline.stages[number];
+    const StageLayout *stage = &candidate->pipeline.stages[number];
     Problem problem;
     int32_t width = stage->place.width;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);
     for (int32_t d = 0; d < width; d++)
-        devices[d] = stage_model_device(try->pipeline.order, stage->place.first + d);
+        devices[d] = stage_model_device(candidate->pipeline.order, stage->place.first + d);
     open_problem(&problem, context, stage);
     problem.devices = devices;
     if (contents) TRY(pin_stage(&problem, self, contents, error));
-    if (try->axis_plans) *axis_plan = try->axis_plans[number];
+    if (candidate->axis_plans) *axis_plan = candidate->axis_plans[number];
     else TRY(find_axis_plan(context, &problem, &stage->strategy, axis_plan, error));
     problem_stage(&problem, axis_plan, self->arena, made);
-    TRY(list_ranges(self, try, number, made, error));
-    return list_recomputed(&made->recompute, self, try, number, number + 1, error);
+    TRY(list_ranges(self, candidate, number, made, error));
+    return list_recomputed(&made->recompute, self, candidate, number, number + 1, error);
 }
 
-static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *try, AmError *error) {
-    const Plan *given = try->given;
+static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *candidate, AmError *error) {
+    const Plan *given = candidate->given;
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     const PlanContext *context = plan_context_used(given, self->whole);
@@ -308,15 +310,15 @@ static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
     plan->stages = given->stages;
     plan->stage_count = given->stage_count;
     plan->schedule = given->schedule;
-    try->plan = plan;
+    candidate->plan = plan;
     return AM_OK;
 }
 
-static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *error) {
-    const PipelineLayout *pipeline = &try->pipeline;
+static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *candidate, AmError *error) {
+    const PipelineLayout *pipeline = &candidate->pipeline;
     PipelineContext *context;
-    if (try->given) return take_plan(self, try, error);
-    TRY(find_context(self, try, &context, error));
+    if (candidate->given) return take_plan(self, candidate, error);
+    TRY(find_context(self, candidate, &context, error));
     if (context->status != AM_OK) return am_pass_error(context->status, &context->error, error);
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
@@ -325,19 +327,19 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
-    TRY(find_contents(&contents, self, context, try, error));
+    TRY(find_contents(&contents, self, context, candidate, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
-        TRY(make_stage(self, context, try, s, contents ? &contents[s] : NULL, &axis_plans[s], &stages[s],
-                       error));
+        TRY(make_stage(self, context, candidate, s, contents ? &contents[s] : NULL, &axis_plans[s],
+                       &stages[s], error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
-    if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
+    if (!context->alternates && candidate->is_strict && candidate->schedule != SCHEDULE_GPIPE)
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "its forward and backward micro-batches cannot alternate");
-    if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
-    if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
-    try->axis_plans = axis_plans;
-    try->plan = plan;
+    if (!context->alternates) candidate->schedule = SCHEDULE_GPIPE;
+    if (plan->stage_count > 1) plan->schedule = schedule_kind_name(candidate->schedule);
+    candidate->axis_plans = axis_plans;
+    candidate->plan = plan;
     return AM_OK;
 }
 
@@ -345,90 +347,91 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
 
 typedef struct Simulating {
     const PipelinePlans *plans;
-    PipelineCandidate *tries;
+    PipelineCandidate *candidates;
 } Simulating;
 
-/* The first of the tries under one schedule. */
+/* The first of the candidates under one schedule. */
 static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
     const Simulating *simulating = user;
     const PipelinePlans *self = simulating->plans;
-    PipelineCandidate *try = simulating->tries;
+    PipelineCandidate *candidate = simulating->candidates;
     const SimulationOptions options = {.memory_fraction = self->options->request->constraints.memory_fraction,
                                        .stop = self->stop};
     Simulation *simulation;
-    if (try->plan->stage_count > 1 && !try->given) try->plan->schedule = schedule_kind_name(schedule);
-    TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
-                           error));
-    TRY(simulation_predict(try->plan, &try->arena, simulation, error));
-    try->seconds = simulation->step_seconds;
-    try->fit = simulation->fit;
-    for (int32_t s = 0, d = 0; !try->given && s < try->plan->stage_count; s++)
-        for (int32_t k = 0; k < try->plan->stages[s].mesh.device_count; k++, d++) {
+    if (candidate->plan->stage_count > 1 && !candidate->given)
+        candidate->plan->schedule = schedule_kind_name(schedule);
+    TRY(simulate_plan_with(&simulation, &candidate->arena, candidate->plan->context, candidate->plan,
+                           self->cluster, &options, error));
+    TRY(simulation_predict(candidate->plan, &candidate->arena, simulation, error));
+    candidate->seconds = simulation->step_seconds;
+    candidate->fit = simulation->fit;
+    for (int32_t s = 0, d = 0; !candidate->given && s < candidate->plan->stage_count; s++)
+        for (int32_t k = 0; k < candidate->plan->stages[s].mesh.device_count; k++, d++) {
             const SimulatedDevice *device = &simulation->devices[d];
             double peak = (double)(device->memory.peak_bytes + device->channel_bytes);
-            try->busy[s] = fmax(try->busy[s], simulation->step_seconds - device->idle_seconds);
-            try->peak_bytes[s] = fmax(try->peak_bytes[s], peak);
+            candidate->busy[s] = fmax(candidate->busy[s], simulation->step_seconds - device->idle_seconds);
+            candidate->peak_bytes[s] = fmax(candidate->peak_bytes[s], peak);
         }
     return AM_OK;
 }
 
 static void simulate_task(void *user, int32_t k) {
     const Simulating *all = user;
-    PipelineCandidate *try = &all->tries[k];
-    Simulating one = {all->plans, try};
-    if (!try->plan) return;
-    bool is_fixed = try->is_strict || try->given || try->plan->stage_count == 1;
-    try->status = schedule_simulate(&try->schedule, is_fixed, simulate, &one, &try->error);
+    PipelineCandidate *candidate = &all->candidates[k];
+    Simulating one = {all->plans, candidate};
+    if (!candidate->plan) return;
+    bool is_fixed = candidate->is_strict || candidate->given || candidate->plan->stage_count == 1;
+    candidate->status = schedule_simulate(&candidate->schedule, is_fixed, simulate, &one, &candidate->error);
 }
 
 /* Copies the prediction to the plans' arena; the rest of the simulation is released. */
-static AmStatus keep_prediction(const PipelinePlans *self, PipelineCandidate *try, AmError *error) {
-    if (try->status == AM_OK && try->plan) {
-        size_t bytes = sizeof *try->plan->predicted * (size_t)try->plan->device_count;
+static AmStatus keep_prediction(const PipelinePlans *self, PipelineCandidate *candidate, AmError *error) {
+    if (candidate->status == AM_OK && candidate->plan) {
+        size_t bytes = sizeof *candidate->plan->predicted * (size_t)candidate->plan->device_count;
         PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
         if (!predicted) return am_fail_memory(error, (int64_t)bytes);
-        memcpy(predicted, try->plan->predicted, bytes);
-        try->plan->predicted = predicted;
+        memcpy(predicted, candidate->plan->predicted, bytes);
+        candidate->plan->predicted = predicted;
     }
-    arena_free(&try->arena);
-    try->arena = (Arena){0};
+    arena_free(&candidate->arena);
+    candidate->arena = (Arena){0};
     return AM_OK;
 }
 
-AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, int32_t count,
+AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candidates, int32_t count,
                                  AmError *error) {
-    Simulating simulating = {self, tries};
-    TRY(pipeline_plans_open(self, tries, count, error));
+    Simulating simulating = {self, candidates};
+    TRY(pipeline_plans_open(self, candidates, count, error));
     for (int32_t k = 0; k < count; k++) {
-        tries[k].status = make_plan(self, &tries[k], &tries[k].error);
-        if (tries[k].status == AM_OK)
-            tries[k].status =
-                target_check_plan(self->options->request->constraints.target, tries[k].plan, &tries[k].error);
-        if (tries[k].status == AM_OK)
-            tries[k].status = search_check_plan(self->options, tries[k].plan, &tries[k].error);
-        if (tries[k].status != AM_OK) tries[k].plan = NULL;
+        candidates[k].status = make_plan(self, &candidates[k], &candidates[k].error);
+        if (candidates[k].status == AM_OK)
+            candidates[k].status = target_check_plan(self->options->request->constraints.target,
+                                                     candidates[k].plan, &candidates[k].error);
+        if (candidates[k].status == AM_OK)
+            candidates[k].status = search_check_plan(self->options, candidates[k].plan, &candidates[k].error);
+        if (candidates[k].status != AM_OK) candidates[k].plan = NULL;
     }
     parallel_for(count, 0, simulate_task, &simulating);
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count; k++) {
-        AmStatus kept = keep_prediction(self, &tries[k], error);
+        AmStatus kept = keep_prediction(self, &candidates[k], error);
         if (status == AM_OK) status = kept;
-        if (tries[k].status == AM_OK) continue;
-        tries[k].plan = NULL;
-        bool is_none = tries[k].status == AM_ERROR_INFEASIBLE || tries[k].status == AM_INTERRUPTED;
+        if (candidates[k].status == AM_OK) continue;
+        candidates[k].plan = NULL;
+        bool is_none = candidates[k].status == AM_ERROR_INFEASIBLE || candidates[k].status == AM_INTERRUPTED;
         if (is_none || status != AM_OK) continue;
-        status = am_pass_error(tries[k].status, &tries[k].error, error);
+        status = am_pass_error(candidates[k].status, &candidates[k].error, error);
     }
     return status;
 }
 
-void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try, int64_t evaluations) {
+void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *candidate, int64_t evaluations) {
     const SearchOptions *options = plans->options;
-    const PipelineLayout *pipeline = &try->pipeline;
+    const PipelineLayout *pipeline = &candidate->pipeline;
     Text text = {0};
     if (!options->request->callbacks.on_episode) return;
     text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
-                (long long)evaluations, pipeline->micro_batches, try->plan->schedule);
+                (long long)evaluations, pipeline->micro_batches, candidate->plan->schedule);
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         const StageLayout *stage = &pipeline->stages[s];
         text_append(&text, "%s{\"units\": [%d, %d], \"data\": %d, \"model\": %d, \"zero\": %d}",
@@ -437,7 +440,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
                     stage->strategy.storage);
     }
     text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
-                try->seconds, try->fit.fits ? "true" : "false");
+                candidate->seconds, candidate->fit.fits ? "true" : "false");
     if (!text.failed) options->request->callbacks.on_episode(options->request->callbacks.user, text.data);
     text_free(&text);
 }

@@ -77,21 +77,21 @@ typedef struct PipelineCandidate {
 void pipeline_plans_close(PipelinePlans *plans);
 
 /* Rewrites the module for all of the pipelines, side by side. */
-AmStatus pipeline_plans_open(PipelinePlans *plans, const PipelineCandidate *tries, int32_t count,
+AmStatus pipeline_plans_open(PipelinePlans *plans, const PipelineCandidate *candidates, int32_t count,
                              AmError *error);
 
 /* The problem that a stage's axis plan is of; it shares all but the mesh with others. */
-AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *try,
+AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *candidate,
                                 int32_t stage, AmError *error);
 
-/* Makes the plans of all tries, one after the other, and simulates them side by side. A try that the module
- * does not allow, or that was interrupted, has no plan. */
-AmStatus pipeline_plans_simulate(PipelinePlans *plans, PipelineCandidate *tries, int32_t count,
+/* Makes the plans of all candidates, one after the other, and simulates them side by side. A candidate that
+ * the module does not allow, or that was interrupted, has no plan. */
+AmStatus pipeline_plans_simulate(PipelinePlans *plans, PipelineCandidate *candidates, int32_t count,
                                  AmError *error);
 
 /* Writes a line to the log, if there is one: the pipeline, its estimate by the tables and its
  * simulation; `evaluations` so far. */
-void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try, int64_t evaluations);
+void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *candidate, int64_t evaluations);
 
 bool pipeline_same_layout(const PipelineLayout *a, const PipelineLayout *b);
 /* Stages of the same units may still begin at other instructions, and have other chunks. */

@@ -27,7 +27,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 
 /* Simulates a first plan of a large module before the tables are made: the first one that fits
  * among those with the least memory. An interrupted search returns it. */
-static AmStatus try_first(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+static AmStatus price_first(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
     const Degrees *degrees = &self->plans.options->request->constraints.degrees;
@@ -37,32 +37,32 @@ static AmStatus try_first(PipelineCandidates *self, const MicroBatching *setting
     bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
                      pipeline_evaluations_left(self) >= LEAST_LEFT;
     for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
-        PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
-        if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+        PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
+        if (!candidate) return am_fail_memory(error, (int64_t)sizeof *candidate);
         if (!degrees_allow_stages(degrees, 1)) continue;
         if (!degrees_allow_mesh(degrees, cluster->device_count, strategies[k].tensor)) continue;
-        *try = (PipelineCandidate){.pipeline = pipeline_one_stage_layout(self, &strategies[k]),
-                                   .origin = PLAN_ORIGIN_BASELINE,
-                                   .is_apart = true};
-        TRY(pipeline_price_one(self, try, error));
+        *candidate = (PipelineCandidate){.pipeline = pipeline_one_stage_layout(self, &strategies[k]),
+                                         .origin = PLAN_ORIGIN_BASELINE,
+                                         .is_apart = true};
+        TRY(pipeline_price_one(self, candidate, error));
     }
     return AM_OK;
 }
 
 /* Simulates the plan of --init-plan first, if it is in the requested space. */
-static AmStatus try_given(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+static AmStatus price_given(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
     const Plan *initial = options->request->space.initial;
-    PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
-    if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+    PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
+    if (!candidate) return am_fail_memory(error, (int64_t)sizeof *candidate);
     if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
         return AM_OK;
     if (options->request->space.schedule && initial->stage_count > 1 &&
         plan_schedule(initial) != pipeline_wanted_schedule(options))
         return AM_OK;
-    try->given = initial;
-    try->is_apart = true;
-    return pipeline_price_one(self, try, error);
+    candidate->given = initial;
+    candidate->is_apart = true;
+    return pipeline_price_one(self, candidate, error);
 }
 
 /* ---- the best by the tables ---- */
@@ -124,31 +124,31 @@ static int32_t most_tables(const PipelineCandidates *self) {
 
 /* Simulates the best even pipelines by the tables, up to a number and for any rank, except those
  * that are slower than the best plan by more than the tables' error. */
-static AmStatus try_even(PipelineCandidates *self, const Found *found, int64_t most, int32_t *count,
-                         AmError *error) {
+static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t most, int32_t *count,
+                           AmError *error) {
     const double near = 1.3;
     PipelineEven even[MOST_EVEN];
     TRY(pipeline_even_list(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, count, self->model, error));
     while (found->count > 0 && *count > 0 &&
            even[*count - 1].pipeline.seconds > near * found->pipelines[0].seconds)
         --*count;
-    PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, *count + 1);
-    if (!tries) return am_fail_memory(error, *count);
+    PipelineCandidate *candidates = ARENA_ARRAY(self->plans.arena, PipelineCandidate, *count + 1);
+    if (!candidates) return am_fail_memory(error, *count);
     for (int32_t k = 0; k < *count; k++) {
         int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, PIPELINE_MOST_STAGES + 1);
         if (!cuts) return am_fail_memory(error, PIPELINE_MOST_STAGES);
         memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
-        tries[k] = (PipelineCandidate){.pipeline = even[k].pipeline,
-                                       .origin = PLAN_ORIGIN_BASELINE,
-                                       .schedule = pipeline_wanted_schedule(self->plans.options),
-                                       .cuts = cuts};
+        candidates[k] = (PipelineCandidate){.pipeline = even[k].pipeline,
+                                            .origin = PLAN_ORIGIN_BASELINE,
+                                            .schedule = pipeline_wanted_schedule(self->plans.options),
+                                            .cuts = cuts};
     }
-    return pipeline_price_all(self, tries, *count, error);
+    return pipeline_price_all(self, candidates, *count, error);
 }
 
 /* The best pipelines by tables of these numbers of micro-batches, simulated. */
-static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
-                            bool has_few_iterations, AmError *error) {
+static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
+                              bool has_few_iterations, AmError *error) {
     const SearchOptions *options = self->plans.options;
     StageModelSettings settings = {.memory_fraction = options->request->constraints.memory_fraction,
                                    .may_recompute = true,
@@ -175,14 +175,14 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     if (self->budget.is_cut || !budget_allows(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
-    search_watch_expect(options->request->callbacks.watch, self->most_tries + self->most_changes);
-    int64_t most = 2 * self->most_tries / 3;
+    search_watch_expect(options->request->callbacks.watch, self->most_candidates + self->most_changes);
+    int64_t most = 2 * self->most_candidates / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
     TRY(add_orders(&found, self, error));
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
-    if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
+    if (options->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
     return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
@@ -203,7 +203,7 @@ static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline
 
 /* If no plan fits by the tables, simulates the one closest to the limit, which identifies the
  * obstacle. */
-static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
+static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     const StageModel *model = self->model;
     PipelineLayout nearest = {0}, pipeline;
     double least = INFINITY, excess;
@@ -233,9 +233,9 @@ static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
 /* Returns whether all pipelines of several iterations were refused. */
 static bool cannot_take_iterations(const PipelineCandidates *self) {
     bool refused = false;
-    for (int32_t k = 0; k < self->try_count; k++) {
-        if (self->tries[k]->is_apart || self->tries[k]->pipeline.micro_batches == 1) continue;
-        if (self->tries[k]->plan) return false;
+    for (int32_t k = 0; k < self->priced_count; k++) {
+        if (self->priced[k]->is_apart || self->priced[k]->pipeline.micro_batches == 1) continue;
+        if (self->priced[k]->plan) return false;
         refused = true;
     }
     return refused;
@@ -253,25 +253,25 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->budget.stop;
-    TRY(try_given(self, settings, error));
-    TRY(try_first(self, settings, error));
+    TRY(price_given(self, settings, error));
+    TRY(price_first(self, settings, error));
     int32_t number_count = micro_batches_numbers(numbers, self->costs->context, settings->micro_batches);
-    TRY(try_numbers(self, numbers, number_count, numbers[number_count - 1] == 1, error));
+    TRY(price_numbers(self, numbers, number_count, numbers[number_count - 1] == 1, error));
     if (settings->micro_batches == 0 && cannot_take_iterations(self) && !pipeline_must_stop(self)) {
-        self->try_count = 0;
-        TRY(try_numbers(self, &one, 1, true, error));
+        self->priced_count = 0;
+        TRY(price_numbers(self, &one, 1, true, error));
     }
-    TRY(try_nearest(self, error));
-    TRY(pipeline_recompute_more(self, self->most_tries, error));
-    TRY(pipeline_move_cuts(self, self->most_tries, error));
-    TRY(pipeline_one_stage_try(self, settings, error));
-    int64_t last = self->try_count + self->most_changes;
+    TRY(price_nearest(self, error));
+    TRY(pipeline_recompute_more(self, self->most_candidates, error));
+    TRY(pipeline_move_cuts(self, self->most_candidates, error));
+    TRY(pipeline_one_stage_price(self, settings, error));
+    int64_t last = self->priced_count + self->most_changes;
     if (!options->request->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
-        int32_t before = self->try_count;
+        int32_t before = self->priced_count;
         TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
         TRY(pipeline_price_orders(self, NEAR_ORDER, error));
-        last += self->try_count - before;
+        last += self->priced_count - before;
     }
     return options->request->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
 }
