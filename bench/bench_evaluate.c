@@ -30,7 +30,7 @@ typedef struct Timing {
     uint64_t number;
 } Timing;
 
-static void draw_axis_plan(AxisPlan *axis_plan, const Problem *problem, Random *random) {
+static void draw_axis_plan(AxisPlan *axis_plan, const StageProblem *problem, Random *random) {
     *axis_plan = (AxisPlan){0};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int32_t entries = (int32_t)random_below(random, 5);
@@ -66,7 +66,7 @@ static uint64_t number_of(const Program *program, const StepPrice *price) {
 }
 
 /* AM_ERROR_INPUT and the like of a plan are a result, too. */
-static AmStatus evaluate(Timing *timing, const Problem *problem, const AxisPlan *axis_plan, Arena *arena,
+static AmStatus evaluate(Timing *timing, const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena,
                          AmError *error) {
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
@@ -93,7 +93,7 @@ static AmStatus time_mesh(double *sums, uint64_t *number, const PlanContext *con
     int32_t devices[DEVICES];
     for (int32_t k = 0; k < DEVICES; k++) devices[k] = k;
     const ProblemSettings settings = {.space = SPACE_AUTO, .constraints.memory_fraction = 0.9};
-    Problem *problem;
+    StageProblem *problem;
     TRY(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
     Random random;
     random_seed(&random, SEED);

@@ -59,7 +59,7 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
     int32_t *devices = ARENA_ARRAY(arena, int32_t, mesh.device_count);
     int32_t *cuts = ARENA_ARRAY(arena, int32_t, setting->stages + 1);
     bool found;
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     for (int32_t d = 0; d < mesh.device_count; d++) devices[d] = d;

@@ -192,7 +192,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
         .axis_count = model + 1, .axes = {{.name = "data", .size = strategy->data}}, .device_count = count};
     if (model > 1) mesh.axes[1] = (MeshAxis){.name = "context", .size = context_ways};
     mesh.axes[model] = (MeshAxis){.name = "model", .size = strategy->tensor};
-    Problem *problem = NULL;
+    StageProblem *problem = NULL;
     AxisPlan lists = {0};
     bool found = true;
     int32_t *devices = ARENA_ARRAY(arena, int32_t, count);

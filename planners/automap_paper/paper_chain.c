@@ -98,7 +98,7 @@ static AmStatus add_seconds(PaperChainBuilder *self, Arena *scratch, AmError *er
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, parts); /* all the first: nothing is sent */
     const Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = parts}}, .device_count = parts};
     const ProblemSettings settings = problem_settings(SPACE_DATA, 1);
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan = {0};
     Assignment *assignment;
     Program *program;

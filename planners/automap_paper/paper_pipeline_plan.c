@@ -18,7 +18,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
         .axis_count = 1, .axes = {{.name = "data", .size = end - first}}, .device_count = end - first};
     const ProblemSettings settings = problem_settings(SPACE_DATA, 1);
     int32_t *devices = ARENA_ARRAY(arena, int32_t, end - first);
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan = {0};
     if (!devices) return am_fail_memory(error, (end - first) * 4);
     for (int32_t d = first; d < end; d++) devices[d - first] = d;

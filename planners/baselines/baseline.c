@@ -7,14 +7,14 @@
 #include "planners/baselines/layer_path.h"
 #include "propagation/groups/strict.h"
 
-static int32_t candidate_of_class(const Problem *problem, int32_t class) {
+static int32_t candidate_of_class(const StageProblem *problem, int32_t class) {
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t c = 0; c < problem->candidates[k].class_count; c++)
             if (problem->candidates[k].classes[c] == class) return k;
     return -1;
 }
 
-bool baseline_batch(const Problem *problem, int32_t axis, AxisPlan *axis_plan) {
+bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan) {
     const PlanContext *context = problem->context;
     int32_t votes[UINT8_MAX + 1] = {0}, best = -1, inner = -1;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -54,8 +54,8 @@ typedef struct StrictChoice {
     int64_t elements;
 } StrictChoice;
 
-static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, int32_t axis, StrictRoots roots,
-                                AmError *error) {
+static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *problem, int32_t axis,
+                                StrictRoots roots, AmError *error) {
     const PlanContext *context = problem->context;
     Arena arena = {0};
     LinkageGroups *groups;
@@ -76,7 +76,7 @@ static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, in
     return status;
 }
 
-static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *problem, int32_t axis,
+static AmStatus find_strict_candidates(StrictCandidates *strict, const StageProblem *problem, int32_t axis,
                                        AmError *error) {
     StrictChoice even, any;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
@@ -89,7 +89,7 @@ static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *
     return AM_OK;
 }
 
-AmStatus baseline_megatron(const Problem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
+AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error) {
     StrictCandidates *strict = &problem->strict[axis];
     *found = false;
@@ -118,7 +118,7 @@ static bool is_of_features(const PlanContext *context, int32_t class) {
     return false;
 }
 
-bool baseline_sequence(const Problem *problem, int32_t axis, AxisPlan *axis_plan) {
+bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan) {
     const PlanContext *context = problem->context;
     bool found = false;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {

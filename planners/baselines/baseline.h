@@ -6,17 +6,17 @@
 
 /* [batch] on the first axis of the problem's mesh: the class of the leading
  * dimension that most data inputs share. False if no data input can be split. */
-bool baseline_batch(const Problem *problem, int32_t axis, AxisPlan *axis_plan);
+bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan);
 
 /* The largest set of linkage groups that Auto-MAP's strict rules allow on an axis of this size:
  * heads, MLP width and vocabulary of a transformer (Megatron-LM), the fully connected head of VGG.
  * False if there is none. */
-AmStatus baseline_megatron(const Problem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
+AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error);
 
 /* Appends to the axis's list the classes of the second dimension of data inputs: values that are
  * otherwise replicated are split by sequence (Megatron-LM's sequence parallelism). Feature classes
  * are excluded. False if the list already has all of them. */
-bool baseline_sequence(const Problem *problem, int32_t axis, AxisPlan *axis_plan);
+bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan);
 
 #endif

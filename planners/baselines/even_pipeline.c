@@ -253,7 +253,8 @@ static bool has_tensor_axis(const Pipelines *self) {
 }
 
 /* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
-static AmStatus find_lists(Pipelines *self, const Problem *problem, AxisPlan *axis_plan, AmError *error) {
+static AmStatus find_lists(Pipelines *self, const StageProblem *problem, AxisPlan *axis_plan,
+                           AmError *error) {
     int32_t axes = problem->mesh.axis_count - has_tensor_axis(self);
     bool found;
     self->reason = NULL;
@@ -291,7 +292,8 @@ static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *
     return AM_OK;
 }
 
-static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
+static AmStatus try_problem(Pipelines *self, const StageProblem *problem, int32_t stage_count,
+                            AmError *error) {
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
     int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
@@ -329,7 +331,7 @@ static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
                                 .constraints = self->options->request->constraints,
                                 .budget = {.limit = 1}};
-    Problem *problem;
+    StageProblem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
     for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;
     TRY(problem_create(&problem, self->context, self->cluster, mesh, devices, &settings, error));

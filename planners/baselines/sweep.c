@@ -38,8 +38,8 @@ typedef struct SweepContext {
     bool has_stages; /* the backward pass has iterations of its own */
     bool alternates; /* and they may alternate with those of the forward pass */
     Arena arena;
-    Problem *problem;     /* candidates; of all meshes the same, as there are no pins */
-    SweepTensor *tensors; /* [tensor_count], by size */
+    StageProblem *problem; /* candidates; of all meshes the same, as there are no pins */
+    SweepTensor *tensors;  /* [tensor_count], by size */
     AmStatus status;
     AmError error;
     double seconds, baseline_seconds;
@@ -109,7 +109,7 @@ static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmEr
     TRY(problem_create(&context->problem, context->context, self->cluster, &mesh, device, &settings, error));
     for (int32_t k = 0; k < self->tensor_count; k++) {
         SweepTensor *tensor = &context->tensors[k];
-        Problem problem = *context->problem;
+        StageProblem problem = *context->problem;
         problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size = self->tensor_sizes[k];
         TRY(baseline_megatron(&problem, 1, &tensor->axis_plan, &tensor->found, error));
     }
@@ -181,7 +181,7 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
  */
 static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
-    Problem problem = *task->in->problem;
+    StageProblem problem = *task->in->problem;
     AxisPlan axis_plan = {0};
     int32_t count = row->data * row->tensor, k = 0;
     int32_t *devices = ARENA_ARRAY(task->scratch, int32_t, count);

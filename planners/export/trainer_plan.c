@@ -100,7 +100,7 @@ static bool has_priorities(const TrainerReader *self, const PlanStage *baseline)
 }
 
 /* Compares the stages with the baseline, without and with sequence parallelism. */
-static AmStatus compare_priorities(TrainerReader *self, Problem *problem) {
+static AmStatus compare_priorities(TrainerReader *self, StageProblem *problem) {
     AxisPlan axis_plan = {0};
     PlanStage baseline = {0};
     bool found = true;
@@ -132,7 +132,7 @@ static AmStatus check_priorities(TrainerReader *self, const Cluster *cluster) {
                        .axes = {{.name = "data", .size = self->sizes[TRAINER_DATA]},
                                 {.name = "model", .size = self->sizes[TRAINER_MODEL]}},
                        .device_count = stage->mesh.device_count};
-    Problem *problem;
+    StageProblem *problem;
     TRY(problem_create(&problem, self->context, cluster, &mesh, stage->devices, &settings, self->error));
     AmStatus status = compare_priorities(self, problem);
     problem_free(problem);

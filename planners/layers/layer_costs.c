@@ -260,7 +260,7 @@ void layer_costs_close(LayerCosts *costs) {
 /* ---- tables ---- */
 
 static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError *error) {
-    Problem problem = *self->problem;
+    StageProblem problem = *self->problem;
     StrictCandidates strict[MESH_MAX_AXES] = {0}; /* of this size; other threads have other sizes */
     problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size;
     problem.strict = strict;
@@ -298,7 +298,7 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
 
 /* The batch on the first axis, Megatron-LM's axis priority on the second; false where there is no such plan.
  */
-static bool find_axis_plan(const LayerCosts *self, const Problem *problem, const LayerTable *table,
+static bool find_axis_plan(const LayerCosts *self, const StageProblem *problem, const LayerTable *table,
                            AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};
     bool found = table->tensor == 1;
@@ -455,7 +455,7 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
 
 /* Puts the pins of the tensor axis before the axis priorities of a table's problem, and notes the units where
  * they cannot hold. */
-static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *problem, Arena *scratch,
+static AmStatus pin_table(const LayerCosts *self, LayerTable *table, StageProblem *problem, Arena *scratch,
                           AmError *error) {
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = table->tensor}},
@@ -479,7 +479,7 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *pr
 }
 
 static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
-    Problem problem = *self->problem;
+    StageProblem problem = *self->problem;
     AxisPlan axis_plan;
     PlanStage stage;
     Assignment *assignment;

@@ -15,7 +15,7 @@
 
 typedef struct Lister {
     const PipelineCandidate *candidate;
-    Problem problems[PIPELINE_MOST_STAGES]; /* of the stages, busiest first */
+    StageProblem problems[PIPELINE_MOST_STAGES]; /* of the stages, busiest first */
     int32_t stages[PIPELINE_MOST_STAGES];
     int32_t stage_count;
     PipelineChange *changes;
@@ -44,7 +44,7 @@ static void sort_stages(Lister *self) {
 }
 
 static void add_storage(Lister *self, int32_t k, int32_t axis) {
-    const Problem *problem = &self->problems[k];
+    const StageProblem *problem = &self->problems[k];
     if (problem->mesh.axes[axis].size == 1) return;
     for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
         AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
@@ -55,7 +55,7 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
 
 /* The candidate at the end of the axis's list, or in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
-    const Problem *problem = &self->problems[k];
+    const StageProblem *problem = &self->problems[k];
     AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
     int32_t place = at_end ? changed.count[axis] : 0;
     if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
@@ -65,7 +65,7 @@ static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candida
 
 /* Entry `place` taken out, and moved to the other axis's end. */
 static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
-    const Problem *problem = &self->problems[k];
+    const StageProblem *problem = &self->problems[k];
     AxisPlan without = self->candidate->axis_plans[self->stages[k]];
     int32_t candidate = without.entries[axis][place], other = 1 - axis;
     axis_plan_remove(&without, axis, place);

@@ -177,8 +177,8 @@ void pipeline_plans_close(PipelinePlans *plans) {
 /* ---- stages ---- */
 
 /* Finds the list of the tensor axis, once for each degree. */
-static AmStatus find_tensor(PipelineContext *context, const Problem *problem, const StageStrategy *strategy,
-                            const AxisPlan **axis_plan, AmError *error) {
+static AmStatus find_tensor(PipelineContext *context, const StageProblem *problem,
+                            const StageStrategy *strategy, const AxisPlan **axis_plan, AmError *error) {
     int32_t key = strategy->tensor * 2 + strategy->splits_sequence;
     for (int32_t k = 0; k < context->tensor_count; k++)
         if (context->tensor_sizes[k] == key) {
@@ -194,15 +194,15 @@ static AmStatus find_tensor(PipelineContext *context, const Problem *problem, co
     return AM_OK;
 }
 
-static void open_problem(Problem *problem, const PipelineContext *context, const StageLayout *stage) {
+static void open_problem(StageProblem *problem, const PipelineContext *context, const StageLayout *stage) {
     *problem = *context->problem;
     problem->mesh.axes[0].size = stage->place.width / stage->strategy.tensor;
     problem->mesh.axes[1].size = stage->strategy.tensor;
     problem->mesh.device_count = stage->place.width;
 }
 
-AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *candidate,
-                                int32_t stage, AmError *error) {
+AmStatus pipeline_plans_problem(StageProblem *problem, PipelinePlans *plans,
+                                const PipelineCandidate *candidate, int32_t stage, AmError *error) {
     PipelineContext *context;
     TRY(find_context(plans, candidate, &context, error));
     open_problem(problem, context, &candidate->pipeline.stages[stage]);
@@ -210,7 +210,7 @@ AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const Pi
 }
 
 /* Megatron-LM's axis priorities, the batch over the other axis, ZeRO's level. */
-static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem,
+static AmStatus find_axis_plan(PipelineContext *context, const StageProblem *problem,
                                const StageStrategy *strategy, AxisPlan *axis_plan, AmError *error) {
     const AxisPlan *tensor;
     int32_t data = problem->mesh.axes[0].size;
@@ -268,7 +268,7 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
 }
 
 /* Puts the pins of a stage's parameters and values into its problem. */
-static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const StageContents *contents,
+static AmStatus pin_stage(StageProblem *problem, const PipelinePlans *self, const StageContents *contents,
                           AmError *error) {
     const PinSet set = {.pins = self->options->request->constraints.pins,
                         .count = self->options->request->constraints.pin_count,
@@ -284,7 +284,7 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
                            int32_t number, const StageContents *contents, AxisPlan *axis_plan,
                            PlanStage *made, AmError *error) {
     const StageLayout *stage = &candidate->pipeline.stages[number];
-    Problem problem;
+    StageProblem problem;
     int32_t width = stage->place.width;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);

@@ -14,7 +14,7 @@ typedef struct PipelineContext {
     bool has_stages;
     const PlanContext *context;
     bool alternates; /* iterations of the backward pass may alternate with those of the forward pass */
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan tensors[2 * 8]; /* by the model's tensor degree and whether the sequence is split: its axis 1 */
     int32_t tensor_sizes[2 * 8];
     bool tensor_found[2 * 8];
@@ -81,8 +81,8 @@ AmStatus pipeline_plans_open(PipelinePlans *plans, const PipelineCandidate *cand
                              AmError *error);
 
 /* The problem that a stage's axis plan is of; it shares all but the mesh with others. */
-AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *candidate,
-                                int32_t stage, AmError *error);
+AmStatus pipeline_plans_problem(StageProblem *problem, PipelinePlans *plans,
+                                const PipelineCandidate *candidate, int32_t stage, AmError *error);
 
 /* Makes the plans of all candidates, one after the other, and simulates them side by side. A candidate that
  * the module does not allow, or that was interrupted, has no plan. */

@@ -6,26 +6,26 @@ static int32_t any(Random *random, int32_t count) {
 }
 
 /* A random candidate that the axis can be split by; -1: none was drawn. */
-static int32_t draw_candidate(const Problem *problem, Random *random, int32_t axis) {
+static int32_t draw_candidate(const StageProblem *problem, Random *random, int32_t axis) {
     if (problem->candidate_count == 0) return -1;
     int32_t candidate = any(random, problem->candidate_count);
     return problem_usable(problem, candidate, axis) ? candidate : -1;
 }
 
-static bool insert_any(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
+static bool insert_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     int32_t candidate = draw_candidate(problem, random, axis);
     int32_t place = any(random, axis_plan->count[axis] + 1);
     return candidate >= 0 && axis_plan_insert(axis_plan, axis, place, candidate);
 }
 
-static bool remove_any(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
+static bool remove_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     (void)problem;
     if (axis_plan->count[axis] == 0) return false;
     axis_plan_remove(axis_plan, axis, any(random, axis_plan->count[axis]));
     return true;
 }
 
-static bool replace_any(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
+static bool replace_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     int32_t candidate = draw_candidate(problem, random, axis);
     if (axis_plan->count[axis] == 0 || candidate < 0) return false;
     int32_t place = any(random, axis_plan->count[axis]);
@@ -34,7 +34,7 @@ static bool replace_any(const Problem *problem, Random *random, AxisPlan *axis_p
 }
 
 /* To another place, of this axis or another one. */
-static bool move_any(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
+static bool move_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     if (axis_plan->count[axis] == 0) return false;
     int32_t place = any(random, axis_plan->count[axis]), target = any(random, problem->mesh.axis_count);
     int32_t candidate = axis_plan->entries[axis][place];
@@ -43,7 +43,7 @@ static bool move_any(const Problem *problem, Random *random, AxisPlan *axis_plan
     return axis_plan_insert(axis_plan, target, any(random, axis_plan->count[target] + 1), candidate);
 }
 
-static bool change_storage(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
+static bool change_storage(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     int32_t kinds = problem_storage_kinds(problem, axis);
     if (kinds == 0) return false;
     uint8_t drawn = (uint8_t)any(random, kinds + 1);
@@ -52,11 +52,11 @@ static bool change_storage(const Problem *problem, Random *random, AxisPlan *axi
     return differs;
 }
 
-typedef bool Change(const Problem *problem, Random *random, AxisPlan *axis_plan, int32_t axis);
+typedef bool Change(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis);
 static Change *const changes[] = {insert_any, remove_any, replace_any, move_any, change_storage};
 #define CHANGE_COUNT ((int32_t)(sizeof changes / sizeof changes[0]))
 
-bool axis_plan_change(const Problem *problem, Random *random, AxisPlan *axis_plan) {
+bool axis_plan_change(const StageProblem *problem, Random *random, AxisPlan *axis_plan) {
     Change *change = changes[any(random, CHANGE_COUNT)];
     return change(problem, random, axis_plan, any(random, problem->mesh.axis_count));
 }

@@ -78,7 +78,7 @@ static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **fir
     return AM_OK;
 }
 
-static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) {
+static AmStatus find_candidates(StageProblem *self, PlanSpace space, AmError *error) {
     const Classes *classes = self->context->classes;
     double weights = total_weight_elements(self->context), flops = 1;
     for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
@@ -148,27 +148,27 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
     return sum;
 }
 
-double problem_memory_limit(const Problem *problem) {
+double problem_memory_limit(const StageProblem *problem) {
     return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
            problem->constraints.memory_fraction;
 }
 
-AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+AmStatus problem_create(StageProblem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
                         AmError *error) {
     Arena arena = {0};
-    Problem *self = ARENA_ARRAY(&arena, Problem, 1);
+    StageProblem *self = ARENA_ARRAY(&arena, StageProblem, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Problem){.arena = arena,
-                      .context = context,
-                      .cluster = cluster,
-                      .mesh = *mesh,
-                      .devices = devices,
-                      .constraints = settings->constraints,
-                      .space = settings->space,
-                      .scratch = settings->scratch,
-                      .budget = settings->budget,
-                      .watch = settings->watch};
+    *self = (StageProblem){.arena = arena,
+                           .context = context,
+                           .cluster = cluster,
+                           .mesh = *mesh,
+                           .devices = devices,
+                           .constraints = settings->constraints,
+                           .space = settings->space,
+                           .scratch = settings->scratch,
+                           .budget = settings->budget,
+                           .watch = settings->watch};
     AmStatus status = AM_OK;
     if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
     if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
@@ -197,7 +197,7 @@ fail:
     return status;
 }
 
-void problem_free(Problem *problem) {
+void problem_free(StageProblem *problem) {
     if (!problem) return;
     scratch_free(problem->own_scratch);
     Arena arena = problem->arena;
@@ -218,7 +218,7 @@ static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
     return memcmp(&a->axis_plan, &b->axis_plan, sizeof a->axis_plan) < 0;
 }
 
-static AmStatus untried_push(Problem *self, const UntriedPlan *plan, AmError *error) {
+static AmStatus untried_push(StageProblem *self, const UntriedPlan *plan, AmError *error) {
     ProblemMemo *memo = self->memo;
     ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
     if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
@@ -242,7 +242,8 @@ static void untried_pop(ProblemMemo *memo) {
     heap[at] = last;
 }
 
-static AmStatus memo_add(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price, AmError *error) {
+static AmStatus memo_add(StageProblem *self, const AxisPlan *axis_plan, const PlanPrice *price,
+                         AmError *error) {
     ProblemMemo *memo = self->memo;
     if (2 * memo->count >= memo->capacity) {
         ProblemMemo larger = *memo;
@@ -258,7 +259,7 @@ static AmStatus memo_add(Problem *self, const AxisPlan *axis_plan, const PlanPri
     return untried_push(self, &(UntriedPlan){plan_price_score(price), *axis_plan}, error);
 }
 
-int32_t problem_fastest(AxisPlan *fastest, const Problem *problem, int32_t most) {
+int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t most) {
     const ProblemMemo *memo = problem->memo;
     int32_t count = 0;
     for (double before = 0; count < most;) {
@@ -279,18 +280,18 @@ int32_t problem_fastest(AxisPlan *fastest, const Problem *problem, int32_t most)
     return count;
 }
 
-bool problem_best_untried(Problem *problem, AxisPlan *axis_plan) {
+bool problem_best_untried(StageProblem *problem, AxisPlan *axis_plan) {
     ProblemMemo *memo = problem->memo;
     while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].axis_plan)->tried) untried_pop(memo);
     if (memo->untried_count > 0) *axis_plan = memo->untried[0].axis_plan;
     return memo->untried_count > 0;
 }
 
-void problem_set_tried(Problem *problem, const AxisPlan *axis_plan) {
+void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan) {
     memo_find(problem->memo, axis_plan)->tried = true;
 }
 
-void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
+void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
     static const PlanEntryKind kinds[AXIS_PLAN_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS,
                                                                  PLAN_WEIGHTS};
     *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->constraints.is_even};
@@ -339,7 +340,7 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
     return a->seconds < b->seconds;
 }
 
-static void keep_best(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
+static void keep_best(StageProblem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
     if (!isfinite(price->seconds)) return;
     if (self->has_best && !plan_price_better(price, &self->best_price)) return;
     self->best = *axis_plan;
@@ -349,7 +350,7 @@ static void keep_best(Problem *self, const AxisPlan *axis_plan, const PlanPrice 
 }
 
 /* Lists that differ only in entries or order without effect come to the same. */
-uint64_t problem_assignment_key(const Problem *self, const Assignment *assignment) {
+uint64_t problem_assignment_key(const StageProblem *self, const Assignment *assignment) {
     size_t count = (size_t)self->context->rules->count;
     uint64_t key = hash_bytes(assignment->factor, count * MESH_MAX_AXES, 1);
     key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
@@ -369,7 +370,7 @@ typedef struct Evaluation {
     AmError error;
 } Evaluation;
 
-AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
+AmStatus problem_price_assignment(PlanPrice *price, const StageProblem *problem, Arena *scratch,
                                   const Assignment *assignment, AmError *error) {
     Program *program;
     StepPrice step;
@@ -385,7 +386,7 @@ AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Aren
 }
 
 /* Devices with unequal shares run programs of their own, so the stage is simulated. */
-static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scratch, PlanStage *stage,
+static AmStatus simulate_stage(PlanPrice *price, const StageProblem *self, Arena *scratch, PlanStage *stage,
                                AmError *error) {
     const Plan plan = {.stages = stage,
                        .stage_count = 1,
@@ -405,8 +406,8 @@ static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scr
     return AM_OK;
 }
 
-static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stage, Evaluation *evaluation,
-                            AmError *error) {
+static AmStatus price_stage(const StageProblem *self, Arena *scratch, PlanStage *stage,
+                            Evaluation *evaluation, AmError *error) {
     Assignment *assignment;
     TRY(plan_assign(&assignment, scratch, self->context, stage, error));
     evaluation->key = problem_assignment_key(self, assignment);
@@ -426,7 +427,8 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stag
 }
 
 /* Evaluates with gathered weights kept, if allowed; or gathered again if only that fits. */
-static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
+static AmStatus evaluate_in(const StageProblem *self, Arena *scratch, Evaluation *evaluation,
+                            AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     problem_stage(self, &evaluation->axis_plan, scratch, stage);
@@ -445,13 +447,13 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
 }
 
 /* Completes, lowers and prices. Touches nothing of the problem. */
-static void evaluate(const Problem *self, Evaluation *evaluation) {
+static void evaluate(const StageProblem *self, Evaluation *evaluation) {
     Arena *scratch = scratch_take(self->scratch);
     evaluation->status = evaluate_in(self, scratch, evaluation, &evaluation->error);
     scratch_give(self->scratch, scratch);
 }
 
-static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error) {
+static AmStatus keep(StageProblem *self, const Evaluation *evaluation, AmError *error) {
     TRY(am_pass_error(evaluation->status, &evaluation->error, error));
     /* Others of its batch may have come to the same plan. */
     bool is_repeat = price_memo_find(&self->plans, evaluation->key) != NULL;
@@ -465,13 +467,13 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     return AM_OK;
 }
 
-bool problem_known(const Problem *self, const AxisPlan *axis_plan, PlanPrice *price) {
+bool problem_known(const StageProblem *self, const AxisPlan *axis_plan, PlanPrice *price) {
     const MemoEntry *seen = memo_find(self->memo, axis_plan);
     if (seen->used) *price = seen->price;
     return seen->used;
 }
 
-AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
+AmStatus problem_price(StageProblem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
     const MemoEntry *seen = memo_find(self->memo, axis_plan);
     if (seen->used) {
         *price = seen->price;
@@ -490,7 +492,7 @@ AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *pric
 }
 
 typedef struct Batch {
-    Problem *problem;
+    StageProblem *problem;
     Evaluation evaluations[PROBLEM_BATCH];
     int32_t count;
 } Batch;
@@ -506,7 +508,7 @@ static bool batch_has(const Batch *batch, const AxisPlan *axis_plan) {
     return false;
 }
 
-AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
+AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
     Batch *batch = calloc(1, sizeof *batch);
     AmStatus status = AM_OK;
     if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
@@ -528,7 +530,7 @@ AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t 
     return status;
 }
 
-bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
+bool problem_usable(const StageProblem *problem, int32_t candidate, int32_t axis) {
     int32_t size = problem->mesh.axes[axis].size;
     const Candidate *self = &problem->candidates[candidate];
     if (size == 1) return false;
@@ -539,11 +541,11 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
     return false;
 }
 
-int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
+int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis) {
     return problem->has_storage && problem->mesh.axes[axis].size > 1 ? AXIS_PLAN_STORAGE_KINDS : 0;
 }
 
-bool problem_must_stop(const Problem *problem) {
+bool problem_must_stop(const StageProblem *problem) {
     const Budget *budget = &problem->budget;
     bool is_complete = budget->used >= budget->limit || problem->repeats >= BUDGET_REPEATS * budget->limit;
     return is_complete || budget_is_over(budget);

@@ -1,4 +1,4 @@
-/* Problem: the one-stage plans on one mesh, and their costs.
+/* StageProblem: the one-stage plans on one mesh, and their costs.
  *
  * An axis plan is a compact plan: for each mesh axis an ordered list of candidates, and the storage in
  * shards. A candidate is a set of tied dimension classes (repeated layers decide as one). Every
@@ -77,7 +77,7 @@ static inline ProblemSettings problem_settings(PlanSpace space, double memory_fr
         .space = space, .constraints.memory_fraction = memory_fraction, .budget = {.limit = 1}};
 }
 
-typedef struct Problem {
+typedef struct StageProblem {
     Arena arena; /* candidates, memo */
     Scratch *scratch, *own_scratch;
     const PlanContext *context;
@@ -101,56 +101,57 @@ typedef struct Problem {
     AxisPlan best;            /* among those that fit; if none, the least excess */
     PlanPrice best_price;
     bool has_best;
-} Problem;
+} StageProblem;
 
 /* AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */
-AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+AmStatus problem_create(StageProblem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
                         AmError *error);
-void problem_free(Problem *problem);
+void problem_free(StageProblem *problem);
 
 /* Bytes that a plan may use on the device with least memory. */
-double problem_memory_limit(const Problem *problem);
+double problem_memory_limit(const StageProblem *problem);
 
 /* Prices an axis plan. One that comes to a plan not priced before counts as an evaluation; beyond the cap it
  * has infinite seconds and is not remembered. */
-AmStatus problem_price(Problem *problem, const AxisPlan *axis_plan, PlanPrice *price, AmError *error);
+AmStatus problem_price(StageProblem *problem, const AxisPlan *axis_plan, PlanPrice *price, AmError *error);
 
 /* Hashes all that lowering depends on, except the module and the mesh: assignments of equal keys cost the
  * same. */
-uint64_t problem_assignment_key(const Problem *problem, const Assignment *assignment);
+uint64_t problem_assignment_key(const StageProblem *problem, const Assignment *assignment);
 
 /* Lowers and prices an assignment of the problem's context in scratch memory; it is not remembered. */
-AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
+AmStatus problem_price_assignment(PlanPrice *price, const StageProblem *problem, Arena *scratch,
                                   const Assignment *assignment, AmError *error);
 
 /* Returns whether the axis plan has been priced; `price` is then its cost. */
-bool problem_known(const Problem *problem, const AxisPlan *axis_plan, PlanPrice *price);
+bool problem_known(const StageProblem *problem, const AxisPlan *axis_plan, PlanPrice *price);
 
 /* Prices up to PROBLEM_BATCH axis plans concurrently; caching, counts and the best plan do not depend
  * on the number of threads. Axis plans beyond the budget are omitted. */
-AmStatus problem_price_batch(Problem *problem, const AxisPlan *axis_plans, int32_t count, AmError *error);
+AmStatus problem_price_batch(StageProblem *problem, const AxisPlan *axis_plans, int32_t count,
+                             AmError *error);
 
 /* Writes the fastest priced axis plans that fit, with different prices, fastest first; returns their number,
  * at most `most`. */
-int32_t problem_fastest(AxisPlan *fastest, const Problem *problem, int32_t most);
+int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t most);
 /* The cheapest priced axis plan without problem_set_tried(); false if there is none. */
-bool problem_best_untried(Problem *problem, AxisPlan *axis_plan);
-void problem_set_tried(Problem *problem, const AxisPlan *axis_plan);
+bool problem_best_untried(StageProblem *problem, AxisPlan *axis_plan);
+void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan);
 
 /* Returns whether candidate k can be split on the axis at all. */
-bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
+bool problem_usable(const StageProblem *problem, int32_t candidate, int32_t axis);
 /* The number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
  * parameters, and in the space of operators alone. */
-int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
+int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis);
 /* Returns whether the budget is over, or the limit of evaluations or of repeats is reached. */
-bool problem_must_stop(const Problem *problem);
+bool problem_must_stop(const StageProblem *problem);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);
 bool plan_price_better(const PlanPrice *a, const PlanPrice *b);
 
 /* The axis plan's stage, in the arena; priced and written alike. */
-void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage);
+void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage);
 bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place,
                       int32_t candidate); /* false: full or present */
 void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place);

@@ -73,7 +73,7 @@ static AmStatus score_by_price(void *user, const AxisPlan *axis_plan, double *sc
     return AM_OK;
 }
 
-AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error) {
+AmStatus anneal_search(StageProblem *problem, uint64_t seed, AmError *error) {
     int64_t share = problem->budget.limit - problem->budget.used;
     AxisPlan start = problem->best;
     Random random;

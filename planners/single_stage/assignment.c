@@ -36,7 +36,7 @@ static double hidden_log(const PlanPrice *estimate) {
 
 /* Sums the bytes of every instruction to the pairs of candidates that can split it. */
 static AmStatus find_overlaps(Assignments *self, AmError *error) {
-    Problem *problem = self->problem;
+    StageProblem *problem = self->problem;
     const PlanContext *context = problem->context;
     const Classes *classes = context->classes;
     int32_t count = problem->candidate_count;
@@ -79,7 +79,7 @@ static double weight_of(const Assignments *self, int32_t k) {
 
 /* The candidates of the largest weights. */
 static AmStatus choose_candidates(Assignments *self, AmError *error) {
-    Problem *problem = self->problem;
+    StageProblem *problem = self->problem;
     self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->candidate_count + 1);
     if (!self->is_chosen) return am_fail_memory(error, problem->candidate_count);
     for (int32_t k = 0; k < problem->candidate_count; k++) {
@@ -92,12 +92,12 @@ static AmStatus choose_candidates(Assignments *self, AmError *error) {
     return AM_OK;
 }
 
-static double log2_size(const Problem *problem, int32_t axis) {
+static double log2_size(const StageProblem *problem, int32_t axis) {
     return log2(problem->mesh.axes[axis].size);
 }
 
 /* Returns whether groups along an axis span servers; `*rate`: bytes per second of a device in them. */
-static bool crosses_servers(const Problem *problem, int32_t axis, double *rate) {
+static bool crosses_servers(const StageProblem *problem, int32_t axis, double *rate) {
     const Cluster *cluster = problem->cluster;
     int32_t inner = 1, inside = cluster->servers[0].device_count;
     for (int32_t k = axis; k < problem->mesh.axis_count; k++) inner *= problem->mesh.axes[k].size;
@@ -110,7 +110,7 @@ static bool crosses_servers(const Problem *problem, int32_t axis, double *rate) 
 
 /* The facts of the axes that split. */
 static AmStatus find_axes(Assignments *self, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     int32_t found = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count && found < RESHARD_AXES; axis++) {
         CollectivePartition partition = {0};
@@ -166,7 +166,8 @@ static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assign
     return AM_OK;
 }
 
-AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, AmError *error) {
+AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit,
+                          AmError *error) {
     const PlanContext *context = problem->context;
     const AxisPlan nothing = {0};
     *self = (Assignments){
@@ -194,7 +195,8 @@ void assignments_close(Assignments *self) {
     self->estimator = NULL;
 }
 
-static double axis_sum(const Problem *problem, const AxisPlan *axis_plan, int32_t axis, bool of_weights) {
+static double axis_sum(const StageProblem *problem, const AxisPlan *axis_plan, int32_t axis,
+                       bool of_weights) {
     double sum = 0;
     for (int32_t e = 0; e < axis_plan->count[axis]; e++) {
         const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][e]];
@@ -203,14 +205,14 @@ static double axis_sum(const Problem *problem, const AxisPlan *axis_plan, int32_
     return fmin(sum, 1.5);
 }
 
-static bool axis_has_data(const Problem *problem, const AxisPlan *axis_plan, int32_t axis) {
+static bool axis_has_data(const StageProblem *problem, const AxisPlan *axis_plan, int32_t axis) {
     for (int32_t e = 0; e < axis_plan->count[axis]; e++)
         if (problem->candidates[axis_plan->entries[axis][e]].splits_data) return true;
     return false;
 }
 
 /* log2 of the devices over which some data dimension is split. */
-static double batch_bits(const Problem *problem, const AxisPlan *axis_plan) {
+static double batch_bits(const StageProblem *problem, const AxisPlan *axis_plan) {
     double bits = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         if (axis_has_data(problem, axis_plan, axis)) bits += log2_size(problem, axis);
@@ -220,7 +222,7 @@ static double batch_bits(const Problem *problem, const AxisPlan *axis_plan) {
 /* log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed candidates:
  * optimizer state and gradients besides by storage, weights by storage of all kinds. */
 static double needed_log2(const Assignments *self, const AxisPlan *plan) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     double other = fmax((double)self->unsplit.peak_bytes - self->state_bytes, 0), state = self->state_bytes;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         double size = problem->mesh.axes[axis].size, bytes = 0, weights = 0;
@@ -271,7 +273,7 @@ _Static_assert(sizeof(PlanFacts) == sizeof(double) * ASSIGNMENT_FACTS, "the agen
 
 static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
                             const ShardingGraphCost *cost) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     const ClusterDeviceType *type = cluster_device_type(problem->cluster, problem->devices[0]);
     double devices = problem->mesh.device_count, all = fmax(log2(devices), 1);
     double peak = fmax((double)self->unsplit.peak_bytes, 1), updates = 0;
@@ -329,7 +331,7 @@ static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const
 }
 
 static void describe_axis(float *row, const Assignments *self, const AxisPlan *plan, int32_t axis) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     double rate, all = fmax(log2(problem->mesh.device_count), 1), bits = log2_size(problem, axis);
     bool crosses = crosses_servers(problem, axis, &rate);
     double computing = fmax(self->unsplit.compute_seconds, 1e-12) / problem->mesh.device_count;
@@ -358,7 +360,7 @@ static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_
 
 static void describe_candidate(float *row, const Assignments *self, const AxisPlan *plan,
                                const AssignmentAction *action) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     static const Candidate none = {.size = 1};
     bool is_there = action->candidate >= 0;
     const Candidate *candidate = is_there ? &problem->candidates[action->candidate] : &none;
@@ -394,7 +396,7 @@ static void add_action(AssignmentState *state, const AssignmentAction *action) {
 }
 
 static void list_axis(AssignmentState *state, const Assignments *self, int32_t axis) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     const AxisPlan *plan = &state->axis_plan;
     int32_t kinds = problem_storage_kinds(problem, axis);
     for (int32_t k = 0; k < problem->candidate_count; k++) {

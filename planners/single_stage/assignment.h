@@ -51,7 +51,7 @@ typedef struct AssignmentState {
 
 /* The facts of a problem. */
 typedef struct Assignments {
-    Problem *problem;
+    StageProblem *problem;
     Estimator *estimator;        /* NULL: there is none for the mesh, and all estimates are 1 second */
     PlanPrice unsplit, estimate; /* price and estimate of the plan that splits nothing */
     double *overlap;             /* [candidate, candidate]: fraction of the first one's bytes in tensors and
@@ -70,7 +70,7 @@ typedef struct Assignments {
 
 /* `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the problem's arena,
  * but for the estimator: assignments_close(). */
-AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, AmError *error);
+AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit, AmError *error);
 void assignments_close(Assignments *self);
 
 /* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */

@@ -22,7 +22,7 @@ AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *
 typedef struct AssignmentProblem {
     Arena arena;
     Cluster *cluster;
-    Problem *problem;
+    StageProblem *problem;
     Assignments assignments;
 } AssignmentProblem;
 

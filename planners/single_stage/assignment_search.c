@@ -47,7 +47,7 @@ struct AssignmentSearch {
     Random random;
     PlanPrice unsplit;
     int32_t most_meshes, mesh_count;
-    Problem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
+    StageProblem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
     Assignments assignments[SEARCH_MOST_MESHES];
     int32_t node_count, priced_count, expansions, familiar, repeats;
     double temperature;
@@ -274,7 +274,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
 
 static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     Node *node = &self->nodes[place];
-    Problem *problem = self->problems[node->mesh];
+    StageProblem *problem = self->problems[node->mesh];
     PlanPrice found;
     node->is_priced = true;
     if (!single_stage_cap(self->stages, problem)) return AM_OK;
@@ -314,7 +314,7 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
     return AM_OK;
 }
 
-bool assignment_search_best(const AssignmentSearch *self, Problem **problem, AxisPlan *axis_plan) {
+bool assignment_search_best(const AssignmentSearch *self, StageProblem **problem, AxisPlan *axis_plan) {
     const Node *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
         const Node *node = &self->nodes[self->priced[k]];

@@ -27,6 +27,6 @@ AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);
 /* The best plan that it has priced, and its problem; false: none. */
-bool assignment_search_best(const AssignmentSearch *search, Problem **problem, AxisPlan *axis_plan);
+bool assignment_search_best(const AssignmentSearch *search, StageProblem **problem, AxisPlan *axis_plan);
 
 #endif

@@ -31,13 +31,13 @@ static const BaselineForm baseline_forms[BASELINE_COUNT] = {[BASELINE_MEGATRON] 
                                                             [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
                                                             [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
 
-static const char *why_no_storage(const Problem *problem) {
+static const char *why_no_storage(const StageProblem *problem) {
     if (problem->pins.count > 0) return "the pins set the storage of the parameters";
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
 }
 
 /* Sets the baseline's storage over an axis; returns the obstacle, or NULL. */
-static const char *store_over(const Problem *problem, const BaselineForm *form, int32_t axis,
+static const char *store_over(const StageProblem *problem, const BaselineForm *form, int32_t axis,
                               AxisPlan *axis_plan) {
     int32_t most = problem_storage_kinds(problem, axis);
     if (problem->mesh.axes[axis].size == 1) return NULL;
@@ -47,7 +47,7 @@ static const char *store_over(const Problem *problem, const BaselineForm *form, 
 
 /* Sets the list of the last axis of a baseline with a model axis: Megatron-LM's classes followed by
  * the sequence; or the sequence alone, and then storage also uses this axis. */
-static AmStatus split_last_axis(const Problem *problem, const BaselineForm *form, AxisPlan *axis_plan,
+static AmStatus split_last_axis(const StageProblem *problem, const BaselineForm *form, AxisPlan *axis_plan,
                                 const char **reason, AmError *error) {
     int32_t last = problem->mesh.axis_count - 1;
     bool found = true, has_batch = last > 0 && axis_plan->count[0] > 0;
@@ -65,7 +65,7 @@ static AmStatus split_last_axis(const Problem *problem, const BaselineForm *form
     return AM_OK;
 }
 
-AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan *axis_plan,
+AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error) {
     *axis_plan = (AxisPlan){0};
     *reason = NULL;
@@ -140,7 +140,7 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
     *self = (BaselinePrice){.is_requested = true};
     search->baselines[baseline].is_priced = true;
     for (int32_t k = 0; k < search->problem_count; k++) {
-        const Problem *problem = search->problems[k];
+        const StageProblem *problem = search->problems[k];
         MeshPrice *mesh = &self->meshes[k];
         AxisPlan axis_plan;
         if (!is_baseline_mesh(search, baseline, &problem->mesh)) continue;
@@ -226,7 +226,7 @@ AmStatus baseline_price_all(SingleStageSearch *self, AmError *error) {
     return price_baselines(self, 0, BASELINE_COUNT, error);
 }
 
-AmStatus baseline_price_seeds(Problem *problem, AmError *error) {
+AmStatus baseline_price_seeds(StageProblem *problem, AmError *error) {
     for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(problem); e++) {
         AxisPlan axis_plan;
         PlanPrice price;

@@ -14,7 +14,7 @@ typedef struct Known {
 
 struct Estimator {
     Arena arena;
-    const Problem *problem;
+    const StageProblem *problem;
     ShardingGraphSample *sample;
     double limit; /* bytes of a device */
     Known *known; /* [capacity], a power of two: open addressing, at most half full */
@@ -22,7 +22,7 @@ struct Estimator {
 };
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     ShardingGraph *model;
     ReshardCosts *reshards;
     TRY(sharding_graph_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
@@ -34,7 +34,7 @@ static AmStatus open_sample(Estimator *self, AmError *error) {
     return sharding_graph_sample(&self->sample, &self->arena, model, error);
 }
 
-AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error) {
+AmStatus estimator_open(Estimator **estimator, const StageProblem *problem, AmError *error) {
     Arena arena = {0};
     Estimator *self = *estimator = ARENA_ARRAY(&arena, Estimator, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);

@@ -11,7 +11,7 @@
 typedef struct Estimator Estimator;
 
 /* Refers to the problem. `*estimator` NULL: the model claims nothing of such a mesh or such devices. */
-AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error);
+AmStatus estimator_open(Estimator **estimator, const StageProblem *problem, AmError *error);
 void estimator_close(Estimator *estimator);
 
 /* Fills compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0.

@@ -18,7 +18,7 @@
 #include "planners/single_stage/searchers.h"
 
 typedef struct Exact {
-    Problem *problem;
+    StageProblem *problem;
     const ProductBound *bound;
     bool *conflicts; /* [candidate * candidate_count + other]: some tensor or operator has both */
     AllowedCandidates allowed;
@@ -43,7 +43,7 @@ static void mark_conflicts(const Exact *self, const SplitOption *split_options, 
 }
 
 static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     const SplitOptions *split_options = problem->context->split_options;
     int32_t classes = problem->context->classes->count;
     int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes + 1);
@@ -66,7 +66,7 @@ static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
 static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
     self->nodes++;
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     bool has_own = problem->has_best && problem->best_price.excess <= 0;
     if (seconds >= (has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff)) return true;
     if (self->nodes < self->most_nodes && !problem_must_stop(self->problem)) return false;
@@ -132,7 +132,7 @@ static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error)
 
 /* Candidate after candidate of an axis, in or out. */
 static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     if (is_cut(self)) return AM_OK;
     while (candidate < problem->candidate_count && !self->allowed.may[axis][candidate]) candidate++;
     if (candidate == problem->candidate_count) {
@@ -152,7 +152,8 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *er
  * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
  * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
  * `*open`, which is INFINITY if the whole space was searched. */
-static AmStatus search_tree(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error) {
+static AmStatus search_tree(StageProblem *problem, double cutoff, int64_t nodes, double *open,
+                            AmError *error) {
     Arena arena = {0};
     Exact self = {
         .problem = problem, .cutoff = cutoff, .open = INFINITY, .most_nodes = nodes, .batch_bound = INFINITY};
@@ -192,7 +193,7 @@ typedef struct ExactTasks {
 static double fastest_that_fits(const SingleStageSearch *self) {
     double seconds = INFINITY;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        const Problem *problem = self->problems[k];
+        const StageProblem *problem = self->problems[k];
         if (problem->has_best && problem->best_price.excess <= 0)
             seconds = fmin(seconds, problem->best_price.seconds);
     }
@@ -223,7 +224,7 @@ static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t 
     bool is_free = (share + 2 * PROBLEM_BATCH) * count <= single_stage_left(self);
     if (is_free && count == self->problem_count) parallel_for(count, 0, exact_task, tasks);
     for (int32_t k = 0; k < count && !(is_free && count == self->problem_count); k++) {
-        Problem *problem = self->problems[unfinished[k]];
+        StageProblem *problem = self->problems[unfinished[k]];
         if (!single_stage_cap(self, problem)) break;
         exact_task(tasks, unfinished[k]);
         self->budget.is_cut |= problem->budget.is_cut;

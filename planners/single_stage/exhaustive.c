@@ -15,7 +15,7 @@ static int64_t count_axis_priorities(int64_t n) {
 }
 
 /* The number of axis plans; saturates at INT64_MAX. */
-static int64_t size_of(const Problem *problem) {
+static int64_t size_of(const StageProblem *problem) {
     int64_t total = 1;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int64_t usable = 0;
@@ -28,7 +28,7 @@ static int64_t size_of(const Problem *problem) {
 }
 
 /* Prices the axis plan as it is on this axis and all before, then all extensions of the axis's list. */
-static AmStatus extend(Problem *problem, AxisPlan *axis_plan, int32_t axis, AmError *error) {
+static AmStatus extend(StageProblem *problem, AxisPlan *axis_plan, int32_t axis, AmError *error) {
     if (axis == problem->mesh.axis_count) {
         PlanPrice price;
         return problem_price(problem, axis_plan, &price, error);

@@ -20,7 +20,7 @@
 #include "planners/single_stage/searchers.h"
 
 /* A given plan for the problem's mesh and number of micro-batches is a start, too. */
-static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error) {
+static AmStatus price_initial(StageProblem *problem, const Plan *plan, AmError *error) {
     const PlanStage *stage = &plan->stages[0];
     AxisPlan axis_plan = {0};
     PlanPrice price;
@@ -56,8 +56,8 @@ typedef struct Exploration {
     Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
 } Exploration;
 
-static AmStatus explore_problem(const Exploration *exploration, const Screening *screening, Problem *problem,
-                                AmError *error) {
+static AmStatus explore_problem(const Exploration *exploration, const Screening *screening,
+                                StageProblem *problem, AmError *error) {
     const SearchOptions *options = exploration->search->options;
     AxisPlan nothing = {0};
     int64_t before = problem->budget.used;
@@ -99,7 +99,7 @@ static void screen_task(void *user, int32_t k) {
 static void polish_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
-    Problem *problem = exploration->search->problems[k];
+    StageProblem *problem = exploration->search->problems[k];
     task->status = polish_climb(problem, &task->error);
     if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
 }
@@ -185,7 +185,7 @@ static int32_t put_promising_first(Exploration *exploration) {
         if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
     for (int32_t k = 0; k < self->problem_count; k++) {
         if (screenings[k].count > 0 && least_seconds(&screenings[k]) > best) continue;
-        Problem *problem = self->problems[k];
+        StageProblem *problem = self->problems[k];
         Screening screening = screenings[k];
         for (int32_t place = k; place > promising; place--) {
             self->problems[place] = self->problems[place - 1];
@@ -199,7 +199,7 @@ static int32_t put_promising_first(Exploration *exploration) {
 
 /* Searches by a policy until the search has `until` evaluations, and adds its best plan to the pool. */
 static AmStatus run_policy(AssignmentSearch *policy, SingleStageSearch *self, int64_t until, AmError *error) {
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan;
     TRY(assignment_search_run(policy, until, error));
     bool has_plan = assignment_search_best(policy, &problem, &axis_plan);

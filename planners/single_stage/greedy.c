@@ -11,7 +11,7 @@ typedef struct Addition {
 } Addition;
 
 typedef struct Greedy {
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan, next; /* the present plan, and the best that is one change away */
     double least;             /* score of `next` */
     Arena arena;              /* of the changes */
@@ -28,7 +28,7 @@ static void add(Greedy *self, int32_t axis, int32_t candidate, int32_t place) {
 
 static AmStatus list_additions(void *user, int32_t *count, AmError *error) {
     Greedy *self = user;
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     self->addition_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) add(self, axis, -1, 0);
@@ -81,7 +81,7 @@ static bool is_over(void *user) {
     return problem_must_stop(self->problem);
 }
 
-AmStatus greedy_search(Problem *problem, AmError *error) {
+AmStatus greedy_search(StageProblem *problem, AmError *error) {
     Greedy self = {.problem = problem};
     const Climb climb = {.order = CLIMB_STEEPEST,
                          .batch = PROBLEM_BATCH,

@@ -9,7 +9,7 @@
 #include "planners/single_stage/searchers.h"
 
 typedef struct Polish {
-    Problem *problem;
+    StageProblem *problem;
     AxisPlan axis_plan; /* whose changes are being tried */
     double best;        /* score of the best plan when they were listed */
     bool every_place;   /* of a list, not its ends alone */
@@ -37,7 +37,7 @@ static void add_insertions(Polish *self, const AxisPlan *base, int32_t axis, int
 
 /* Adds the plans with entry `place` of `axis` taken out, replaced, or put back elsewhere. */
 static void add_without(Polish *self, int32_t axis, int32_t place) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     int32_t candidate = self->axis_plan.entries[axis][place];
     AxisPlan without = self->axis_plan;
     axis_plan_remove(&without, axis, place);
@@ -53,7 +53,7 @@ static void add_without(Polish *self, int32_t axis, int32_t place) {
 
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     self->best = plan_price_score(&problem->best_price);
     self->waiting = self->changed_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
@@ -117,14 +117,14 @@ static AmStatus climb(Polish *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus polish_climb(Problem *problem, AmError *error) {
+AmStatus polish_climb(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .axis_plan = problem->best};
     AmStatus status = problem->has_best ? climb(&self, error) : AM_OK;
     arena_free(&self.arena);
     return status;
 }
 
-AmStatus polish_walk(Problem *problem, AmError *error) {
+AmStatus polish_walk(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .every_place = true};
     AmStatus status = AM_OK;
     while (status == AM_OK && !problem_must_stop(problem) && problem_best_untried(problem, &self.axis_plan))

@@ -16,13 +16,13 @@ typedef struct ProductGroup {
 } ProductGroup;
 
 struct ProductBound {
-    const Problem *problem;
+    const StageProblem *problem;
     const ClusterDeviceType *type;
     ProductGroup *groups;
     int32_t count, capacity;
 };
 
-static void find_candidates(ProductGroup *group, const Problem *problem, int32_t i,
+static void find_candidates(ProductGroup *group, const StageProblem *problem, int32_t i,
                             const int32_t *candidate_of) {
     const SplitOptions *split_options = problem->context->split_options;
     for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
@@ -46,7 +46,7 @@ static void add_product(ProductBound *self, Arena *arena, const ProductGroup *pr
 }
 
 static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *candidate_of, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     const PlanContext *context = problem->context;
     const IrModule *module = context->canonical;
     Arena scratch = {0};
@@ -71,7 +71,8 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *ca
     return failed ? am_fail_memory(error, self->count) : AM_OK;
 }
 
-AmStatus product_bound_create(ProductBound **bound, Arena *arena, const Problem *problem, AmError *error) {
+AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
+                              AmError *error) {
     const Classes *classes = problem->context->classes;
     ProductBound *self = ARENA_ARRAY(arena, ProductBound, 1);
     int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);

@@ -24,7 +24,8 @@ typedef struct AllowedCandidates {
 
 /* Allocates in the arena. If operators are priced by measurements, or overrides decide about single
  * instructions, the bound is 0. AM_ERROR_INTERNAL if memory is exhausted. */
-AmStatus product_bound_create(ProductBound **bound, Arena *arena, const Problem *problem, AmError *error);
+AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
+                              AmError *error);
 
 /* Seconds that every plan takes whose axis priorities hold none but these candidates. */
 double product_bound_seconds(const ProductBound *bound, const AllowedCandidates *allowed);

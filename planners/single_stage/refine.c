@@ -37,7 +37,7 @@ typedef struct OverrideTrial {
 
 typedef struct OverrideSearch {
     Arena *arena;
-    Problem *problem;
+    StageProblem *problem;
     ShardingGraph *model;
     ShardingGraphFold *fold;
     StopSignal stop;
@@ -142,7 +142,7 @@ static double sum_of(const OverrideSearch *self, const ShardingGraphCost *cost) 
 }
 
 static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *scratch, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     Assignment *assignment;
     AmStatus status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
     if (status == AM_OK && keep_as_read(self, trial, assignment))
@@ -182,7 +182,7 @@ static bool is_better(const OverrideSearch *self, const OverrideTrial *trial) {
 
 /* Records the result of a trial. */
 static AmStatus account(OverrideSearch *self, const OverrideTrial *trial, AmError *error) {
-    Problem *problem = self->problem;
+    StageProblem *problem = self->problem;
     TRY(am_pass_error(trial->status, &trial->error, error));
     if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
     problem->budget.used++;
@@ -327,7 +327,7 @@ static AmStatus refine_round(OverrideSearch *self, AmError *error) {
 }
 
 static AmStatus open_model(OverrideSearch *self, AmError *error) {
-    const Problem *problem = self->problem;
+    const StageProblem *problem = self->problem;
     Assignment *assignment;
     TRY(sharding_graph_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
                               problem->devices, error));
@@ -348,7 +348,8 @@ static double exposed_share(const PlanPrice *price) {
     return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
 }
 
-AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error) {
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
+                      AmError *error) {
     OverrideSearch *self = ARENA_ARRAY(arena, OverrideSearch, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (OverrideSearch){.arena = arena, .problem = problem, .stage = stage, .price = price};
@@ -406,7 +407,7 @@ AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext
     PlanPrice price = {.seconds = plan->predicted_step_seconds,
                        .compute_seconds = plan->predicted[0].compute_seconds,
                        .communication_seconds = plan->predicted[0].communication_seconds};
-    Problem *problem;
+    StageProblem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);

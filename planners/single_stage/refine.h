@@ -17,7 +17,8 @@
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
  * where the sharding graph claims nothing. The result does not depend on the number of threads. */
-AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error);
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
+                      AmError *error);
 
 /* How many of a search's evaluations are for overrides: none where the options ask for plans without, or say
  * themselves what becomes of single tensors. */

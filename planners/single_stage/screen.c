@@ -25,7 +25,7 @@ typedef enum ScreenScore {
 #define LEFT_OVER 0.2
 
 typedef struct Screen {
-    Problem *problem;
+    StageProblem *problem;
     Estimator *estimator;
     Screening found[SCREEN_SCORES]; /* by each of the scores */
     ScreenScore score;              /* of the walk */
@@ -98,7 +98,7 @@ static bool has(const Screening *screening, const AxisPlan *axis_plan) {
     return false;
 }
 
-AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error) {
+AmStatus screen_price(const Screening *screening, StageProblem *problem, AmError *error) {
     AxisPlan axis_plans[SCREEN_MOST_KEPT];
     for (int32_t k = 0; k < screening->count; k++) axis_plans[k] = screening->kept[k].axis_plan;
     for (int32_t k = 0; k < screening->count && !problem_must_stop(problem); k += PROBLEM_BATCH) {
@@ -108,7 +108,7 @@ AmStatus screen_price(const Screening *screening, Problem *problem, AmError *err
     return AM_OK;
 }
 
-AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error) {
+AmStatus screen_search(Screening *screening, StageProblem *problem, uint64_t seed, AmError *error) {
     int32_t steps = MOST_WORK / (ir_represented(problem->context->canonical) + 1);
     Screen self = {.problem = problem,
                    .steps = steps < LEAST_STEPS  ? LEAST_STEPS

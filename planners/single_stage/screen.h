@@ -22,9 +22,9 @@ typedef struct Screening {
 } Screening;
 
 /* Ends early when problem_must_stop(). */
-AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error);
+AmStatus screen_search(Screening *screening, StageProblem *problem, uint64_t seed, AmError *error);
 
 /* Prices the kept axis plans, until problem_must_stop(). */
-AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error);
+AmStatus screen_price(const Screening *screening, StageProblem *problem, AmError *error);
 
 #endif

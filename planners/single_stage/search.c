@@ -19,7 +19,7 @@ void search_result_choose(SearchResult *result) {
     if (nearest) result->nearest_fit = nearest->fit;
 }
 
-AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
+AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
     const ProblemSettings settings = {.space = options->kind,
@@ -100,7 +100,7 @@ int64_t single_stage_left(const SingleStageSearch *self) {
     return self->budget.has_cap ? self->budget.cap - single_stage_evaluations(self) : INT64_MAX;
 }
 
-bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
+bool single_stage_cap(SingleStageSearch *self, StageProblem *problem) {
     int64_t left = single_stage_left(self);
     self->budget.is_cut |= left <= 0;
     budget_set_cap(&problem->budget, self->budget.has_cap ? problem->budget.used + left : 0);
@@ -109,10 +109,10 @@ bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
 
 void single_stage_sort(SingleStageSearch *self) {
     for (int32_t k = 1; k < self->problem_count; k++) {
-        Problem *problem = self->problems[k];
+        StageProblem *problem = self->problems[k];
         int32_t place = k;
         for (; place > 0; place--) {
-            const Problem *other = self->problems[place - 1];
+            const StageProblem *other = self->problems[place - 1];
             bool better = problem->has_best &&
                           (!other->has_best || plan_price_better(&problem->best_price, &other->best_price));
             if (!better) break;

@@ -2,7 +2,7 @@
 #include "planners/single_stage/exploration.h"
 #include "planners/single_stage/searchers.h"
 
-void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_plan) {
+void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         double density = random_uniform(random);
@@ -22,7 +22,7 @@ static AmStatus search_random(SingleStageSearch *self, AmError *error) {
     bool is_one = self->options->limits.evaluations == 0;
     for (int64_t tries = 0; tries < BUDGET_REPEATS * self->budget.limit && !single_stage_must_end(self);
          tries++) {
-        Problem *problem = self->problems[random_below(&random, self->problem_count)];
+        StageProblem *problem = self->problems[random_below(&random, self->problem_count)];
         AxisPlan axis_plan;
         PlanPrice price;
         random_axis_plan(problem, &random, &axis_plan);
@@ -40,7 +40,7 @@ static AmStatus search_baseline(SingleStageSearch *self, AmError *error) {
     PlanPrice price;
     const char *reason;
     TRY(baseline_price(self, options->baseline, error));
-    Problem *problem = self->baselines[options->baseline].problem;
+    StageProblem *problem = self->baselines[options->baseline].problem;
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
                        options->request->method.called ? options->request->method.called
@@ -56,11 +56,11 @@ static AmStatus search_agent(SingleStageSearch *self, AmError *error) {
     return am_fail(error, AM_ERROR_USAGE, "", "--searcher agent cuts pipelines: it goes with --space hybrid");
 }
 
-static AmStatus explore_anneal(Problem *problem, const SearchOptions *options, AmError *error) {
+static AmStatus explore_anneal(StageProblem *problem, const SearchOptions *options, AmError *error) {
     return anneal_search(problem, options->seed, error);
 }
 
-static AmStatus explore_greedy(Problem *problem, const SearchOptions *options, AmError *error) {
+static AmStatus explore_greedy(StageProblem *problem, const SearchOptions *options, AmError *error) {
     (void)options;
     return greedy_search(problem, error);
 }

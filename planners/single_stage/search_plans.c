@@ -10,7 +10,7 @@
 #include "planners/single_stage/refine.h"
 #include "planners/single_stage/single_stage.h"
 
-AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error) {
     *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
@@ -50,7 +50,7 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
 }
 
 /* With what evaluations are left. */
-static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
+static AmStatus refine(SingleStageSearch *self, StageProblem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
     if (self->rounds.refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
@@ -92,7 +92,7 @@ static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
 
 AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     single_stage_sort(self);
-    Problem *best = self->problems[0];
+    StageProblem *best = self->problems[0];
     Plan *plan;
     MemoryFit fit;
     if (!best->has_best) return AM_OK;
@@ -107,7 +107,7 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+AmStatus single_stage_add(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                           PlanOrigin origin, AmError *error) {
     Plan *plan;
     MemoryFit fit;

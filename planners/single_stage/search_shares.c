@@ -43,7 +43,7 @@ int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t li
 typedef struct Sharer {
     Plan *plan;
     MemoryFit fit;
-    const Problem *problem; /* whose mesh it has */
+    const StageProblem *problem; /* whose mesh it has */
     AxisPlan axis_plan;
 } Sharer;
 
@@ -52,13 +52,13 @@ typedef struct Sharers {
     int32_t count;
 } Sharers;
 
-static const Problem *problem_of(const SingleStageSearch *self, const Plan *plan) {
+static const StageProblem *problem_of(const SingleStageSearch *self, const Plan *plan) {
     for (int32_t k = 0; k < self->problem_count; k++)
         if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) return self->problems[k];
     return NULL;
 }
 
-static bool has_problem(const Sharers *sharers, const Problem *problem) {
+static bool has_problem(const Sharers *sharers, const StageProblem *problem) {
     for (int32_t k = 0; k < sharers->count; k++)
         if (sharers->of[k].problem == problem) return true;
     return false;
@@ -67,7 +67,7 @@ static bool has_problem(const Sharers *sharers, const Problem *problem) {
 /* Data parallelism as it is priced, where that is another plan than the best one. */
 static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
     Plan *plan = self->baselines[BASELINE_DATA_PARALLEL].plan;
-    const Problem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
+    const StageProblem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
     if (!is_there || self->options->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
@@ -79,7 +79,7 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
 static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t most, AmError *error) {
     const Sharer *best = &sharers->of[0];
     for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->shares.left > 0; k++) {
-        const Problem *problem = self->problems[k];
+        const StageProblem *problem = self->problems[k];
         Sharer *sharer = &sharers->of[sharers->count];
         bool is_near = problem->has_best &&
                        (!best->fit.fits ||
@@ -98,7 +98,7 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
 static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *plan, const MemoryFit *fit,
                              AmError *error) {
     int32_t most = WORK / (self->context->rules->count + 1);
-    const Problem *problem = problem_of(self, plan);
+    const StageProblem *problem = problem_of(self, plan);
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
     if (problem) sharers->of[0].axis_plan = problem->best;
     if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
@@ -110,7 +110,7 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
 /* Prices the axis priorities of the best plan so far cut off behind each entry. What pays with equal shares,
  * such as weights in shards, may cost time with unequal ones, and only all of it together is worth leaving
  * out. */
-static AmStatus price_prefixes(Problem *problem, AmError *error) {
+static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
     const AxisPlan best = problem->best;
     PlanPrice price;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
@@ -128,7 +128,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
                       AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;
     int64_t most = CLIMB_WORK / (self->context->rules->count + 1);
-    Problem *problem;
+    StageProblem *problem;
     PlanPrice price;
     Plan *found;
     MemoryFit found_fit;
@@ -253,7 +253,7 @@ AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmEr
     return AM_OK;
 }
 
-AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error) {
+AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem *problem, AmError *error) {
     int32_t own = 0;
     while (own < self->shares.count && self->shares.of[own].problem != problem) own++;
     if (own == self->shares.count) self->shares.of[self->shares.count++] = (ProblemShare){problem, INFINITY};

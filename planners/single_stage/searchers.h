@@ -8,20 +8,20 @@
 #include "planners/single_stage/single_stage.h"
 
 /* A random axis plan: on every axis a random subset in random order. */
-void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_plan);
+void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan);
 
 /* Local search: entries inserted, removed, replaced or moved, one at a time.
  * polish_climb() stops at a local optimum, polish_walk() when the budget is
  * spent or the space exhausted. */
-AmStatus polish_climb(Problem *problem, AmError *error);
-AmStatus polish_walk(Problem *problem, AmError *error);
+AmStatus polish_climb(StageProblem *problem, AmError *error);
+AmStatus polish_walk(StageProblem *problem, AmError *error);
 
 /* From a plan that splits nothing, the best insertion until none helps. */
-AmStatus greedy_search(Problem *problem, AmError *error);
+AmStatus greedy_search(StageProblem *problem, AmError *error);
 
 /* A walk over axis plans by random single changes. */
 typedef struct AnnealWalk {
-    Problem *problem;
+    StageProblem *problem;
     Random *random;
     AmStatus (*score)(void *user, const AxisPlan *axis_plan, double *score, AmError *error);
     void *user;
@@ -33,7 +33,7 @@ typedef struct AnnealWalk {
 AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score, AmError *error);
 
 /* Simulated annealing over prices, from the best plan so far, which there must be. */
-AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
+AmStatus anneal_search(StageProblem *problem, uint64_t seed, AmError *error);
 
 /* Prices every axis plan of all meshes; AM_ERROR_USAGE if there are too many. */
 AmStatus exhaustive_search(SingleStageSearch *self, AmError *error);

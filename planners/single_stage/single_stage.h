@@ -12,7 +12,7 @@
 
 /* The best plan of a problem when it got unequal shares last: seconds with equal ones. */
 typedef struct ProblemShare {
-    const Problem *problem;
+    const StageProblem *problem;
     double seconds;
 } ProblemShare;
 
@@ -42,7 +42,7 @@ typedef struct SingleStageRounds {
 /* A baseline as priced on its own mesh. */
 typedef struct SingleStageBaseline {
     Plan *plan; /* NULL where there is none */
-    Problem *problem;
+    StageProblem *problem;
     bool is_priced;
 } SingleStageBaseline;
 
@@ -56,7 +56,7 @@ typedef struct SingleStageSearch {
     SearchResult *result; /* its pool has the plans of all rounds */
     AmError refusal;      /* of the first plan that the user's decisions exclude */
     /* -- the space -- */
-    Problem *problems[SEARCH_MOST_MESHES];
+    StageProblem *problems[SEARCH_MOST_MESHES];
     int32_t problem_count;
     Scratch *scratch; /* of all problems */
     int32_t *devices; /* 0, 1, ... */
@@ -71,17 +71,17 @@ typedef struct SingleStageSearch {
 } SingleStageSearch;
 
 /* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
-AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
+AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error);
 /* An axis plan as a plan that is not yet priced, in the search's arena. */
-AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error);
 /* Simulates a plan in full and writes what it predicts into it; figures that are shown are always these. All
  * but `plan` is scratch memory, so that several threads may do so. */
 AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error);
 
 /* Simulates an axis plan and adds it to the pool. */
-AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+AmStatus single_stage_add(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                           PlanOrigin origin, AmError *error);
 
 /* Returns whether a baseline that fits is a candidate. */
@@ -105,15 +105,15 @@ int64_t single_stage_evaluations(const SingleStageSearch *self);
 int64_t single_stage_left(const SingleStageSearch *self);
 /* Sets the problem's cap to its evaluations so far and what is left of the search's; false: the search is
  * cut, perhaps now, as nothing is left. */
-bool single_stage_cap(SingleStageSearch *self, Problem *problem);
+bool single_stage_cap(SingleStageSearch *self, StageProblem *problem);
 /* Problems by their best plan so far, best first. */
 void single_stage_sort(SingleStageSearch *self);
 
 /* The baseline's axis plan on this mesh, beside the pins; or why there is none. */
-AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan *axis_plan,
+AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error);
 /* Prices every baseline on the problem's mesh, as starts. */
-AmStatus baseline_price_seeds(Problem *problem, AmError *error);
+AmStatus baseline_price_seeds(StageProblem *problem, AmError *error);
 /* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
  * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
  * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit.
@@ -133,7 +133,7 @@ int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t li
  * searcher, and to the best plan of a problem, unless that has had them: small budgets have them, too. The
  * round's plans lose no evaluations by this. */
 AmStatus single_stage_share_baselines(SingleStageSearch *self, double near, AmError *error);
-AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error);
+AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem *problem, AmError *error);
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
 

@@ -52,7 +52,7 @@ static void close_case(Case *self) {
 /* Random axis priorities, with and without storage. */
 static void check_plans(Case *self, const char *name, int32_t plans) {
     AmError error = {0};
-    Problem *problem;
+    StageProblem *problem;
     Random random;
     ProblemSettings settings = {.constraints.memory_fraction = 1, .budget = {.limit = 1000}};
     double bound = sharding_graph_bound(self->fold, &(ShardingGraphWeights){1, 1}, 60);

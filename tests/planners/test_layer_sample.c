@@ -117,7 +117,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
     const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 100}};
     const PlanContext *context, *of_sample;
     int32_t devices[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};
-    Problem *problem;
+    StageProblem *problem;
     Mesh mesh;
     assert_int_equal(plan_context_for(&context, whole, &settings, &error), AM_OK);
     assert_int_equal(plan_context_for(&of_sample, sample->context, &settings, &error), AM_OK);
@@ -219,7 +219,7 @@ static void make_pipeline(Plan *plan, Arena *arena, PlanContext *context, const 
         int32_t *devices = ARENA_ARRAY(arena, int32_t, DEVICES);
         char mesh_text[32];
         Mesh mesh;
-        Problem *problem;
+        StageProblem *problem;
         AxisPlan axis_plan;
         const char *reason;
         for (int32_t d = 0; d < width; d++) devices[d] = s * width + d;

@@ -29,7 +29,7 @@ static void open_case(Case *self, const char *model, const char *cluster, const 
     AxisPlan axis_plan;
     const char *reason;
     problem_case_open(&self->of, model, cluster, mesh, 1000);
-    Problem *problem = self->of.problem;
+    StageProblem *problem = self->of.problem;
     assert_int_equal(baseline_axis_plan(problem, BASELINE_MEGATRON, &axis_plan, &reason, &error), AM_OK);
     assert_null(reason);
     assert_int_equal(problem_price(problem, &axis_plan, &self->before, &error), AM_OK);

@@ -16,7 +16,7 @@ typedef struct ProblemCase {
     Mesh mesh;
     int32_t devices[PROBLEM_CASE_DEVICES];
     Arena arena;
-    Problem *problem;
+    StageProblem *problem;
 } ProblemCase;
 
 /* With so many evaluations. Release with problem_case_close(). */

@@ -91,7 +91,7 @@ static void check_plan(MixedCase *self, const Plan *plan, const char *what) {
 }
 
 /* Makes a plan of random axis priorities, with equal shares. */
-static Plan *random_plan(MixedCase *self, const Problem *problem, Random *random) {
+static Plan *random_plan(MixedCase *self, const StageProblem *problem, Random *random) {
     PlanStage *stage = ARENA_ARRAY(&self->arena, PlanStage, 1);
     Plan *plan = ARENA_ARRAY(&self->arena, Plan, 1);
     AxisPlan axis_plan;
@@ -101,10 +101,10 @@ static Plan *random_plan(MixedCase *self, const Problem *problem, Random *random
     return plan;
 }
 
-static Problem *open_problem(MixedCase *self) {
+static StageProblem *open_problem(MixedCase *self) {
     const ProblemSettings settings = {.constraints.memory_fraction = 0.9, .budget = {.limit = 1000}};
     AmError error = {0};
-    Problem *problem;
+    StageProblem *problem;
     assert_int_equal(
         problem_create(&problem, self->context, self->cluster, &self->mesh, self->devices, &settings, &error),
         AM_OK);
@@ -113,7 +113,7 @@ static Problem *open_problem(MixedCase *self) {
 
 /* Checks random axis priorities with equal and with random shares. */
 static void check_random_plans(MixedCase *self, Random *random) {
-    Problem *problem = open_problem(self);
+    StageProblem *problem = open_problem(self);
     for (int32_t k = 0; k < PLANS; k++) {
         Plan *plan = random_plan(self, problem, random);
         check_plan(self, plan, "a random plan");
@@ -128,7 +128,7 @@ static void check_random_plans(MixedCase *self, Random *random) {
 
 /* The memory that the least of some random plans fills. */
 static int64_t least_memory(MixedCase *self, Random *random) {
-    Problem *problem = open_problem(self);
+    StageProblem *problem = open_problem(self);
     int64_t least = INT64_MAX;
     for (int32_t k = 0; k < PLANS; k++) {
         const Simulation *simulation = simulate(self, random_plan(self, problem, random));
