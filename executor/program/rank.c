@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "executor/array/strided.h"
+#include "lowering/program/counted.h"
 
 static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
                                AmError *error) {
@@ -54,6 +55,7 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     rank->device = device;
     rank->comm = comm;
     rank->program = program;
+    program_find_counted(program);
     TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
     TRY(describe_shards(rank, error));
     rank->scratch_bytes =

@@ -231,6 +231,8 @@ typedef struct ProgramValue {
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
     bool in_registers; /* of a fused kernel that is only priced: no bytes (cost/operator/fused_kernels.h) */
     bool lies_apart;   /* the result of such a kernel: never in place of an operand */
+    bool is_counted; /* its elements are first_number, first_number + 1, ...; set by program_find_counted() */
+    int64_t first_number;
 } ProgramValue;
 
 /* A fusion computes `op_count` element-wise operators over one index space.

@@ -1,0 +1,59 @@
+/* Marks the results of iota, and passes the marks on through views, copies and the parameters of regions. */
+#include "lowering/program/counted.h"
+
+static void copy_mark(ProgramValue *to, const ProgramValue *from) {
+    to->is_counted = from->is_counted;
+    to->first_number = from->first_number;
+}
+
+/* The value that a view shows, or the value itself. */
+static int32_t behind_views(const Program *program, int32_t value) {
+    int32_t producer = program->values[value].instruction;
+    while (producer >= 0 && program->instructions[producer].kind == PROGRAM_VIEW) {
+        value = program->instructions[producer].operands[0];
+        producer = program->values[value].instruction;
+    }
+    return value;
+}
+
+/* Returns whether the region of a loop gives its parameter k to the next iteration unchanged. */
+static bool keeps(const ProgramInstruction *loop, int32_t k) {
+    const Program *body = loop->regions.programs[0];
+    if (k >= body->roles->output_count || body->outputs[k] < 0) return true;
+    return behind_views(body, body->outputs[k]) == body->parameters[k];
+}
+
+/* The regions of calls, fusions and loops have the operands as parameters. */
+static void enter_regions(const Program *program, const ProgramInstruction *instruction) {
+    bool is_loop = instruction->opcode == IR_WHILE;
+    if (is_loop && !instruction->loop.carried) return;
+    for (int32_t r = 0; r < instruction->regions.count; r++) {
+        Program *region = instruction->regions.programs[r];
+        bool passes = is_loop || instruction->opcode == IR_CALL || instruction->opcode == IR_FUSION;
+        for (int32_t k = 0; passes && k < instruction->operand_count && k < region->roles->parameter_count;
+             k++)
+            if (region->parameters[k] >= 0 && (!is_loop || keeps(instruction, k)))
+                copy_mark(&region->values[region->parameters[k]], &program->values[instruction->operands[k]]);
+        program_find_counted(region);
+    }
+}
+
+void program_find_counted(Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->regions.count > 0) enter_regions(program, instruction);
+        if (instruction->result_count != 1 || instruction->compute.place) continue;
+        ProgramValue *result = &program->values[instruction->first_result];
+        bool is_integer = result->shape.type == DTYPE_S32 || result->shape.type == DTYPE_S64;
+        if (result->shape.rank != 1 || !is_integer) continue;
+        if (instruction->kind == PROGRAM_COMPUTE && instruction->opcode == IR_IOTA) {
+            result->is_counted = true;
+            result->first_number = instruction->compute.shard ? instruction->compute.shard->start[0] : 0;
+        } else if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_COPY) {
+            const ProgramValue *from = &program->values[instruction->operands[0]];
+            if (from->shape.type == result->shape.type && from->shape.rank == 1 &&
+                from->shape.dimensions[0] == result->shape.dimensions[0])
+                copy_mark(result, from);
+        }
+    }
+}
