@@ -82,6 +82,13 @@ foreach(source ${UNIT_TESTS})
   endif()
 endforeach()
 
+# The real cuDNN, which loads a driver to describe kernels: the toolkit's, in which no function works.
+if(AUTOMAP_HAVE_CUDA AND EXISTS ${CUDAToolkit_LIBRARY_DIR}/stubs/libcuda.so)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests/driver)
+  file(CREATE_LINK ${CUDAToolkit_LIBRARY_DIR}/stubs/libcuda.so ${CMAKE_BINARY_DIR}/tests/driver/libcuda.so.1 SYMBOLIC)
+  set_tests_properties(test_cudnn_engines PROPERTIES ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/driver)
+endif()
+
 # Libraries that refuse every shape: reported, and no failure.
 if(AUTOMAP_HAVE_CUDA)
   automap_stand_in_variant(test_cuda_blas refused STAND_IN_FAIL=cublasLtMatmulAlgoGetHeuristic=15)

@@ -3,8 +3,8 @@
  * The convolution functions of cudnn_cnn.h serve: version 9 still has them, and
  * they cover every layout that strides can say. The three kinds differ in the
  * order of their arguments and in their enumerations of algorithms, so each has
- * three small functions (candidates, workspace, run) in a table. The only file
- * that includes cudnn.h.
+ * three small functions (candidates, workspace, run) in a table. This file
+ * and dnn_graph.c include cudnn.h.
  */
 #include "base/cuda/dnn.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cuda/dnn_attention.h"
 #include "base/cuda/library.h"
 #include "base/cuda/trial.h"
 
@@ -61,6 +62,7 @@ static CudaLibrary library = {.title = "cuDNN, which convolves",
 struct CudaDnn {
     cudnnHandle_t handle;
     CudaConvolution *convolutions; /* newest first */
+    CudaAttention *attentions;
 };
 
 /* An algorithm that the heuristic proposes. */
@@ -139,8 +141,17 @@ void cuda_dnn_close(CudaDnn *dnn) {
         next = convolution->next;
         free_convolution(convolution);
     }
+    cuda_attention_close(dnn->attentions);
     cudnn.cudnnDestroy(dnn->handle);
     free(dnn);
+}
+
+void *cuda_dnn_handle(CudaDnn *dnn) {
+    return dnn->handle;
+}
+
+CudaAttention **cuda_dnn_attentions(CudaDnn *dnn) {
+    return &dnn->attentions;
 }
 
 /* Each kind's heuristic, as a list of candidates, best first. */

@@ -64,6 +64,9 @@ typedef struct CudaConvolutionBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error);
 void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed */
+/* The library's handle, a cudnnHandle_t, and the list of the attentions (dnn_attention.h) that it keeps. */
+void *cuda_dnn_handle(CudaDnn *dnn);
+struct CudaAttention **cuda_dnn_attentions(CudaDnn *dnn);
 /* Version of the library, 10000 major + 100 minor + patch; 0: not found. */
 int32_t cuda_dnn_version(void);
 

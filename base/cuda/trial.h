@@ -8,7 +8,7 @@
 
 #include "base/cuda/driver.h"
 
-#define CUDA_TRIAL_MOST_ARRAYS 8
+#define CUDA_TRIAL_MOST_ARRAYS 16
 
 typedef struct CudaTrial {
     CUdeviceptr memory;

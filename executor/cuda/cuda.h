@@ -17,6 +17,7 @@ CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
 CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
 CudaPrepare cuda_prepare_region;      /* generated.c: fused attention */
+CudaPrepare cuda_prepare_attention;   /* attention.c: cuDNN; AM_ERROR_INPUT: another form than its own */
 
 /* Prepares a call of kernels whose text is written already, of any family (generated.c). The source is
  * copied. */
@@ -30,6 +31,8 @@ AmStatus cuda_join_rows(KernelCall *const *calls, Arena *arena, AmError *error);
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
 AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const AmError *reason, AmError *error);
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
+/* Opens cuDNN for the device at the first use (fallback.c). */
+AmStatus cuda_open_dnn(CudaKernelDevice *device, AmError *error);
 /* Updates the warning of refused calls; no rank runs meanwhile. */
 void cuda_state_refusals(CudaKernelDevice *device);
 

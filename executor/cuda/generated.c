@@ -76,10 +76,23 @@ AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) 
     return cuda_prepare_source(call, arena, &source, error);
 }
 
+/* Returns whether cuDNN may have the attention: some operand is bf16 or f16. */
+static bool has_narrow_operand(const KernelCall *call) {
+    for (int32_t k = 0; k < call->operand_count; k++)
+        if (dtype_is_16bit_float(call->operand_shapes[k]->type)) return true;
+    return false;
+}
+
 AmStatus cuda_prepare_region(KernelCall *call, Arena *arena, AmError *error) {
     AmWarnings *warnings = cuda_device_of(call->device)->warnings;
     AmError reason = {0};
     CudaSource source;
+    if (has_narrow_operand(call)) {
+        if (cuda_prepare_attention(call, arena, &reason) == AM_OK) return AM_OK;
+        if (warnings)
+            am_warn(warnings, "fused attention runs as generated kernels, not by cuDNN: %s", reason.text);
+        reason = (AmError){0};
+    }
     AmStatus status = cuda_source_region(&source, arena, call, &reason);
     if (status == AM_OK) return cuda_prepare_source(call, arena, &source, error);
     if (status == AM_ERROR_INPUT && warnings)

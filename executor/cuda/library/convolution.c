@@ -314,19 +314,6 @@ static void run_convolution(const KernelCall *call) {
     if (kernel->packed[RESULT]) kernel->packs[RESULT].run(&kernel->packs[RESULT]);
 }
 
-static void close_dnn(void *dnn) {
-    cuda_dnn_close(dnn);
-}
-
-static AmStatus open_dnn(CudaKernelDevice *device, AmError *error) {
-    if (device->dnn) return AM_OK;
-    CudaDnn *dnn;
-    TRY(cuda_dnn_open(&dnn, error));
-    TRY(cuda_keep(device, dnn, close_dnn, error));
-    device->dnn = dnn;
-    return AM_OK;
-}
-
 /* AM_ERROR_INPUT: cuDNN does not support it. */
 static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const KernelCall *call,
                                  const IrConvolution *hlo, AmError *error) {
@@ -380,7 +367,8 @@ AmStatus cuda_prepare_convolution(KernelCall *call, Arena *arena, AmError *error
                         ir_shape_elements(call->result_shapes[0]) > 0;
     if (!hlo || attributes->window_count != hlo->spatial_count || !is_convolved)
         return cuda_prepare_plain(call, arena, error);
-    if (open_dnn(device, &reason) != AM_OK) return cuda_prepare_without_dnn(call, arena, reason.text, error);
+    if (cuda_open_dnn(device, &reason) != AM_OK)
+        return cuda_prepare_without_dnn(call, arena, reason.text, error);
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     AmStatus status = make_convolution(kernel, &form, call, hlo, &reason);

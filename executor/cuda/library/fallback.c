@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/cuda/dnn.h"
 #include "executor/cuda/codegen/product.h"
 #include "executor/cuda/cuda.h"
 
@@ -110,5 +111,18 @@ AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *re
     AmWarnings *warnings = cuda_device_of(call->device)->warnings;
     TRY(cuda_prepare_plain(call, arena, error));
     if (warnings) am_warn(warnings, "convolutions run as plain kernels, slowly: %s", reason);
+    return AM_OK;
+}
+
+static void close_dnn(void *dnn) {
+    cuda_dnn_close(dnn);
+}
+
+AmStatus cuda_open_dnn(CudaKernelDevice *device, AmError *error) {
+    CudaDnn *dnn;
+    if (device->dnn) return AM_OK;
+    TRY(cuda_dnn_open(&dnn, error));
+    TRY(cuda_keep(device, dnn, close_dnn, error));
+    device->dnn = dnn;
     return AM_OK;
 }

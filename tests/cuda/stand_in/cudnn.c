@@ -13,27 +13,11 @@
 #include <cudnn.h>
 #include <stdlib.h>
 
-#include "tests/cuda/stand_in/elements.h"
-#include "tests/cuda/stand_in/stand_in.h"
+#include "tests/cuda/stand_in/cudnn_parts.h"
 
-#define EXPORT          __attribute__((visibility("default")))
 #define MOST_RANK       8
 #define MOST_SPATIAL    (MOST_RANK - 2)
 #define PLAIN_WORKSPACE 1000 /* of the plain algorithms but the first */
-#define ENTER(function)                                     \
-    do {                                                    \
-        const StandIn *entered_ = stand_in();               \
-        if (!entered_) return CUDNN_STATUS_NOT_INITIALIZED; \
-        int code_ = entered_->enter(#function);             \
-        if (code_) return (cudnnStatus_t)code_;             \
-    } while (0)
-
-typedef enum Tag { TAG_HANDLE = 0xd4401, TAG_TENSOR, TAG_FILTER, TAG_WINDOW } Tag;
-
-struct cudnnContext {
-    Tag tag;
-    cudaStream_t stream;
-};
 
 struct cudnnTensorStruct {
     Tag tag;
@@ -71,13 +55,6 @@ typedef struct Convolution {
     void *workspace;
     size_t workspace_bytes;
 } Convolution;
-
-static ElementType element_of(cudnnDataType_t type) {
-    return type == CUDNN_DATA_DOUBLE     ? ELEMENT_F64
-           : type == CUDNN_DATA_BFLOAT16 ? ELEMENT_BF16
-           : type == CUDNN_DATA_HALF     ? ELEMENT_F16
-                                         : ELEMENT_F32;
-}
 
 static bool knows_type(cudnnDataType_t type) {
     return type == CUDNN_DATA_FLOAT || element_of(type) != ELEMENT_F32;
