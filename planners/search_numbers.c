@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "ir/analysis/loops.h"
+#include "planners/bounds/bound_pipelines.h"
 #include "planners/single_stage/single_stage.h"
 
 /* The least bound over all numbers so far and one more; NAN if one is unknown. */
@@ -54,6 +55,15 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);
 }
 
+/* The bound where that of some number is unknown, as without a plan that fits. Each plan does the work. */
+static AmStatus bound_all_numbers(double *seconds, const SearchContext *self, AmError *error) {
+    const BoundSpace space = {.most_stages = 1};
+    PlanBound bound;
+    TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
+    *seconds = bound.seconds > 0 ? bound.seconds : NAN;
+    return AM_OK;
+}
+
 AmStatus search_numbers(SearchContext *self, AmError *error) {
     enum { MOST_ROUNDS = 24 };
     const SearchOptions *options = self->options;
@@ -92,10 +102,15 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     }
     result->evaluations = self->budget.used;
     if (!result->plan) return am_pass_error(AM_ERROR_INFEASIBLE, &refusal, error);
-    if (count > 1 && !result->interrupted) {
-        result->plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, result->plan->predicted_step_seconds);
-        result->plan->bound = isnan(bound) ? NULL : "lower";
+    Plan *plan = result->plan;
+    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound &&
+                     !stop_wanted(&self->budget.stop);
+    bool is_baseline = !plan->bound && is_wanted; /* whose number of micro-batches was searched afterwards */
+    if ((count > 1 || is_baseline) && !result->interrupted) {
+        if (isnan(bound) && is_wanted) TRY(bound_all_numbers(&bound, self, error));
+        plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, plan->predicted_step_seconds);
+        plan->bound = isnan(bound) ? NULL : "lower";
     }
-    result->plan->evaluations = self->budget.used;
+    plan->evaluations = self->budget.used;
     return AM_OK;
 }
