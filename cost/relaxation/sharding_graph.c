@@ -424,6 +424,21 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
     return reshards ? create(model, arena, context, mesh, reshards, type, error) : AM_OK;
 }
 
+AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                                        const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                                        AmError *error) {
+    const ClusterDeviceType *slowest = cluster_device_type(cluster, devices[0]);
+    ReshardCosts *reshards;
+    *model = NULL;
+    for (int32_t d = 0; d < mesh->device_count; d++) {
+        const ClusterDeviceType *type = cluster_device_type(cluster, devices[d]);
+        if (type->profile || type->operators) return AM_OK;
+        if (type->flops_per_second[DTYPE_F32] < slowest->flops_per_second[DTYPE_F32]) slowest = type;
+    }
+    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
+    return reshards ? create(model, arena, context, mesh, reshards, slowest, error) : AM_OK;
+}
+
 AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
                                      const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                      AmError *error) {

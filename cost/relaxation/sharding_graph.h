@@ -60,6 +60,13 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error);
 
+/* An estimate on a mesh of devices of any types with any shares: the model of equal shares, with the
+ * computing seconds of the slowest type. It bounds no plan of unequal shares. `*model` NULL: the mesh splits
+ * along more than two axes, or operators of a type were measured one by one. */
+AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                                        const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                                        AmError *error);
+
 /* The model without seconds of computing, on a mesh of devices of any types with any shares. The costs of
  * edges are lower bounds of the mean over the devices. `*model` NULL: more than two axes split. */
 AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,

@@ -25,8 +25,8 @@ static AmStatus open_sample(Estimator *self, AmError *error) {
     const StageProblem *problem = self->problem;
     ShardingGraph *model;
     ReshardCosts *reshards;
-    TRY(sharding_graph_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
-                              problem->devices, error));
+    TRY(sharding_graph_create_estimate(&model, &self->arena, problem->context, &problem->mesh,
+                                       problem->cluster, problem->devices, error));
     if (!model) return AM_OK;
     TRY(reshard_costs_create(&reshards, &self->arena, &problem->mesh, problem->cluster, problem->devices,
                              RESHARD_AXIS_ORDER, error));

@@ -329,8 +329,8 @@ static AmStatus refine_round(OverrideSearch *self, AmError *error) {
 static AmStatus open_model(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
     Assignment *assignment;
-    TRY(sharding_graph_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
-                              problem->devices, error));
+    TRY(sharding_graph_create_estimate(&self->model, self->arena, problem->context, &problem->mesh,
+                                       problem->cluster, problem->devices, error));
     if (!self->model) return AM_OK;
     TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
     self->stop = problem->budget.stop;

@@ -92,6 +92,16 @@ def check_stale_entries(work):
     assert found["step_seconds"] <= narrow["step_seconds"], f"{found['step_seconds']} after {narrow['step_seconds']}"
 
 
+def check_equal_types(work):
+    """Devices of two types with equal figures have as fast a plan as devices of one, by screening and overrides."""
+    TYPES["W100"] = TYPES["V100"]
+    steps = []
+    for name in ("V100", "W100"):
+        cluster = write_cluster(work / "equal.json", [("V100", 4), (name, 4)], rate=6e9, inside=12e9, latency=5e-6)
+        steps.append(search("vgg19", cluster, work / "plan.json", "--space", "single_stage")[0]["step_seconds"])
+    assert steps[1] <= 1.02 * steps[0], f"one type {steps[0]}, two types {steps[1]}"
+
+
 def check_small_budget(work):
     """Few evaluations are enough for shares of a baseline, some more for shares of the search's plans."""
     cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)], **FAST), work / "plan.json"
@@ -199,6 +209,21 @@ def check_memory(work):
     assert fits["fits"], "the plan does not fit"
 
 
+def check_scarce_memory(work):
+    """A bound also where one micro-batch does not fit, and a baseline chooses their number."""
+    plan, cluster = work / "plan.json", work / "scarce.json"
+    servers = [("V100", 2), ("P100", 2)]
+    write_cluster(cluster, servers, slower=1000, **FAST)
+    search("gpt2_tiny", cluster, plan, "--space", "single_stage")
+    simulated = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
+    peak = max(device["peak_bytes"] for device in simulated["devices"])
+    memory = dict.fromkeys(("V100", "P100"), int(0.8 * peak))
+    write_cluster(cluster, servers, slower=1000, **{**FAST, "memory": memory})
+    found, _ = search("gpt2_tiny", cluster, plan, "--space", "single_stage")
+    assert json.loads(plan.read_text())["micro_batches"] > 1, "one micro-batch fits"
+    assert 0 < (found["bound_seconds"] or 0) <= found["step_seconds"], f"bound {found['bound_seconds']}"
+
+
 def check_training(work):
     """Integer-valued models: losses of a plan with unequal shares are those of one device, to the last bit."""
     cluster, plan = write_cluster(work / "train.json", [("V100", 1), ("T4", 2)], slower=1e6, **FAST), work / "plan.json"
@@ -216,9 +241,9 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_stale_entries, check_small_budget, check_small_budget_of_auto,
-                      check_tables_that_a_budget_cuts,
-                      check_searchers, check_equal_is_best, check_memory, check_training):
+        for check in (check_against_equal, check_stale_entries, check_equal_types, check_small_budget,
+                      check_small_budget_of_auto, check_tables_that_a_budget_cuts,
+                      check_searchers, check_equal_is_best, check_memory, check_scarce_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)
 
