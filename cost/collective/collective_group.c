@@ -51,14 +51,15 @@ typedef struct Ways {
     const int32_t *members; /* [count] */
     int32_t **edges;        /* [count * count] directed edges of a route */
     int32_t *lengths;       /* [count * count] */
-    double *left;           /* [edge_count] parallel links that no ring has taken */
+    double *left;           /* [edge_count] parallel links that no ring has taken, of edges that join two */
 } Ways;
 
 /* Gives back what rings have taken. */
 static void restore(Ways *self, const Cluster *cluster) {
-    const Topology *topology = self->topology;
-    for (int32_t e = 0; e < topology->edge_count; e++) {
-        const TopologyEdge *edge = &topology->edges[e];
+    for (int32_t pair = 0; pair < self->count * self->count; pair++) {
+        if (self->lengths[pair] != 1) continue;
+        int32_t e = self->edges[pair][0] / 2;
+        const TopologyEdge *edge = &self->topology->edges[e];
         self->left[e] = edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
     }
 }
@@ -72,10 +73,9 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
                    .members = members,
                    .edges = ARENA_ARRAY(arena, int32_t *, pairs),
                    .lengths = ARENA_ARRAY(arena, int32_t, pairs),
-                   .left = ARENA_ARRAY(arena, double, topology->edge_count)};
-    int32_t *route = ARENA_ARRAY(arena, int32_t, topology->longest + 1);
+                   .left = ARENA_ARRAY_RAW(arena, double, topology->edge_count)};
+    int32_t *route = ARENA_ARRAY_RAW(arena, int32_t, topology->longest + 1);
     if (arena->failed) return am_fail_memory(error, topology->edge_count);
-    restore(self, cluster);
     for (size_t pair = 0; pair < pairs; pair++) {
         int32_t a = members[pair / (size_t)count], b = members[pair % (size_t)count];
         topology_route(topology, a, b, route, &self->lengths[pair]);
@@ -83,6 +83,7 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
         self->edges[pair] = (int32_t *)arena_copy_bytes(arena, (const char *)route, bytes);
         if (!self->edges[pair]) return am_fail_memory(error, (int64_t)bytes);
     }
+    restore(self, cluster);
     return AM_OK;
 }
 
@@ -257,10 +258,10 @@ static bool open_group(CollectiveGroup *group, int32_t **members, int32_t **firs
 
 /* One grouping for each nearness that makes other islands than a smaller one, up to that of all in one. */
 static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *arena, const Ways *ways,
-                              AmError *error) {
+                              Arena *scratch, AmError *error) {
     int32_t pairs = ways->count * ways->count;
-    Nearness *near = measure(ways, arena), *levels = ARENA_ARRAY(arena, Nearness, pairs);
-    if (arena->failed) return am_fail_memory(error, pairs);
+    Nearness *near = measure(ways, scratch), *levels = ARENA_ARRAY(scratch, Nearness, pairs);
+    if (scratch->failed) return am_fail_memory(error, pairs);
     memcpy(levels, near, sizeof *levels * (size_t)pairs);
     qsort(levels, (size_t)pairs, sizeof *levels, compare_nearness);
     /* The first ones are those of devices to themselves. */
@@ -275,6 +276,20 @@ static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *ar
     return AM_OK;
 }
 
+/* Finds the rings and the islands of a small group on one server. */
+static AmStatus search_groupings(CollectiveGroup *groups, int32_t *count, CollectiveGroup *rings,
+                                 Arena *arena, const Cluster *cluster, const int32_t *sorted, int32_t size,
+                                 AmError *error) {
+    Arena scratch = {0};
+    Ways ways;
+    *count = 0;
+    AmStatus status = find_ways(&ways, &scratch, cluster, sorted, size, error);
+    if (status == AM_OK) status = find_rings(rings, arena, cluster, &ways, error);
+    if (status == AM_OK) status = group_islands(groups, count, arena, &ways, &scratch, error);
+    arena_free(&scratch);
+    return status;
+}
+
 AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *arena, const Cluster *cluster,
                               const int32_t *members, int32_t size, AmError *error) {
     const int32_t *server_of = cluster->server_of;
@@ -287,13 +302,8 @@ AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *ar
     int32_t servers = groups[0].parts;
     CollectiveGroup rings = groups[0];
     *count = 1;
-    if (!cluster->topology->is_derived && servers == 1 && size > 2 && size <= MOST_SEARCHED) {
-        Ways ways;
-        TRY(find_ways(&ways, arena, cluster, sorted, size, error));
-        TRY(find_rings(&rings, arena, cluster, &ways, error));
-        *count = 0;
-        TRY(group_islands(groups, count, arena, &ways, error));
-    }
+    if (!cluster->topology->is_derived && servers == 1 && size > 2 && size <= MOST_SEARCHED)
+        TRY(search_groupings(groups, count, &rings, arena, cluster, sorted, size, error));
     for (int32_t k = 0; k < *count; k++) {
         groups[k].servers = servers;
         groups[k].ring_count = rings.ring_count;
