@@ -15,8 +15,7 @@ static void leave_out_slower(bool *is_left_out, BaselineResult *best, const Sear
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         double seconds = found->baselines[e].seconds;
         if (isnan(seconds)) continue;
-        bool is_faster = isnan(best[e].seconds) || seconds < best[e].seconds;
-        if (is_faster) best[e] = found->baselines[e];
+        if (baseline_is_faster(seconds, &best[e])) best[e] = found->baselines[e];
         else is_left_out[e] = true;
     }
 }
@@ -101,7 +100,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
         return AM_OK;
     }
     *seconds = plan->predicted_step_seconds;
-    if (baseline->seconds <= *seconds) return AM_OK;
+    if (!baseline_is_faster(*seconds, baseline)) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
     plan->searcher = searcher_name(self->options->searcher);
     search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));

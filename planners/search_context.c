@@ -69,7 +69,7 @@ void search_result_merge(SearchResult *result, const SearchResult *found) {
     result->has_baselines = kept.has_baselines || found->has_baselines;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *old = &kept.baselines[e], *now = &found->baselines[e];
-        bool is_faster = now->seconds < old->seconds || (isnan(old->seconds) && !isnan(now->seconds));
+        bool is_faster = baseline_is_faster(now->seconds, old);
         bool is_reason = isnan(old->seconds) && isnan(now->seconds) && now->reason;
         bool is_new = !has_baselines(&kept) || is_faster || is_reason;
         result->baselines[e] = has_baselines(found) && is_new ? *now : *old;

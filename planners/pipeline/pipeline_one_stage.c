@@ -103,7 +103,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
         Baseline baseline = baseline_of(self, candidate);
         if (baseline == BASELINE_COUNT || !candidate->plan || !candidate->fit.fits) continue;
         BaselineResult *priced = &single->baselines[baseline];
-        if (!(priced->seconds <= candidate->seconds))
+        if (baseline_is_faster(candidate->seconds, priced))
             *priced = (BaselineResult){.seconds = candidate->seconds,
                                        .micro_batches = candidate->plan->micro_batches};
     }

@@ -42,6 +42,10 @@ const char *baseline_alias(int32_t k, Baseline *baseline) {
     return aliases[k].name;
 }
 
+bool baseline_is_faster(double seconds, const BaselineResult *best) {
+    return seconds < best->seconds || (isnan(best->seconds) && !isnan(seconds));
+}
+
 bool search_is_pipeline_baseline(const SearchOptions *options) {
     return options->searcher == SEARCHER_BASELINE &&
            (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);

@@ -193,6 +193,9 @@ typedef struct BaselineResult {
     int32_t micro_batches; /* of that step */
 } BaselineResult;
 
+/* Returns whether a price is the first of a baseline, or faster than the best so far; NAN is none. */
+bool baseline_is_faster(double seconds, const BaselineResult *best);
+
 typedef struct SearchResult {
     CandidatePool pool; /* the candidates of all parts, in the caller's arena */
     Plan *plan;         /* pool_best() */
