@@ -67,7 +67,7 @@ static void add(PlanCandidate *list, int32_t *count, const PlanCandidate *candid
     for (int32_t k = 0; k < *count; k++)
         if (list[k].plan == candidate->plan) return;
     int32_t at = (*count)++;
-    for (; at > 0 && candidate->seconds < list[at - 1].seconds; at--) list[at] = list[at - 1];
+    for (; at > 0 && candidate_is_better(candidate, &list[at - 1]); at--) list[at] = list[at - 1];
     list[at] = *candidate;
 }
 
@@ -105,7 +105,7 @@ static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const P
 /* State of the plans moved so far. */
 typedef struct MovedPlans {
     int32_t count;
-    double seconds; /* of the fastest one that does not fit */
+    double seconds; /* of the fastest one that does not fit: less memory may make it fit */
     double share;   /* the part of the memory limit that this one may use on the sample */
 } MovedPlans;
 
@@ -278,15 +278,17 @@ static AmStatus improve(SearchContext *self, AmError *error) {
     static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
                                        PLAN_ORIGIN_BASELINE};
     enum { PARTS = sizeof parts / sizeof *parts };
-    const Plan *start = NULL, *best = self->result->plan;
+    const PlanCandidate none = {0}, *start = &none;
+    const Plan *best = self->result->plan;
     for (int32_t k = 0; best && k < PARTS; k++) {
-        const Plan *plan = self->result->pool.of[parts[k]].plan;
+        const PlanCandidate *candidate = &self->result->pool.of[parts[k]];
+        const Plan *plan = candidate->plan;
         bool is_one = plan && plan->stage_count == 1 && plan->micro_batches == 1;
         bool is_near =
             is_one && plan->predicted_step_seconds <= REFINED_WITHIN * best->predicted_step_seconds;
-        if (is_near && (!start || plan->predicted_step_seconds < start->predicted_step_seconds)) start = plan;
+        if (is_near && candidate_is_better(candidate, start)) start = candidate;
     }
-    return start && !stop_wanted(&self->budget.stop) ? refine(self, start, error) : AM_OK;
+    return start->plan && !stop_wanted(&self->budget.stop) ? refine(self, start->plan, error) : AM_OK;
 }
 
 /* AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than `most` seconds. */

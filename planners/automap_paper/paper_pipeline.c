@@ -10,6 +10,7 @@
 
 #include "cost/collective/collective.h"
 #include "cost/simulate/clock_1f1b.h"
+#include "planners/problem/candidate_pool.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/stages/stages.h"
 
@@ -246,18 +247,15 @@ static double finish(Pipelining *self) {
     MemoryFit fit;
     int32_t count = list_stages(self, stages, self->cuts, self->cut_count);
     double seconds = length_of(self, stages, count);
-    if (!check_memory(self, stages, count, &fit)) {
-        shared->failures++;
-        bool nearer =
-            shared->nearest.needed_bytes == 0 || fit.needed_fraction < shared->nearest.needed_fraction;
-        if (nearer) shared->nearest = fit;
-        return -sqrt(shared->unit / seconds);
-    }
-    if (shared->best_seconds == 0 || seconds < shared->best_seconds) {
+    fit.fits = check_memory(self, stages, count, &fit);
+    if (shared->best_seconds == 0 || plan_is_better(seconds, &fit, shared->best_seconds, &shared->best_fit)) {
         shared->best_seconds = seconds;
+        shared->best_fit = fit;
         memcpy(shared->best, self->cuts, sizeof *self->cuts * (size_t)self->cut_count);
     }
-    return shared->unit / seconds;
+    if (fit.fits) return shared->unit / seconds;
+    shared->failures++;
+    return -sqrt(shared->unit / seconds);
 }
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {

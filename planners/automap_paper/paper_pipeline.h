@@ -42,9 +42,9 @@ typedef struct PaperPipeline {
     int32_t pivot_count; /* kept, of all cuts together */
     double unit;         /* seconds: L of a perfect pipeline */
     int64_t failures;    /* episodes whose pipeline did not fit */
-    PaperCut *best;      /* [stage_count - 1] the shortest that fits */
-    double best_seconds; /* its L; 0: none has fitted */
-    MemoryFit nearest;   /* of those that did not, that which lacks least */
+    PaperCut *best;      /* [stage_count - 1] the best by plan_is_better() */
+    double best_seconds; /* its L; 0: there is none yet */
+    MemoryFit best_fit;  /* its memory; does not fit: none has fitted */
 } PaperPipeline;
 
 /* One stage per server. Everything lives in the arena. AM_ERROR_USAGE for a cluster of one server or of

@@ -257,10 +257,10 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
                               options->request->constraints.memory_fraction, error));
     TRY(paper_learn(&report->learning, &pipeline->base, options->kind, options, error));
     report->failures = pipeline->failures;
-    if (pipeline->best_seconds == 0 && report->learning.end == PAPER_INTERRUPTED)
+    if (!pipeline->best_fit.fits && report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a pipeline");
-    if (pipeline->best_seconds == 0)
-        return memory_fail(&pipeline->nearest, self->cluster, options->request->constraints.memory_fraction,
+    if (!pipeline->best_fit.fits)
+        return memory_fail(&pipeline->best_fit, self->cluster, options->request->constraints.memory_fraction,
                            error);
     TRY(report_cuts(self, pipeline, error));
     report->shortest_seconds = paper_pipeline_shortest(pipeline);

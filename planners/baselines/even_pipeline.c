@@ -174,8 +174,7 @@ typedef struct Pipelines {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
-    Plan *best;
-    MemoryFit nearest; /* of the plans that do not fit, that which lacks least */
+    PlanCandidate best; /* by candidate_is_better(): perhaps one that does not fit */
     const char *reason;
     AmError refusal; /* of the fewest stages that the schedule cannot have */
     int64_t evaluations;
@@ -201,9 +200,14 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
     return AM_OK;
 }
 
+/* Returns whether a plan that fits was found. */
+static bool has_plan(const Pipelines *self) {
+    return self->best.plan && self->best.fit.fits;
+}
+
 /* Returns whether an interrupt ends the pricing: the search has a plan already. */
 static bool may_stop(const Pipelines *self) {
-    return self->best || self->options->nested.rival_seconds > 0;
+    return has_plan(self) || self->options->nested.rival_seconds > 0;
 }
 
 /* A plan under one schedule. */
@@ -282,13 +286,9 @@ static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *
     TRY(am_pass_error(status, &refusal, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     self->evaluations++;
-    if (!simulation->fit.fits) {
-        bool nearer = self->nearest.needed_bytes == 0 ||
-                      simulation->fit.needed_fraction < self->nearest.needed_fraction;
-        if (nearer) self->nearest = simulation->fit;
-    } else if (!self->best || plan->predicted_step_seconds < self->best->predicted_step_seconds) {
-        self->best = plan;
-    }
+    const PlanCandidate candidate = {
+        .plan = plan, .seconds = plan->predicted_step_seconds, .fit = simulation->fit};
+    if (candidate_is_better(&candidate, &self->best)) self->best = candidate;
     return AM_OK;
 }
 
@@ -389,11 +389,10 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
         Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = devices}}, .device_count = devices};
         TRY(try_mesh(&self, &mesh, error));
     }
-    *plan = self.best;
-    *reason = self.best ? NULL : self.reason;
+    *plan = has_plan(&self) ? self.best.plan : NULL;
+    *reason = has_plan(&self) ? NULL : self.reason;
     *evaluations = self.evaluations;
-    if (!self.best && self.nearest.needed_bytes == 0)
-        TRY(am_pass_error(self.refusal.code, &self.refusal, error));
-    if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
-    return memory_fail(&self.nearest, cluster, options->request->constraints.memory_fraction, error);
+    if (!self.best.plan) TRY(am_pass_error(self.refusal.code, &self.refusal, error));
+    if (!self.best.plan || has_plan(&self)) return AM_OK;
+    return memory_fail(&self.best.fit, cluster, options->request->constraints.memory_fraction, error);
 }

@@ -148,8 +148,8 @@ static void test_out_of_memory(void **state) {
     }
     assert_true(reward < 0 && reward > -1);
     assert_int_equal(pipeline->failures, 1);
-    assert_true(pipeline->best_seconds == 0 &&
-                pipeline->nearest.needed_bytes > pipeline->nearest.limit_bytes);
+    assert_false(pipeline->best_fit.fits);
+    assert_true(pipeline->best_fit.needed_bytes > pipeline->best_fit.limit_bytes);
     assert_true(isnan(paper_pipeline_shortest(pipeline)));
 }
 
