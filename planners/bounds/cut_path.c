@@ -172,25 +172,54 @@ void cut_path_sum(CutSearch *self, const Step *step) {
     for (int32_t b = 0; b < tables->set_count; b++) self->of_sets[b] -= self->set_across[b];
 }
 
-/* Extends the least costs before a stage by those of the stage. */
-static void take_step(CutSearch *self, const Step *step) {
+/* As cut_path_sum(), for several steps from one state. */
+static void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES]) {
+    const CutTables *tables = self->tables;
+    double *of_sets = self->lane_sets, *sums = self->lane_sums;
+    for (int32_t b = 0; b < tables->set_count; b++)
+        for (int32_t l = 0; l < CUT_LANES; l++)
+            of_sets[b * CUT_LANES + l] = class_seconds_weighed(
+                steps[l]->weights, &tables->seconds[b * tables->work->width_count + steps[l]->width]);
+    for (int32_t p = 0; p < tables->work->places; p++) {
+        const double *here = &of_sets[tables->at[p] * CUT_LANES];
+        for (int32_t l = 0; l < CUT_LANES; l++)
+            sums[(p + 1) * CUT_LANES + l] = sums[p * CUT_LANES + l] + here[l];
+    }
+    for (int32_t b = 0; b < tables->set_count; b++)
+        for (int32_t l = 0; l < CUT_LANES; l++) of_sets[b * CUT_LANES + l] -= self->set_across[b];
+}
+
+/* Extends the least costs before a stage by those of the stage, for up to CUT_LANES steps from one state:
+ * their sums do not wait for one another. */
+static void take_steps(CutSearch *self, const Step *first, int32_t count) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
-    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
-    double *to = &self->least[step->to * (places + 1)], *before = self->before, *most = self->before_any;
-    cut_path_sum(self, step);
-    for (int32_t p = 0; p <= places; p++) {
-        before[p] = from[p] - sums[p];
-        most[p] = p > 0 ? smaller(most[p - 1], before[p]) : before[p];
+    const Step *steps[CUT_LANES];
+    double *to[CUT_LANES], *sums = self->lane_sums, *before = self->lane_before, *any = self->lane_any;
+    for (int32_t l = 0; l < CUT_LANES; l++) {
+        steps[l] = first + (l < count ? l : 0);
+        to[l] = &self->least[steps[l]->to * (places + 1)];
     }
-    for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
-        double least = from[q];
+    const double *from = &self->least[first->from * (places + 1)];
+    sum_lanes(self, steps);
+    for (int32_t p = 0; p <= places; p++)
+        for (int32_t l = 0; l < CUT_LANES; l++) {
+            int32_t at = p * CUT_LANES + l;
+            before[at] = from[p] - sums[at];
+            any[at] = p > 0 ? smaller(any[at - CUT_LANES], before[at]) : before[at];
+        }
+    for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
-        for (int32_t k = 0; k < longest - 1 && k < q; k++)
-            least = smaller(least, before[q - 1 - k] + sums[q] - self->of_sets[across[k]]);
-        if (q >= longest)
-            least = smaller(least, most[q - longest] + sums[q] - self->of_sets[across[longest - 1]]);
-        to[q] = smaller(to[q], least);
+        double least[CUT_LANES];
+        for (int32_t l = 0; l < CUT_LANES; l++) least[l] = from[q];
+        for (int32_t k = 0; k < longest && k < q; k++) {
+            const double *start =
+                k < longest - 1 ? &before[(q - 1 - k) * CUT_LANES] : &any[(q - longest) * CUT_LANES];
+            const double *divided = &self->lane_sets[across[k] * CUT_LANES];
+            for (int32_t l = 0; l < CUT_LANES; l++)
+                least[l] = smaller(least[l], start[l] + sums[q * CUT_LANES + l] - divided[l]);
+        }
+        for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
     }
 }
 
@@ -200,7 +229,12 @@ double cut_path_search(CutSearch *self) {
     for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
     double anywhere = find_least(self);
     for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
-    for (int32_t k = 0; k < self->step_count; k++) take_step(self, &self->steps[k]);
+    for (int32_t k = 0, count; k < self->step_count; k += count) {
+        const Step *first = &self->steps[k];
+        for (count = 1; count < CUT_LANES && k + count < self->step_count; count++)
+            if (first[count].from != first->from) break;
+        take_steps(self, first, count);
+    }
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }
 
@@ -227,7 +261,9 @@ bool cut_path_open(CutSearch *self) {
     self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
     self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
     self->sums = ARENA_ARRAY(arena, double, row);
-    self->before = ARENA_ARRAY(arena, double, row);
-    self->before_any = ARENA_ARRAY(arena, double, row);
+    self->lane_sets = ARENA_ARRAY(arena, double, tables->set_count *CUT_LANES + 1);
+    self->lane_sums = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->lane_before = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->lane_any = ARENA_ARRAY(arena, double, row *CUT_LANES);
     return !arena->failed;
 }

@@ -7,6 +7,7 @@
 #include "planners/bounds/bound_cuts.h"
 
 enum { COUNTS = PATH_PASSES * BOUND_ORDERS };
+enum { CUT_LANES = 4 }; /* steps that are extended together */
 
 /* Classes that are together at a place or across a border. */
 typedef struct ClassSet {
@@ -57,10 +58,12 @@ typedef struct CutSearch {
     double *across; /* [class]: its least cost across a border */
     double *least;  /* [state * (places + 1) + places]: least cost of the stages so far */
     /* Scratch. */
-    double *set_across, *of_sets;       /* [set] */
-    double *sums, *before, *before_any; /* [places + 1] */
-    double *balance;                    /* [state] */
-    LeastWeights *least_weights;        /* [width] */
+    double *set_across, *of_sets;               /* [set] */
+    double *sums;                               /* [places + 1] */
+    double *lane_sets;                          /* [set * CUT_LANES + lane] */
+    double *lane_sums, *lane_before, *lane_any; /* [(places + 1) * CUT_LANES + lane] */
+    double *balance;                            /* [state] */
+    LeastWeights *least_weights;                /* [width] */
     Arena arena;
 } CutSearch;
 
