@@ -267,13 +267,26 @@ static AmStatus build_computation(Rules *rules, ValueResolver *resolver, Arena *
     return AM_OK;
 }
 
+/* Builds the rules. What they point to is in the scratch arena, until it is shared. */
+static AmStatus build_all(Rules *built, Arena *arena, Arena *scratch, IrModule *canonical, AmError *error) {
+    int32_t count = canonical->instruction_count;
+    const IrShape **shapes = ARENA_ARRAY(scratch, const IrShape *, most_slots(canonical));
+    bool *is_blocked = ARENA_ARRAY(scratch, bool, count);
+    ValueResolver resolver;
+    if (scratch->failed) return am_fail_memory(error, count);
+    TRY(values_begin(&resolver, built, arena, error));
+    /* The computations of a loop come after the loop, and must be known first. */
+    for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
+        if (built->is_planned[c])
+            TRY(build_computation(built, &resolver, scratch, canonical, c, shapes, is_blocked, error));
+    rules_warn(canonical, is_blocked);
+    return rules_share(built, canonical, arena, error);
+}
+
 AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error) {
     int32_t count = canonical->instruction_count;
     Rules *built = ARENA_ARRAY(arena, Rules, 1);
-    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, most_slots(canonical));
-    bool *is_blocked = ARENA_ARRAY(arena, bool, count);
-    ValueResolver resolver;
-    if (!built || !shapes || !is_blocked) return am_fail_memory(error, (int64_t)sizeof *built);
+    if (!built) return am_fail_memory(error, (int64_t)sizeof *built);
     *built = (Rules){.module = canonical,
                      .rules = ARENA_ARRAY(arena, FactorRule, count),
                      .alias = ARENA_ARRAY(arena, int32_t, count),
@@ -283,14 +296,11 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
                      .count = count,
                      .entry_count = canonical->computations[canonical->entry].count};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(FactorRule) * count);
-    TRY(values_begin(&resolver, built, arena, error));
-    /* The computations of a loop come after the loop, and must be known first. */
-    for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
-        if (built->is_planned[c])
-            TRY(build_computation(built, &resolver, arena, canonical, c, shapes, is_blocked, error));
-    rules_warn(canonical, is_blocked);
+    Arena scratch = {0};
+    AmStatus status = build_all(built, arena, &scratch, canonical, error);
+    arena_free(&scratch);
     *rules = built;
-    return rules_share(built, canonical, arena, error);
+    return status;
 }
 
 /* Factor f is called a, b, ..., z, a1, b1, ... */

@@ -62,6 +62,11 @@ static const void *share(Sharing *self, const void *bytes, size_t size, int32_t 
     return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, true) : bytes;
 }
 
+/* As share(), of an array that does not last. */
+static const void *share_copy(Sharing *self, const void *bytes, size_t size, int32_t count) {
+    return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, false) : NULL;
+}
+
 static const IrDot *share_dot(Sharing *self, const IrDot *dot) {
     IrDot own = *dot;
     own.lhs_batch = share(self, own.lhs_batch, sizeof *own.lhs_batch, own.batch_count);
@@ -101,14 +106,15 @@ static void share_factors(Sharing *self, const Rules *rules, int32_t i, const Ru
             int8_t d = own->dimension[slot];
             room->extent[slot] = d < 0 ? 0 : rules_slot_shape(rules, i, slot)->dimensions[d];
         }
-        own->dimension = share(self, own->dimension, sizeof *own->dimension, slots);
-        own->extent = share_bytes(self, room->extent, sizeof *room->extent,
-                                  sizeof *room->extent * (size_t)slots, false);
-        own->blocks = share(self, own->blocks, sizeof *own->blocks, slots);
+        own->dimension = share_copy(self, own->dimension, sizeof *own->dimension, slots);
+        own->extent = share_copy(self, room->extent, sizeof *room->extent, slots);
+        own->blocks = share_copy(self, own->blocks, sizeof *own->blocks, slots);
     }
-    if (rule->factor_count > 0)
-        rule->factors = share_bytes(self, room->factors, sizeof *room->factors,
-                                    sizeof *room->factors * (size_t)rule->factor_count, false);
+    rule->factors = share_copy(self, room->factors, sizeof *room->factors, rule->factor_count);
+    if (!rule->inner) return;
+    const IrModule *module = rules->module;
+    int32_t places = module->computations[module->instructions[i].called[0]].count * IR_MAX_RANK;
+    rule->inner = share_copy(self, rule->inner, sizeof *rule->inner, places);
 }
 
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error) {
