@@ -64,7 +64,7 @@ static bool table_fill(PatchTable *table, Arena *arena, int32_t keys, int32_t co
     return true;
 }
 
-static int32_t maker(const Patcher *self, int32_t edge) {
+static int32_t producer_of(const Patcher *self, int32_t edge) {
     return self->model->edges[edge].producer;
 }
 static int32_t receiver(const Patcher *self, int32_t edge) {
@@ -302,7 +302,7 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
                       .is_waiting = ARENA_ARRAY(arena, bool, classes + 1),
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
-    if (arena->failed || !table_fill(&self->by_producer, arena, nodes, model->edge_count, maker, self) ||
+    if (arena->failed || !table_fill(&self->by_producer, arena, nodes, model->edge_count, producer_of, self) ||
         !table_fill(&self->by_reader, arena, nodes, model->edge_count, receiver, self) ||
         !table_fill(&self->alike, arena, classes, nodes, class_of, self))
         return am_fail_memory(error, nodes);

@@ -13,7 +13,7 @@
 #define SHARE_STEP   0.5
 #define SHARE_MARGIN 1e-5
 
-static int32_t maker_end(const Group *group) {
+static int32_t producer_end(const Group *group) {
     return group->is_transposed ? 1 : 0;
 }
 
@@ -53,7 +53,7 @@ static int32_t list_sharers(ShardingGraphFold *fold, const Class *class) {
     int32_t count = 0;
     for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
         const Group *group = &fold->groups[fold->incidences[k].group];
-        if (group->alone && fold->incidences[k].end == maker_end(group)) fold->sharers[count++] = k;
+        if (group->alone && fold->incidences[k].end == producer_end(group)) fold->sharers[count++] = k;
     }
     return count;
 }
@@ -63,7 +63,7 @@ static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     uint64_t needed = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Group *group = &fold->groups[fold->incidences[fold->sharers[k]].group];
-        const End *reader = &group->ends[1 - maker_end(group)];
+        const End *reader = &group->ends[1 - producer_end(group)];
         for (int32_t s = 0; s < reader->state_count; s++)
             if (reader->values[s] != RESHARD_ANY) needed |= (uint64_t)1 << reader->values[s];
     }
@@ -76,7 +76,7 @@ static int32_t list_cells(ShardingGraphFold *fold, int32_t sharers, int32_t kept
     for (int32_t k = 0; k < sharers; k++) {
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
         const Group *group = &fold->groups[incidence->group];
-        int32_t state = group->ends[1 - maker_end(group)].number[needed];
+        int32_t state = group->ends[1 - producer_end(group)].number[needed];
         int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
         if (cell < 0 || !(group->alone[cell] > 0)) continue;
         fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
@@ -116,7 +116,7 @@ void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *wei
             int32_t sharers = list_sharers(fold, &fold->classes[c]);
             if (sharers == 0) continue;
             const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
-            int32_t states = group->ends[maker_end(group)].state_count;
+            int32_t states = group->ends[producer_end(group)].state_count;
             for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1)
                 for (int32_t kept = 0; kept < states; kept++) {
                     int32_t count = list_cells(fold, sharers, kept, (ReshardState)__builtin_ctzll(left));

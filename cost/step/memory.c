@@ -113,8 +113,8 @@ static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *pro
 
 /* Returns whether one loop made it and another one takes it. */
 static bool is_in_flight(const Program *program, int32_t storage) {
-    const ProgramInstruction *maker = &program->instructions[program->values[storage].instruction];
-    if (maker->opcode != IR_WHILE) return false;
+    const ProgramInstruction *producer = &program->instructions[program->values[storage].instruction];
+    if (producer->opcode != IR_WHILE) return false;
     for (int32_t s = program->values[storage].instruction + 1; s < program->instruction_count; s++) {
         const ProgramInstruction *user = &program->instructions[s];
         for (int32_t k = 0; user->opcode == IR_WHILE && k < user->operand_count; k++)

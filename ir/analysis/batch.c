@@ -142,11 +142,13 @@ static void tie_carried(const Batch *batch, int32_t value) {
 
 /* An element of a reduction's, a sort's, a loop's or a branch's tuple. */
 static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruction *element) {
-    const IrInstruction *maker = &batch->module->instructions[ir_dataflow_operand(batch->flow, element, 0)];
-    if (ir_flow_maker(batch->graph, value) >= 0) tie_carried(batch, value);
-    else if (maker->opcode == IR_REDUCE)
-        tie_kept(batch, value, ir_dataflow_operand(batch->flow, maker, 0), maker->attributes);
-    else if (maker->opcode == IR_SORT) tie_equal(batch, value, ir_dataflow_operand(batch->flow, maker, 0));
+    const IrInstruction *producer =
+        &batch->module->instructions[ir_dataflow_operand(batch->flow, element, 0)];
+    if (ir_flow_producer(batch->graph, value) >= 0) tie_carried(batch, value);
+    else if (producer->opcode == IR_REDUCE)
+        tie_kept(batch, value, ir_dataflow_operand(batch->flow, producer, 0), producer->attributes);
+    else if (producer->opcode == IR_SORT)
+        tie_equal(batch, value, ir_dataflow_operand(batch->flow, producer, 0));
 }
 
 /* Joins values that depend on candidates alone and enter a loop with equal leading sizes. The loop

@@ -43,20 +43,20 @@ static bool is_region(const IrInstruction *instruction) {
             instruction->operand_count == instruction->called_count + 1);
 }
 
-int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value) {
+int32_t ir_flow_producer(const IrFlowGraph *graph, int32_t value) {
     const IrInstruction *instruction = ir_instruction(graph->module, value);
     if (instruction->opcode != IR_GET_TUPLE_ELEMENT) return -1;
-    int32_t maker = source_of(graph, instruction->operands[0]);
-    const IrInstruction *tuple = ir_instruction(graph->module, maker);
-    bool is_carried = tuple->opcode == IR_PARAMETER && graph->owners[maker] != graph->module->entry;
-    return is_carried || is_region(tuple) ? maker : -1;
+    int32_t producer = source_of(graph, instruction->operands[0]);
+    const IrInstruction *tuple = ir_instruction(graph->module, producer);
+    bool is_carried = tuple->opcode == IR_PARAMETER && graph->owners[producer] != graph->module->entry;
+    return is_carried || is_region(tuple) ? producer : -1;
 }
 
 /* The one loop whose carried element `value` is, or -1. */
 static int32_t loop_around(const IrFlowGraph *graph, int32_t value) {
-    int32_t maker = ir_flow_maker(graph, value);
-    if (maker < 0 || ir_instruction(graph->module, maker)->opcode != IR_PARAMETER) return -1;
-    int32_t body = graph->owners[maker];
+    int32_t producer = ir_flow_producer(graph, value);
+    if (producer < 0 || ir_instruction(graph->module, producer)->opcode != IR_PARAMETER) return -1;
+    int32_t body = graph->owners[producer];
     if (graph->first_caller[body + 1] - graph->first_caller[body] != 1) return -1;
     IrCaller caller = graph->callers[graph->first_caller[body]];
     bool is_body = ir_instruction(graph->module, caller.region)->opcode == IR_WHILE && caller.place == 0;
@@ -71,9 +71,9 @@ static int32_t returned_element(const IrFlowGraph *graph, int32_t loop, int32_t 
 }
 
 int32_t ir_flow_value_in_body(const IrFlowGraph *graph, int32_t value) {
-    int32_t maker = ir_flow_maker(graph, value);
-    if (maker < 0 || ir_instruction(graph->module, maker)->opcode != IR_WHILE) return -1;
-    return returned_element(graph, maker, value);
+    int32_t producer = ir_flow_producer(graph, value);
+    if (producer < 0 || ir_instruction(graph->module, producer)->opcode != IR_WHILE) return -1;
+    return returned_element(graph, producer, value);
 }
 
 int32_t ir_flow_next_value(const IrFlowGraph *graph, int32_t value) {
@@ -131,9 +131,9 @@ static void add_edges(const IrFlowGraph *graph, Edges *edges, int32_t value) {
     const IrInstruction *instruction = ir_instruction(graph->module, value);
     int32_t computation = graph->owners[value];
     int64_t first = graph->first_caller[computation], last = graph->first_caller[computation + 1];
-    int32_t maker = ir_flow_maker(graph, value);
-    if (maker >= 0) {
-        const IrInstruction *tuple = ir_instruction(graph->module, maker);
+    int32_t producer = ir_flow_producer(graph, value);
+    if (producer >= 0) {
+        const IrInstruction *tuple = ir_instruction(graph->module, producer);
         int64_t k = instruction->attributes->tuple_index;
         bool is_carried = tuple->opcode == IR_PARAMETER;
         if (is_carried && last - first <= MAX_FOLLOWED) {
@@ -141,7 +141,7 @@ static void add_edges(const IrFlowGraph *graph, Edges *edges, int32_t value) {
             return;
         }
         if (!is_carried && tuple->called_count <= MAX_FOLLOWED) {
-            add_result(graph, edges, maker, k);
+            add_result(graph, edges, producer, k);
             return;
         }
     }
@@ -237,8 +237,8 @@ static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, b
     int32_t inner = graph->owners[user], outer = graph->owners[operand];
     if (inner == outer) return graph->is_cut[user];
     /* An input of a computation is its parameter, or an element of it. */
-    int32_t maker = ir_flow_maker(graph, user);
-    bool enters = ir_instruction(graph->module, maker >= 0 ? maker : user)->opcode == IR_PARAMETER;
+    int32_t producer = ir_flow_producer(graph, user);
+    bool enters = ir_instruction(graph->module, producer >= 0 ? producer : user)->opcode == IR_PARAMETER;
     return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 

@@ -41,7 +41,7 @@ void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks);
 void ir_flow_mark_floating_ancestors(const IrFlowGraph *graph, bool *marks);
 
 /* The loop or conditional (or the parameter of its body) that `value` is an element of, or -1. */
-int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value);
+int32_t ir_flow_producer(const IrFlowGraph *graph, int32_t value);
 
 /* For an element of a loop's result: the corresponding value in the loop's body. Returns -1 for
  * other values, also where the body's value is an input of the body. */

@@ -172,15 +172,15 @@ static int32_t outside_of_body(const Matcher *matcher, const IrInstruction *valu
 static void enter_bodies(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output) {
     const IrInstruction *instruction = &matcher->module->instructions[value];
     bool is_element = instruction->opcode == IR_GET_TUPLE_ELEMENT;
-    int32_t maker = is_element ? ir_dataflow_operand(matcher->flow, instruction, 0) : value;
-    const IrInstruction *region = &matcher->module->instructions[maker];
+    int32_t producer = is_element ? ir_dataflow_operand(matcher->flow, instruction, 0) : value;
+    const IrInstruction *region = &matcher->module->instructions[producer];
     if (region->opcode != IR_CONDITIONAL && region->opcode != IR_WHILE) return;
     int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
     matcher->visits_left -= bodies;
     for (int32_t b = 0; matcher->visits_left > 0 && b < bodies; b++) {
         int32_t root = matcher->flow->sources[matcher->module->computations[region->called[b]].root];
         if (is_element) root = ir_dataflow_element(matcher->flow, root, instruction->attributes->tuple_index);
-        matcher->callers[region->called[b]] = maker;
+        matcher->callers[region->called[b]] = producer;
         if (root >= 0) reach(matcher, frontier, root, output, true);
     }
 }

@@ -272,9 +272,9 @@ static void mark_output(Phases *work, int32_t value, bool is_weight) {
     const IrInstruction *made = &work->module->instructions[value];
     if (made->opcode == IR_DYNAMIC_UPDATE_SLICE && graph->owners[value] != work->module->entry)
         mark_output(work, ir_dataflow_operand(work->flow, made, 1), is_weight);
-    int32_t maker = ir_flow_maker(graph, value);
-    if (maker < 0 || work->module->instructions[maker].opcode == IR_PARAMETER) return;
-    const IrInstruction *region = &work->module->instructions[maker];
+    int32_t producer = ir_flow_producer(graph, value);
+    if (producer < 0 || work->module->instructions[producer].opcode == IR_PARAMETER) return;
+    const IrInstruction *region = &work->module->instructions[producer];
     int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
     if (bodies > MAX_BRANCHES) bodies = MAX_BRANCHES;
     for (int32_t b = 0; b < bodies; b++) {

@@ -29,7 +29,7 @@ static void mark_kept(bool *is_kept, const LayerRun *self) {
     }
 }
 
-typedef struct SampleMaker {
+typedef struct SampleBuilder {
     const LayerRun *run;
     bool *is_kept; /* [entry instruction] */
     IrComposer composer;
@@ -38,9 +38,9 @@ typedef struct SampleMaker {
     int32_t *count;       /* [computation made]: the layers that its caller stands for */
     IrLayerSample *record;
     bool fails;
-} SampleMaker;
+} SampleBuilder;
 
-static int32_t *called_of(SampleMaker *self, const IrInstruction *from, int32_t layers) {
+static int32_t *called_of(SampleBuilder *self, const IrInstruction *from, int32_t layers) {
     int32_t *called = ARENA_ARRAY(&self->composer.module->arena, int32_t, from->called_count + 1);
     for (int32_t k = 0; called && k < from->called_count; k++) {
         int32_t *made = &self->computation[from->called[k]];
@@ -54,7 +54,7 @@ static int32_t *called_of(SampleMaker *self, const IrInstruction *from, int32_t 
 }
 
 /* Attributes with the number of a parameter in the sample. */
-static const IrAttributes *number_parameter(SampleMaker *self, const IrAttributes *from) {
+static const IrAttributes *number_parameter(SampleBuilder *self, const IrAttributes *from) {
     IrAttributes *attributes = ARENA_ARRAY(&self->composer.module->arena, IrAttributes, 1);
     if (!attributes) return from;
     *attributes = *from;
@@ -64,7 +64,7 @@ static const IrAttributes *number_parameter(SampleMaker *self, const IrAttribute
 }
 
 /* The root has the outputs that are kept. */
-static void copy_root(SampleMaker *self, IrInstruction *root, int32_t *operands) {
+static void copy_root(SampleBuilder *self, IrInstruction *root, int32_t *operands) {
     const IrInstruction *from =
         ir_instruction(self->run->from, self->run->from->computations[self->run->from->entry].root);
     Arena *arena = &self->composer.module->arena;
@@ -82,7 +82,7 @@ static void copy_root(SampleMaker *self, IrInstruction *root, int32_t *operands)
     root->shape.elements = elements;
 }
 
-static void copy_instruction(SampleMaker *self, int32_t made_in, int32_t i, int32_t layers) {
+static void copy_instruction(SampleBuilder *self, int32_t made_in, int32_t i, int32_t layers) {
     const LayerRun *run = self->run;
     const IrInstruction *from = ir_instruction(run->from, i);
     IrInstruction instruction = *from;
@@ -105,7 +105,7 @@ static void copy_instruction(SampleMaker *self, int32_t made_in, int32_t i, int3
 
 /* Copies an instruction of the entry. An operand that takes the place of another one may come later in the
  * module: it is copied before. */
-static void copy_entry(SampleMaker *self, int32_t i, int32_t depth) {
+static void copy_entry(SampleBuilder *self, int32_t i, int32_t depth) {
     enum { MOST_DEPTH = 256 };
     const LayerRun *run = self->run;
     const IrInstruction *from = ir_instruction(run->from, i);
@@ -117,7 +117,7 @@ static void copy_entry(SampleMaker *self, int32_t i, int32_t depth) {
     copy_instruction(self, 0, i, run->layer[i] >= 0 ? kept_layers_count(run, run->layer[i]) : 1);
 }
 
-static void copy_computations(SampleMaker *self) {
+static void copy_computations(SampleBuilder *self) {
     const LayerRun *run = self->run;
     const IrModule *from = run->from;
     bool goes_on = true;
@@ -139,7 +139,7 @@ static void copy_computations(SampleMaker *self) {
 }
 
 /* Notes for every entry instruction of the module the one that stands for it. */
-static void find_standing(SampleMaker *self) {
+static void find_standing(SampleBuilder *self) {
     const LayerRun *run = self->run;
     IrLayerSample *record = self->record;
     for (int32_t i = 0; i < run->count; i++) {
@@ -153,7 +153,7 @@ static void find_standing(SampleMaker *self) {
 
 /* Finds the outputs that update parameters: if that of the module is left out, the one that takes its place.
  */
-static void find_updates(SampleMaker *self) {
+static void find_updates(SampleBuilder *self) {
     const LayerRun *run = self->run;
     const IrInstruction *root = ir_instruction(run->from, run->from->computations[run->from->entry].root);
     IrLayerSample *record = self->record;
@@ -173,13 +173,13 @@ static AmStatus compose(IrModule **sample, IrLayerSample **record, const LayerRu
     const IrModule *from = run->from;
     IrModule *module = ir_module_new(from->source);
     if (!module) return am_fail_memory(error, (int64_t)sizeof *module);
-    SampleMaker self = {.run = run,
-                        .is_kept = ARENA_ARRAY(scratch, bool, run->count + 1),
-                        .composer = {.module = module},
-                        .made = ARENA_ARRAY(scratch, int32_t, from->instruction_count + 1),
-                        .computation = ARENA_ARRAY(scratch, int32_t, from->computation_count + 1),
-                        .count = ARENA_ARRAY(scratch, int32_t, from->computation_count + 1),
-                        .record = ARENA_ARRAY(&module->arena, IrLayerSample, 1)};
+    SampleBuilder self = {.run = run,
+                          .is_kept = ARENA_ARRAY(scratch, bool, run->count + 1),
+                          .composer = {.module = module},
+                          .made = ARENA_ARRAY(scratch, int32_t, from->instruction_count + 1),
+                          .computation = ARENA_ARRAY(scratch, int32_t, from->computation_count + 1),
+                          .count = ARENA_ARRAY(scratch, int32_t, from->computation_count + 1),
+                          .record = ARENA_ARRAY(&module->arena, IrLayerSample, 1)};
     const IrRoles *roles = run->roles;
     IrLayerSample *made = self.record;
     AmStatus status = AM_OK;

@@ -19,36 +19,38 @@ static int32_t loop_iterations(const Rules *rules, const PlannedLoop *loop) {
 }
 
 /* [instruction of the module] the loop whose array it is, by its number; -1: none. */
-static int32_t *find_makers(Arena *arena, const Rules *rules) {
-    int32_t *makers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
-    for (int32_t i = 0; makers && i < rules->module->instruction_count; i++) makers[i] = -1;
-    for (int32_t l = rules->loop_count - 1; makers && l >= 0; l--)
+static int32_t *find_producers(Arena *arena, const Rules *rules) {
+    int32_t *producers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
+    for (int32_t i = 0; producers && i < rules->module->instruction_count; i++) producers[i] = -1;
+    for (int32_t l = rules->loop_count - 1; producers && l >= 0; l--)
         for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
-            if (rules->loops[l].leaves[k].afterwards >= 0) makers[rules->loops[l].leaves[k].afterwards] = l;
-    return makers;
+            if (rules->loops[l].leaves[k].afterwards >= 0)
+                producers[rules->loops[l].leaves[k].afterwards] = l;
+    return producers;
 }
 
 /* The loop that made (instruction, leaf), as reshapes show it; -1: none. */
-static int32_t loop_that_made(const Rules *rules, const int32_t *makers, int32_t instruction) {
+static int32_t loop_that_made(const Rules *rules, const int32_t *producers, int32_t instruction) {
     const IrInstruction *at = &rules->module->instructions[instruction];
     while (at->opcode == IR_RESHAPE) {
         instruction = rules->alias[at->operands[0]];
         at = &rules->module->instructions[instruction];
     }
-    return makers[instruction];
+    return producers[instruction];
 }
 
 /* The last loop before `loop`, of as many iterations, that makes something it reads and does not change. */
-static int32_t find_first(const Rules *rules, const int32_t *makers, const PlannedLoop *loop,
+static int32_t find_first(const Rules *rules, const int32_t *producers, const PlannedLoop *loop,
                           const bool *paired) {
     int32_t iterations = loop_iterations(rules, loop), found = -1;
     for (int32_t k = 0; k < loop->leaf_count && iterations > 0; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
         bool is_read = leaf->is_invariant && leaf->initial >= 0;
-        int32_t maker = is_read ? loop_that_made(rules, makers, leaf->initial) : -1;
-        if (maker < 0 || paired[maker] || loop_iterations(rules, &rules->loops[maker]) != iterations)
+        int32_t producer = is_read ? loop_that_made(rules, producers, leaf->initial) : -1;
+        if (producer < 0 || paired[producer] || loop_iterations(rules, &rules->loops[producer]) != iterations)
             continue;
-        if (found < 0 || rules->loops[maker].instruction > rules->loops[found].instruction) found = maker;
+        if (found < 0 || rules->loops[producer].instruction > rules->loops[found].instruction)
+            found = producer;
     }
     return found;
 }
@@ -56,13 +58,13 @@ static int32_t find_first(const Rules *rules, const int32_t *makers, const Plann
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules,
                           AmError *error) {
     bool *paired = ARENA_ARRAY(arena, bool, rules->loop_count + 1);
-    const int32_t *makers = find_makers(arena, rules);
+    const int32_t *producers = find_producers(arena, rules);
     *pairs = ARENA_ARRAY(arena, LoopPair, rules->loop_count + 1);
     *count = 0;
     if (arena->failed) return am_fail_memory(error, rules->module->instruction_count);
     for (int32_t l = 0; l < rules->loop_count; l++) {
         const PlannedLoop *loop = &rules->loops[l];
-        int32_t first = paired[l] ? -1 : find_first(rules, makers, loop, paired);
+        int32_t first = paired[l] ? -1 : find_first(rules, producers, loop, paired);
         if (first < 0) continue;
         paired[l] = paired[first] = true;
         (*pairs)[(*count)++] = (LoopPair){.first = rules->loops[first].instruction,
@@ -123,8 +125,8 @@ static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules 
         if (instruction->kind == PROGRAM_TRANSFER && instruction->origin < rules->entry_count)
             after |= depends[instruction->origin];
         for (int32_t k = 0; k < instruction->operand_count && !after; k++) {
-            int32_t maker = loops->uses.maker[instruction->operands[k]];
-            after = maker >= 0 && is_after[maker];
+            int32_t producer = loops->uses.producer[instruction->operands[k]];
+            after = producer >= 0 && is_after[producer];
         }
         is_after[i] = after;
     }
@@ -149,11 +151,11 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
     const ProgramInstruction *second = &loops->program->instructions[loops->second];
     *count = 0;
     for (int32_t k = 0; k < second->operand_count; k++) {
-        int32_t maker = loops->uses.maker[second->operands[k]];
-        if (maker < 0 || !is_after[maker]) continue;
+        int32_t producer = loops->uses.producer[second->operands[k]];
+        if (producer < 0 || !is_after[producer]) continue;
         LoopStack *stack = &stacks[*count];
         if (!stack_find(stack, loops, k))
-            return refuse(loops->program, joining->schedule, maker, "the backward pass needs",
+            return refuse(loops->program, joining->schedule, producer, "the backward pass needs",
                           ", which needs all micro-batches of the forward pass", error);
         stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
         ++*count;

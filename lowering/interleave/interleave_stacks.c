@@ -36,7 +36,7 @@ static int32_t users_of(const ProgramUses *uses, int32_t value) {
 
 /* The instruction by which the body writes parameter p, or -1. */
 static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t p) {
-    int32_t before = body->parameters[p], after = body->outputs[p], writer = uses->maker[after];
+    int32_t before = body->parameters[p], after = body->outputs[p], writer = uses->producer[after];
     if (writer < 0 || users_of(uses, before) != 1 || users_of(uses, after) != 0) return -1;
     const ProgramInstruction *instruction = &body->instructions[writer];
     bool writes = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE && instruction->operands[0] == before;
@@ -69,7 +69,7 @@ static bool is_read_by_iteration(const Program *body, const ProgramUses *uses, i
  * scalar. */
 static bool is_private(const Program *program, const ProgramUses *uses, int32_t result, int32_t second,
                        int32_t initial) {
-    int32_t maker = uses->maker[initial];
+    int32_t producer = uses->producer[initial];
     if (uses->is_output[result]) return false;
     for (int32_t u = uses->first[result]; u < uses->first[result + 1]; u++) {
         int32_t user = uses->users[u];
@@ -79,8 +79,8 @@ static bool is_private(const Program *program, const ProgramUses *uses, int32_t 
             !is_private(program, uses, instruction->first_result, second, initial))
             return false;
     }
-    return maker >= 0 && program->instructions[maker].opcode == IR_BROADCAST &&
-           program->values[program->instructions[maker].operands[0]].shape.rank == 0;
+    return producer >= 0 && program->instructions[producer].opcode == IR_BROADCAST &&
+           program->values[program->instructions[producer].operands[0]].shape.rank == 0;
 }
 
 AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
@@ -97,11 +97,11 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const ProgramInstruction *takes = &program->instructions[loops->second];
     const Program *writes = makes->regions.programs[0], *reads = takes->regions.programs[0];
     int32_t value = takes->operands[operand];
-    const int32_t *maker = loops->uses.maker;
-    while (maker[value] >= 0 && is_reshape(&program->instructions[maker[value]]))
-        value = program->instructions[maker[value]].operands[0];
+    const int32_t *producer = loops->uses.producer;
+    while (producer[value] >= 0 && is_reshape(&program->instructions[producer[value]]))
+        value = program->instructions[producer[value]].operands[0];
     bool is_kept = reads->outputs[operand] == reads->parameters[operand];
-    if (loops->uses.maker[value] != loops->first || !is_kept) return false;
+    if (loops->uses.producer[value] != loops->first || !is_kept) return false;
     int32_t result = value - makes->first_result, p = makes->loop.carried[result];
     int32_t writer = find_writer(writes, &loops->in_first, p);
     if (writer < 0) return false;
@@ -422,7 +422,7 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
         const ProgramInstruction *makes = &program->instructions[loops->first];
         int32_t p = makes->loop.carried[stack->result], result = makes->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
-        int32_t writer = loops->in_first.maker[writes->outputs[p]] + added;
+        int32_t writer = loops->in_first.producer[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
         if (in_writes.before[writer] < 0) { /* else it is another operand of the second loop as well */
             ProgramValue *array = &program->values[result];

@@ -47,7 +47,7 @@ static bool is_compute(const ProgramInstruction *instruction, IrOpcode opcode) {
 }
 
 /* The instruction of that opcode that makes the value, or NULL. */
-static ProgramInstruction *maker(const Program *program, int32_t value, IrOpcode opcode) {
+static ProgramInstruction *producer(const Program *program, int32_t value, IrOpcode opcode) {
     int32_t i = program->values[value].instruction;
     return i >= 0 && is_compute(&program->instructions[i], opcode) ? &program->instructions[i] : NULL;
 }
@@ -162,7 +162,7 @@ static AmStatus absorb_operand(Absorber *self, ProgramInstruction *instruction, 
                                AmError *error) {
     Program *program = self->program;
     int32_t value = instruction->operands[side];
-    ProgramInstruction *transpose = maker(program, value, IR_TRANSPOSE);
+    ProgramInstruction *transpose = producer(program, value, IR_TRANSPOSE);
     if (!transpose || instruction->operands[0] == instruction->operands[1]) return AM_OK;
     const int64_t *permutation = transpose->attributes->dimensions;
     int32_t rank = shape_of(program, value)->rank, count, base;
@@ -195,7 +195,7 @@ static AmStatus absorb_operand(Absorber *self, ProgramInstruction *instruction, 
 static AmStatus absorb_result(Absorber *self, ProgramInstruction *transpose, AmError *error) {
     Program *program = self->program;
     int32_t value = transpose->operands[0], result = transpose->first_result;
-    ProgramInstruction *instruction = maker(program, value, IR_DOT);
+    ProgramInstruction *instruction = producer(program, value, IR_DOT);
     if (!instruction || self->uses[value] != 1) return AM_OK;
     Dot dot, turned;
     read_dot(&dot, program, instruction);

@@ -21,9 +21,9 @@ enum { MOST_SUMS = 8 }; /* of one group */
 
 typedef struct Accumulator {
     Program *program;
-    int32_t *uses;  /* [value] */
-    int32_t *maker; /* [value]: instruction, or -1; of sums that are about to be taken, the product */
-    int32_t *next;  /* [instruction]: the next member of its group, or -1 */
+    int32_t *uses;     /* [value] */
+    int32_t *producer; /* [value]: instruction, or -1; of sums that are about to be taken, the product */
+    int32_t *next;     /* [instruction]: the next member of its group, or -1 */
 } Accumulator;
 
 /* Counts uses by instructions, outputs and updates, from the last instruction on. A view without
@@ -41,12 +41,12 @@ static void count_uses(int32_t *uses, const Program *program) {
 
 /* Returns whether a value is there before instruction `before`, and no fusion makes it where it is read. */
 static bool is_at_hand(const Accumulator *self, int32_t value, int32_t before) {
-    int32_t maker = self->maker[value];
-    if (maker < 0) return true;
-    const ProgramInstruction *instruction = &self->program->instructions[maker];
-    return maker < before && (instruction->kind != PROGRAM_COMPUTE ||
-                              (instruction->opcode != IR_BROADCAST && instruction->opcode != IR_IOTA &&
-                               instruction->opcode != IR_CONSTANT));
+    int32_t producer = self->producer[value];
+    if (producer < 0) return true;
+    const ProgramInstruction *instruction = &self->program->instructions[producer];
+    return producer < before && (instruction->kind != PROGRAM_COMPUTE ||
+                                 (instruction->opcode != IR_BROADCAST && instruction->opcode != IR_IOTA &&
+                                  instruction->opcode != IR_CONSTANT));
 }
 
 static bool is_sum(const Program *program, const ProgramInstruction *instruction) {
@@ -58,13 +58,14 @@ static bool is_sum(const Program *program, const ProgramInstruction *instruction
 static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, int32_t side) {
     const Program *program = self->program;
     int32_t made = sum->operands[side], addend = sum->operands[1 - side];
-    const ProgramInstruction *dot = self->maker[made] < 0 ? NULL : &program->instructions[self->maker[made]];
+    const ProgramInstruction *dot =
+        self->producer[made] < 0 ? NULL : &program->instructions[self->producer[made]];
     if (!dot || dot->kind != PROGRAM_COMPUTE || !ir_is_matrix_product(dot->opcode) || !dot->attributes->dot ||
         dot->operand_count != 2 || dot->attributes->dimension_count > 0)
         return false;
     return dot->first_result == made && self->uses[made] == 1 && made != addend &&
            ir_shape_equal(&program->values[made].shape, &program->values[addend].shape) &&
-           is_at_hand(self, addend, self->maker[made]);
+           is_at_hand(self, addend, self->producer[made]);
 }
 
 /* Makes the product compute the sum; the sum becomes a view without readers. */
@@ -105,10 +106,10 @@ static bool find_receivers(Accumulator *self, int32_t *sides, int32_t leader) {
         takes_all = side == 0 || is_taken_by(self, sum, 1);
         if (!takes_all) break;
         sides[count] = side;
-        self->maker[sum->first_result] = self->maker[sum->operands[side]];
+        self->producer[sum->first_result] = self->producer[sum->operands[side]];
     }
     for (int32_t i = leader; i >= 0 && !takes_all; i = self->next[i])
-        self->maker[self->program->instructions[i].first_result] = i;
+        self->producer[self->program->instructions[i].first_result] = i;
     return takes_all;
 }
 
@@ -117,11 +118,11 @@ static AmStatus prepare(Accumulator *self, const int32_t *leader, AmError *error
     int32_t count = program->instruction_count;
     Arena *arena = program->arena;
     self->uses = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    self->maker = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    self->producer = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     self->next = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *last = ARENA_ARRAY(arena, int32_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = program->values[v].instruction;
+    for (int32_t v = 0; v < program->value_count; v++) self->producer[v] = program->values[v].instruction;
     for (int32_t i = 0; i < count; i++) {
         self->next[i] = -1;
         if (leader[i] != i) self->next[last[leader[i]]] = i;

@@ -67,7 +67,7 @@ static const IrShape *value_shape(const Fuser *self, int32_t value) {
 }
 
 static int32_t producer_of(const Fuser *self, int32_t value) {
-    return self->graph.maker[value];
+    return self->graph.producer[value];
 }
 
 static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
@@ -667,5 +667,5 @@ AmStatus program_fuse(Program *program, AmError *error) {
     program->execution.row_group_count = 0;
     if (!program->execution.fuses_rows) return AM_OK;
     TRY(program_delay_steps(program, &self.graph, error));
-    return program_find_row_groups(program, self.graph.maker, error);
+    return program_find_row_groups(program, self.graph.producer, error);
 }

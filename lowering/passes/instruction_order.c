@@ -21,13 +21,13 @@ static bool is_ungrouped(const int32_t *leader, int32_t count) {
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
-    int32_t *maker = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
+    int32_t *made_by = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
     bool *communicates = ARENA_ARRAY(program->arena, bool, count + 1);
     if (program->arena->failed) return am_fail_memory(error, count);
-    for (int32_t v = 0; v < program->value_count; v++) maker[v] = -1;
+    for (int32_t v = 0; v < program->value_count; v++) made_by[v] = -1;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
-        for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
+        for (int32_t k = 0; k < instruction->result_count; k++) made_by[instruction->first_result + k] = i;
         bool may_communicate = instruction->kind != PROGRAM_COMPUTE || program_has_control(instruction);
         communicates[i] =
             may_communicate && program_instruction_communicates(instruction, program->is_uneven);
@@ -42,7 +42,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     for (int32_t i = 0, last_communication = -1; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
-            int32_t producer = maker[instruction->operands[k]];
+            int32_t producer = made_by[instruction->operands[k]];
             if (producer < 0) continue;
             producers[edges++] = producer;
             next_user[producer + 2]++;
@@ -54,7 +54,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         /* The operands of joined loops must exist when the first of them begins. */
         for (int32_t j = 1; j < program_joined(program, i); j++)
             for (int32_t k = 0; k < instruction[j].operand_count; k++) {
-                int32_t producer = maker[instruction[j].operands[k]];
+                int32_t producer = made_by[instruction[j].operands[k]];
                 if (producer < 0 || producer >= i) continue;
                 producers[edges++] = producer;
                 next_user[producer + 2]++;
@@ -71,7 +71,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
                             .producers = producers,
                             .first_user = next_user,
                             .users = users,
-                            .maker = maker};
+                            .producer = made_by};
     return AM_OK;
 }
 
@@ -218,10 +218,10 @@ enum { PARAMETER = -1, FIXED = -2, LEAST_DELAYED_BYTES = 64 << 10 };
  */
 static int32_t source_step(const Program *program, const ProgramGraph *graph, const int32_t *made_at,
                            int32_t value) {
-    while (made_at[value] == PARAMETER && graph->maker[value] >= 0) {
-        const ProgramInstruction *maker = &program->instructions[graph->maker[value]];
-        if (maker->kind != PROGRAM_VIEW) return FIXED;
-        value = maker->operands[0];
+    while (made_at[value] == PARAMETER && graph->producer[value] >= 0) {
+        const ProgramInstruction *producer = &program->instructions[graph->producer[value]];
+        if (producer->kind != PROGRAM_VIEW) return FIXED;
+        value = producer->operands[0];
     }
     return made_at[value];
 }

@@ -13,7 +13,7 @@ typedef struct ProgramGraph {
     int32_t count;
     const int32_t *first, *producers;  /* [count + 1], instructions */
     const int32_t *first_user, *users; /* the same edges backwards */
-    const int32_t *maker;              /* [value]: the instruction that makes it, -1 for parameters */
+    const int32_t *producer;           /* [value]: the instruction that makes it, -1 for parameters */
 } ProgramGraph;
 
 /* The graph of the program as it stands, in its arena. */

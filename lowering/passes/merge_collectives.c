@@ -39,10 +39,10 @@ enum { MERGE_CLASSES = 4 << MESH_MAX_AXES }; /* kinds that merge, by axes */
 /* The sum, rounded in shards, that an all_gather gathers; NULL for other gathers. */
 static const ProgramInstruction *gathered_sum(const Program *program, const ProgramGraph *graph,
                                               const ProgramInstruction *gather) {
-    int32_t rounding = graph->maker[gather->operands[0]];
+    int32_t rounding = graph->producer[gather->operands[0]];
     if (gather->collective->kind != PROGRAM_ALL_GATHER || rounding < 0) return NULL;
     if (program->instructions[rounding].opcode != IR_CONVERT) return NULL;
-    int32_t sum = graph->maker[program->instructions[rounding].operands[0]];
+    int32_t sum = graph->producer[program->instructions[rounding].operands[0]];
     return sum >= 0 && program_reduces(&program->instructions[sum]) ? &program->instructions[sum] : NULL;
 }
 

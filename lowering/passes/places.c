@@ -101,8 +101,8 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
     const Program *program = self->program;
     const ProgramCounter *counter = &program->counter;
     Dtype type = program->values[value].shape.type;
-    int32_t maker = self->uses.maker[value];
-    const ProgramInstruction *instruction = maker >= 0 ? &program->instructions[maker] : NULL;
+    int32_t producer = self->uses.producer[value];
+    const ProgramInstruction *instruction = producer >= 0 ? &program->instructions[producer] : NULL;
     const int64_t *operands[3] = {0};
     int64_t number = 0;
     bool is_constant = instruction && instruction->opcode == IR_CONSTANT;
@@ -242,8 +242,9 @@ static void set_place(PlaceFinder *self, int32_t value, const ProgramPlace *plac
 
 static int32_t viewed(const PlaceFinder *self, int32_t value) {
     const ProgramInstruction *instructions = self->program->instructions;
-    for (int32_t maker; (maker = self->uses.maker[value]) >= 0 && is_plain_view(&instructions[maker]);)
-        value = instructions[maker].operands[0];
+    for (int32_t producer;
+         (producer = self->uses.producer[value]) >= 0 && is_plain_view(&instructions[producer]);)
+        value = instructions[producer].operands[0];
     return value;
 }
 
@@ -269,7 +270,7 @@ static bool is_used_once(const PlaceFinder *self, int32_t value, int32_t root) {
     for (;;) {
         if (users_of(self, value) != 1 || self->uses.is_output[value]) return false;
         if (value == root) return true;
-        value = self->program->instructions[self->uses.maker[value]].operands[0];
+        value = self->program->instructions[self->uses.producer[value]].operands[0];
     }
 }
 
@@ -279,20 +280,20 @@ static bool is_next_value(const PlaceFinder *self, int32_t p, int32_t result) {
     int32_t value = program->outputs[p];
     if (users_of(self, value) != 0) return false;
     if (value == result) return true;
-    int32_t maker = self->uses.maker[value];
-    if (maker < 0 || !is_plain_view(&program->instructions[maker]) || viewed(self, value) != result)
+    int32_t producer = self->uses.producer[value];
+    if (producer < 0 || !is_plain_view(&program->instructions[producer]) || viewed(self, value) != result)
         return false;
-    return is_used_once(self, program->instructions[maker].operands[0], result);
+    return is_used_once(self, program->instructions[producer].operands[0], result);
 }
 
 static void find_write(PlaceFinder *self, ProgramInstruction *update) {
     const Program *program = self->program;
     int32_t stack = viewed(self, update->operands[0]), p = self->parameter[stack];
-    int32_t value = viewed(self, update->operands[1]), maker = self->uses.maker[value];
-    if (p < 0 || maker < 0 || program->values[value].place ||
+    int32_t value = viewed(self, update->operands[1]), producer = self->uses.producer[value];
+    if (p < 0 || producer < 0 || program->values[value].place ||
         !is_used_once(self, update->operands[0], stack) || !is_next_value(self, p, update->first_result))
         return;
-    const ProgramInstruction *made_by = &program->instructions[maker];
+    const ProgramInstruction *made_by = &program->instructions[producer];
     if (!takes_addresses(program, made_by) || !has_such_users(self, value)) return;
     update->compute.place =
         find_place(self, update, 2, program->values[update->operands[1]].shape.dimensions);

@@ -19,7 +19,7 @@ enum { ROWS_AT_ONCE = 1024 }; /* elements that an element-wise kernel takes at o
 
 typedef struct RowGroupFinder {
     Program *program;
-    const int32_t *maker;
+    const int32_t *producer;
     int32_t *made_at; /* [value]: step that makes it, or -1 */
     int32_t *seen;    /* [value]: the last candidate group that reads it, counted from 1 */
     int32_t candidate;
@@ -30,7 +30,7 @@ typedef struct RowGroupFinder {
 /* The value whose memory a view shows. */
 static int32_t root_of(const RowGroupFinder *self, int32_t value) {
     int32_t i;
-    while ((i = self->maker[value]) >= 0 && self->program->instructions[i].kind == PROGRAM_VIEW)
+    while ((i = self->producer[value]) >= 0 && self->program->instructions[i].kind == PROGRAM_VIEW)
         value = self->program->instructions[i].operands[0];
     return value;
 }
@@ -237,10 +237,10 @@ static void find_internal(const RowGroupFinder *self, bool *shared) {
     }
 }
 
-AmStatus program_find_row_groups(Program *program, const int32_t *maker, AmError *error) {
+AmStatus program_find_row_groups(Program *program, const int32_t *producer, AmError *error) {
     Arena *arena = program->arena;
     RowGroupFinder self = {.program = program,
-                           .maker = maker,
+                           .producer = producer,
                            .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                            .seen = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
     bool *shared = ARENA_ARRAY(arena, bool, program->value_count + 1);

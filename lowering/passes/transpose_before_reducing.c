@@ -32,8 +32,8 @@ static bool sums_product(const Program *program, const ProgramInstruction *sum) 
     if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
         sum->operand_count != 1)
         return false;
-    int32_t maker = program->values[sum->operands[0]].instruction;
-    const ProgramInstruction *dot = maker < 0 ? NULL : &program->instructions[maker];
+    int32_t producer = program->values[sum->operands[0]].instruction;
+    const ProgramInstruction *dot = producer < 0 ? NULL : &program->instructions[producer];
     return dot && dot->kind == PROGRAM_COMPUTE && ir_is_matrix_product(dot->opcode);
 }
 

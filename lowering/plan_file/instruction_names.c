@@ -13,14 +13,14 @@
 
 enum { NO_WEIGHT = -1 };
 
-typedef struct NameMaker {
+typedef struct NameBuilder {
     InstructionNames *names;
     const IrModule *module;
     const IrRoles *roles;
     IrDataflow flow;
     int32_t *rank;    /* [parameter]: place of a weight in the order of first uses, or -1 */
     int32_t *by_rank; /* [weight]: parameter */
-} NameMaker;
+} NameBuilder;
 
 static bool is_arithmetic(const IrInstruction *instruction) {
     return instruction->opcode != IR_PARAMETER && instruction->opcode != IR_TUPLE &&
@@ -28,7 +28,7 @@ static bool is_arithmetic(const IrInstruction *instruction) {
            !ir_opcode_has(instruction->opcode, FACT_MOVES | FACT_NO_FLOPS);
 }
 
-static void find_depths(const NameMaker *self) {
+static void find_depths(const NameBuilder *self) {
     int32_t *depth = self->names->depth;
     for (int32_t i = 0; i < self->names->count; i++) {
         const IrInstruction *instruction = &self->module->instructions[i];
@@ -67,7 +67,7 @@ static int compare_uses(const void *left, const void *right) {
 }
 
 /* Orders the weights by the depth of the first forward arithmetic operator that reads each. */
-static AmStatus rank_weights(NameMaker *self, Arena *arena, AmError *error) {
+static AmStatus rank_weights(NameBuilder *self, Arena *arena, AmError *error) {
     int32_t count = self->names->count, parameters = self->roles->parameter_count, weights = 0;
     int32_t *carried = ARENA_ARRAY(arena, int32_t, count + 1); /* the weight that a value is a view of */
     WeightUse *uses = ARENA_ARRAY(arena, WeightUse, parameters + 1);
@@ -103,7 +103,7 @@ static AmStatus rank_weights(NameMaker *self, Arena *arena, AmError *error) {
 }
 
 /* Sets [instruction] to the rank of the last weight among its ancestors. */
-static void find_last_read(const NameMaker *self, int32_t *last) {
+static void find_last_read(const NameBuilder *self, int32_t *last) {
     for (int32_t i = 0; i < self->names->count; i++) {
         const IrInstruction *instruction = &self->module->instructions[i];
         last[i] = NO_WEIGHT;
@@ -125,7 +125,7 @@ static void take_updated(int32_t *updated, int32_t rank, bool is_first) {
 
 /* Sets [instruction] to the rank of a weight whose new value needs it: the first one for the update, where
  * norms of all gradients meet, else the last one. */
-static void find_updated(const NameMaker *self, int32_t *updated) {
+static void find_updated(const NameBuilder *self, int32_t *updated) {
     const IrRoles *roles = self->roles;
     for (int32_t i = 0; i < self->names->count; i++) updated[i] = NO_WEIGHT;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -143,7 +143,7 @@ static void find_updated(const NameMaker *self, int32_t *updated) {
     }
 }
 
-static void find_anchors(const NameMaker *self, const int32_t *last, const int32_t *updated) {
+static void find_anchors(const NameBuilder *self, const int32_t *last, const int32_t *updated) {
     const int32_t *repeats = self->roles->repeats;
     for (int32_t i = 0; i < self->names->count; i++) {
         IrPhase phase = self->roles->phases[i];
@@ -208,7 +208,7 @@ static AmStatus sort_names(InstructionNames *names, Arena *arena, AmError *error
 AmStatus instruction_names_make(InstructionNames *names, Arena *arena, const PlanContext *context,
                                 AmError *error) {
     int32_t count = context->rules->entry_count;
-    NameMaker self = {.names = names, .module = context->canonical, .roles = context->roles};
+    NameBuilder self = {.names = names, .module = context->canonical, .roles = context->roles};
     *names = (InstructionNames){.context = context,
                                 .count = count,
                                 .anchor = ARENA_ARRAY(arena, int32_t, count + 1),

@@ -216,7 +216,7 @@ static bool is_update(const LayerCopies *self, int32_t value) {
  *   - other value of the backward pass: if other layers run before it is last read
  *   - forward value: if a later pass reads it
  */
-static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *maker, int32_t s,
+static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *producer, int32_t s,
                            int32_t value) {
     const Program *program = self->program;
     const IrLoops *loops = program->module->loops;
@@ -225,7 +225,7 @@ static bool exists_for_all(const LayerCopies *self, const ProgramInstruction *ma
     bool has_others = has_others_between(self, loops->layer[origin], s, last);
     bool stays_long = last - s > program->execution.step_count / QUARTER;
     bool is_beside = loops->is_beside[origin]; /* of one weight, or a gradient */
-    if (maker && program_gathers(maker)) return stays_long;
+    if (producer && program_gathers(producer)) return stays_long;
     if (is_beside && made != IR_PHASE_BACKWARD) return has_others;
     if (is_beside) return stays_long && !is_near_loop(self);
     if (made == IR_PHASE_RECOMPUTED) return has_others && self->forward_steps[last] > self->forward_steps[s];

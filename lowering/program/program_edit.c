@@ -11,15 +11,15 @@ int32_t program_add_value(Program *program, const ProgramValue *value) {
 
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error) {
     int32_t values = program->value_count, total = 0;
-    *uses = (ProgramUses){.maker = ARENA_ARRAY(arena, int32_t, values + 1),
+    *uses = (ProgramUses){.producer = ARENA_ARRAY(arena, int32_t, values + 1),
                           .first = ARENA_ARRAY(arena, int32_t, values + 3),
                           .is_output = ARENA_ARRAY(arena, bool, values + 1)};
     if (arena->failed) return am_fail_memory(error, values);
-    for (int32_t v = 0; v < values; v++) uses->maker[v] = -1;
+    for (int32_t v = 0; v < values; v++) uses->producer[v] = -1;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++)
-            uses->maker[instruction->first_result + k] = i;
+            uses->producer[instruction->first_result + k] = i;
         for (int32_t k = 0; k < instruction->operand_count; k++) uses->first[instruction->operands[k] + 2]++;
         total += instruction->operand_count;
     }

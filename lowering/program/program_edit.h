@@ -6,7 +6,7 @@
 
 /* Definitions and uses of each value of a program. */
 typedef struct ProgramUses {
-    int32_t *maker;         /* [value]: instruction, or -1 */
+    int32_t *producer;      /* [value]: instruction, or -1 */
     int32_t *first, *users; /* value v is used by instructions users[first[v]] .. users[first[v + 1] - 1] */
     bool *is_output;        /* [value] */
 } ProgramUses;

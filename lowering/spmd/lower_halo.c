@@ -87,9 +87,9 @@ static int32_t find_exchanged(const Lowering *self, int32_t value, const Program
     for (int32_t held = self->newest[program->values[value].origin]; held >= 0;
          held = self->states[held].older) {
         if (self->states[held].leaf != LOWERED_HALO) continue;
-        const ProgramInstruction *maker = &program->instructions[program->values[held].instruction];
-        if (maker->kind == PROGRAM_COLLECTIVE && maker->operands[0] == value &&
-            is_same_exchange(movement, &maker->collective->movements[0], count))
+        const ProgramInstruction *producer = &program->instructions[program->values[held].instruction];
+        if (producer->kind == PROGRAM_COLLECTIVE && producer->operands[0] == value &&
+            is_same_exchange(movement, &producer->collective->movements[0], count))
             return held;
     }
     return -1;

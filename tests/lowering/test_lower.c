@@ -112,8 +112,8 @@ static void test_no_transpose_after_a_sum(void **state) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind != PROGRAM_COMPUTE || instruction->opcode != IR_TRANSPOSE) continue;
-        int32_t maker = program->values[instruction->operands[0]].instruction;
-        assert_false(maker >= 0 && program->instructions[maker].kind == PROGRAM_COLLECTIVE);
+        int32_t producer = program->values[instruction->operands[0]].instruction;
+        assert_false(producer >= 0 && program->instructions[producer].kind == PROGRAM_COLLECTIVE);
     }
     arena_free(&arena);
     plan_context_free(context);

@@ -6,7 +6,7 @@
 #include "lowering/passes/passes.h"
 #include "lowering/program/program_edit.h"
 
-typedef struct RegionPartMaker {
+typedef struct RegionPartBuilder {
     Arena *arena;
     const RegionBlocks *blocks;
     RegionStage stage;
@@ -15,9 +15,9 @@ typedef struct RegionPartMaker {
     int32_t *made;   /* [value of the region]: value of the program, or -1 */
     bool *is_needed; /* [value of the region] */
     bool *is_given;  /* [value of the region]: it is an output of the program */
-} RegionPartMaker;
+} RegionPartBuilder;
 
-static int32_t add_value(RegionPartMaker *self, IrShape shape, int32_t origin) {
+static int32_t add_value(RegionPartBuilder *self, IrShape shape, int32_t origin) {
     ProgramValue value = {.shape = shape,
                           .origin = origin,
                           .instruction = self->program->instruction_count,
@@ -26,14 +26,15 @@ static int32_t add_value(RegionPartMaker *self, IrShape shape, int32_t origin) {
     return program_add_value(self->program, &value);
 }
 
-static int64_t extent_of(const RegionPartMaker *self, const ValueLabels *labels, int32_t first, int32_t end) {
+static int64_t extent_of(const RegionPartBuilder *self, const ValueLabels *labels, int32_t first,
+                         int32_t end) {
     int64_t extent = 1;
     for (int32_t k = first; k < end; k++) extent *= self->part->extents[labels->list[k]];
     return extent;
 }
 
 /* The shape of a value of the region in this part. */
-static IrShape shape_of(const RegionPartMaker *self, int32_t value, Dtype type) {
+static IrShape shape_of(const RegionPartBuilder *self, int32_t value, Dtype type) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
     int32_t rank = self->blocks->region->values[value].shape.rank;
     int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, rank + 1);
@@ -42,13 +43,13 @@ static IrShape shape_of(const RegionPartMaker *self, int32_t value, Dtype type) 
     return (IrShape){.type = type, .rank = dimensions ? rank : 0, .dimensions = dimensions};
 }
 
-static Dtype type_of(const RegionPartMaker *self, int32_t value) {
+static Dtype type_of(const RegionPartBuilder *self, int32_t value) {
     return self->blocks->region->values[value].shape.type;
 }
 
 /* Appends an instruction like `like` with its own operands; returns its result. */
-static int32_t add_instruction(RegionPartMaker *self, const ProgramInstruction *like, const int32_t *operands,
-                               int32_t operand_count, IrShape shape) {
+static int32_t add_instruction(RegionPartBuilder *self, const ProgramInstruction *like,
+                               const int32_t *operands, int32_t operand_count, IrShape shape) {
     Program *program = self->program;
     int32_t *own = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     ARENA_RESERVE(self->arena, program->instructions, program->instruction_count,
@@ -66,7 +67,7 @@ static int32_t add_instruction(RegionPartMaker *self, const ProgramInstruction *
     return result;
 }
 
-static int32_t add_operator(RegionPartMaker *self, IrOpcode opcode, const ProgramInstruction *origin,
+static int32_t add_operator(RegionPartBuilder *self, IrOpcode opcode, const ProgramInstruction *origin,
                             const int32_t *operands, int32_t operand_count, IrShape shape) {
     static const IrAttributes nothing;
     ProgramInstruction like = {.kind = PROGRAM_COMPUTE,
@@ -78,7 +79,7 @@ static int32_t add_operator(RegionPartMaker *self, IrOpcode opcode, const Progra
     return add_instruction(self, &like, operands, operand_count, shape);
 }
 
-static int32_t add_input(RegionPartMaker *self, RegionLink link, IrShape shape, int32_t origin) {
+static int32_t add_input(RegionPartBuilder *self, RegionLink link, IrShape shape, int32_t origin) {
     RegionPart *part = self->part;
     int32_t value = add_value(self, shape, origin);
     if (self->arena->failed) return 0;
@@ -90,7 +91,7 @@ static int32_t add_input(RegionPartMaker *self, RegionLink link, IrShape shape, 
     return value;
 }
 
-static void add_output(RegionPartMaker *self, RegionLink link) {
+static void add_output(RegionPartBuilder *self, RegionLink link) {
     link.own = self->made[link.value];
     link.dimension = -1;
     self->program->outputs[self->part->output_count] = link.own;
@@ -98,14 +99,14 @@ static void add_output(RegionPartMaker *self, RegionLink link) {
 }
 
 /* Returns whether this program computes the value, so that it is no input. */
-static bool is_made_here(const RegionPartMaker *self, int32_t value) {
+static bool is_made_here(const RegionPartBuilder *self, int32_t value) {
     int32_t producer = self->blocks->producer[value];
     if (producer < 0 || self->blocks->stage[producer] == REGION_UNUSED) return false;
     return self->blocks->is_free[producer] || self->blocks->stage[producer] == self->stage;
 }
 
 /* Returns whether the indices of an iota do not all occur in a block. */
-static bool is_divided_iota(const RegionPartMaker *self, const ProgramInstruction *instruction,
+static bool is_divided_iota(const RegionPartBuilder *self, const ProgramInstruction *instruction,
                             int32_t *dimension) {
     if (instruction->opcode != IR_IOTA) return false;
     *dimension =
@@ -117,7 +118,7 @@ static bool is_divided_iota(const RegionPartMaker *self, const ProgramInstructio
 }
 
 /* Marks the values that this program gives to others, and then all that they need. */
-static void find_needed(RegionPartMaker *self) {
+static void find_needed(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     for (int32_t k = 0; k < region->roles->output_count; k++) {
@@ -147,7 +148,7 @@ static void find_needed(RegionPartMaker *self) {
 }
 
 /* An input for a value that another program, the region's caller or nobody makes. */
-static void add_inputs(RegionPartMaker *self) {
+static void add_inputs(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     for (int32_t k = 0; k < region->roles->parameter_count; k++) {
@@ -171,7 +172,7 @@ static void add_inputs(RegionPartMaker *self) {
 }
 
 /* A divided iota reads its indices from a vector, which is an input. */
-static void add_indices(RegionPartMaker *self, const ProgramInstruction *iota, int32_t dimension) {
+static void add_indices(RegionPartBuilder *self, const ProgramInstruction *iota, int32_t dimension) {
     int32_t value = iota->first_result;
     IrShape shape = shape_of(self, value, type_of(self, value));
     int64_t *extent = ARENA_ARRAY(self->arena, int64_t, 1), *to = ARENA_ARRAY(self->arena, int64_t, 1);
@@ -192,7 +193,8 @@ static void add_indices(RegionPartMaker *self, const ProgramInstruction *iota, i
 }
 
 /* Terms of a sum, as the accumulator's type, are added to the accumulator. */
-static void add_terms(RegionPartMaker *self, const ProgramInstruction *instruction, const int32_t *operands) {
+static void add_terms(RegionPartBuilder *self, const ProgramInstruction *instruction,
+                      const int32_t *operands) {
     int32_t value = instruction->first_result, terms[3] = {operands[0], operands[1]};
     Dtype type = region_sum_type(type_of(self, value));
     IrShape shape = shape_of(self, value, type);
@@ -216,7 +218,7 @@ static void add_terms(RegionPartMaker *self, const ProgramInstruction *instructi
         (ProgramUpdate){.parameter = self->part->input_count - 1, .value = result};
 }
 
-static AmStatus add_instructions(RegionPartMaker *self, AmError *error) {
+static AmStatus add_instructions(RegionPartBuilder *self, AmError *error) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     for (int32_t i = 0; i < region->instruction_count && !self->arena->failed; i++) {
@@ -248,7 +250,7 @@ static AmStatus add_instructions(RegionPartMaker *self, AmError *error) {
     return self->arena->failed ? am_fail_memory(error, 64) : AM_OK;
 }
 
-static void add_outputs(RegionPartMaker *self) {
+static void add_outputs(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
     for (int32_t k = 0; k < region->roles->output_count; k++)
@@ -268,14 +270,14 @@ AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *b
                          .extents = extents,
                          .inputs = ARENA_ARRAY(arena, RegionLink, most),
                          .outputs = ARENA_ARRAY(arena, RegionLink, most)};
-    RegionPartMaker self = {.arena = arena,
-                            .blocks = blocks,
-                            .stage = stage,
-                            .part = part,
-                            .program = program,
-                            .made = ARENA_ARRAY(arena, int32_t, most),
-                            .is_needed = ARENA_ARRAY(arena, bool, most),
-                            .is_given = ARENA_ARRAY(arena, bool, most)};
+    RegionPartBuilder self = {.arena = arena,
+                              .blocks = blocks,
+                              .stage = stage,
+                              .part = part,
+                              .program = program,
+                              .made = ARENA_ARRAY(arena, int32_t, most),
+                              .is_needed = ARENA_ARRAY(arena, bool, most),
+                              .is_given = ARENA_ARRAY(arena, bool, most)};
     if (arena->failed) return am_fail_memory(error, most * (int64_t)sizeof(RegionLink));
     *program = (Program){.arena = arena,
                          .module = region->module,
