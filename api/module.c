@@ -6,7 +6,7 @@
 #include "base/files/file_format.h"
 #include "ir/analysis/roles.h"
 
-/* Copies bytes of the caller with a NUL behind them, as readers need it; NULL and an error without memory. */
+/* Copies bytes of the caller with a NUL after them, as readers need it; NULL and an error without memory. */
 static char *copy_input(const void *data, size_t bytes, AmError *error) {
     char *copy = bytes < SIZE_MAX ? malloc(bytes + 1) : NULL;
     if (!copy) {

@@ -22,7 +22,7 @@ typedef enum OptionKind {
     OPTION_PIN            /* PATTERN=SHARDING */
 } OptionKind;
 
-/* Lists of names; OPTION_BASELINES has the aliases behind the names. */
+/* Lists of names; OPTION_BASELINES has the aliases after the names. */
 typedef enum OptionList {
     OPTION_SPACES,
     OPTION_TARGETS, /* names and aliases */

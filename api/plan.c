@@ -82,7 +82,7 @@ AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t
 }
 
 AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error) {
-    AmPlan *self = (AmPlan *)plan; /* a cache behind the mutex */
+    AmPlan *self = (AmPlan *)plan; /* the mutex guards a cache in it */
     AmStatus status = AM_OK;
     pthread_mutex_lock(&self->mutex);
     if (!self->document) status = plan_to_json(&self->document, self->plan, self->whole, error);
@@ -224,7 +224,7 @@ int32_t am_plan_parameter_count(const AmPlan *plan) {
 /* Names and sizes of the axes, as arrays; `mesh->axes` has both in one struct. */
 static AmStatus axes_of(const char *const **names, const int32_t **sizes, const AmPlan *plan,
                         const Mesh *mesh, AmError *error) {
-    AmPlan *self = (AmPlan *)plan; /* the arena is behind the mutex */
+    AmPlan *self = (AmPlan *)plan; /* the mutex guards the arena */
     pthread_mutex_lock(&self->mutex);
     const char **own_names = ARENA_ARRAY(&self->arena, const char *, mesh->axis_count + 1);
     int32_t *own_sizes = ARENA_ARRAY(&self->arena, int32_t, mesh->axis_count + 1);

@@ -30,7 +30,7 @@ static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 typedef struct ArenaBlock {
     struct ArenaBlock *older;
     size_t capacity, used;
-    size_t touched; /* memory behind it was never allocated and is zero */
+    size_t touched; /* memory after it was never allocated and is zero */
     _Alignas(16) unsigned char data[];
 } ArenaBlock;
 

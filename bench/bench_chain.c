@@ -33,7 +33,7 @@ static void chain_text(Text *text, Random *random) {
     for (int32_t n = 1; n < LAYERS; n++) text_append(text, "\tnode%d -- node%d\n", n - 1, n);
 }
 
-/* Blocks of five: a node, two branches of two behind it, all meeting in the first of the next block. */
+/* Blocks of five: a node, two branches of two after it, all meeting in the first of the next block. */
 static void blocks_text(Text *text, Random *random) {
     for (int32_t n = 0; n < LAYERS; n++) add_node(text, random, n);
     for (int32_t n = 0; n + 5 <= LAYERS; n += 5) {

@@ -235,7 +235,7 @@ static void run_case(Bench *self, void *what) {
 
 typedef struct Copy {
     char *memory;
-    int64_t bytes; /* read; as many are written behind them */
+    int64_t bytes; /* read; as many are written after them */
 } Copy;
 
 static void run_copy(Bench *self, void *what) {

@@ -163,7 +163,7 @@ static void bench_partition(const PartitionCase *entry, int runs) {
 
 /* ---- table 7 ---- */
 
-/* Layers are counted through the encoder and then the decoder; the softmax is behind them. */
+/* Layers are counted through the encoder and then the decoder; the softmax is after them. */
 typedef struct PipelineCase {
     const char *name, *model, *cluster;
     int32_t cuts, layers[MOST_CUTS]; /* 0: out of memory */
@@ -191,7 +191,7 @@ static int32_t layers_of(const char *model) {
     return strcmp(model, "bert48") == 0 ? 48 : strcmp(model, "t5_pipeline_6") == 0 ? 12 : 48;
 }
 
-/* The layer of a weight's path; the first behind all for what comes after them, LAYER_NONE for embeddings. */
+/* The layer of a weight's path; the first after all for what comes after them, LAYER_NONE for embeddings. */
 static int32_t layer_of(const char *path, int32_t layers) {
     static const char *const stacks[] = {"['layers'][", "['encoder'][", "['decoder']["};
     if (!path) return layers; /* the loss */
@@ -208,7 +208,7 @@ static bool is_near(const PaperCutReport *cut, int32_t layer, int32_t layers) {
     return abs(before - layer) <= NEAR || abs(behind - layer) <= NEAR;
 }
 
-/* The pivot where a layer begins: of the last one before its first weight and the first one behind that of
+/* The pivot where a layer begins: of the last one before its first weight and the first one after that of
  * the layer before, the one at which less crosses. -1: there is none. */
 static int32_t find_boundary(const PaperChain *chain, const PlanContext *context, int32_t layer,
                              int32_t layers) {

@@ -3,7 +3,7 @@
 
     python3 bench/fit_products.py products.csv attention_and_grouped.csv operators.csv [--write]
 
-A product of m x k and k x n takes, behind its launch, 2 (m + a) (n + a) (k + b) / (peak e) seconds. The edge a is
+A product of m x k and k x n takes, after its launch, 2 (m + a) (n + a) (k + b) / (peak e) seconds. The edge a is
 work on tiles that are not full, b the start and end of a tile's sum. Fused attention of R rows (batch x heads x
 sequence) and K keys takes c 2 (R + a) K (d + d') / (peak e), with c = 1 forward and 2.5 backward. Needs NumPy and
 SciPy. --write writes cost/measured/device_fits.def and product_points.def.

@@ -194,7 +194,7 @@ class Visit:
                 status = process.wait(timeout=allowed)
             except subprocess.TimeoutExpired:
                 status = None
-            kill_group(process)  # and children that it left behind
+            kill_group(process)  # and children that it left
             process.wait()
             self.processes.discard(process)
             stream.seek(0)

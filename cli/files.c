@@ -52,7 +52,7 @@ static const FileUse uses[] = {
 };
 enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 64, MOST_LINKS = 40, PATH_BYTES = 4096 };
 
-/* A file that is there by device and inode; one that is not, nor behind its links, by those of its
+/* A file that is there by device and inode; one that is not, nor through its links, by those of its
  * folder and its name. */
 typedef struct Place {
     dev_t device;

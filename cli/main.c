@@ -176,12 +176,12 @@ static AmStatus answer(int count, char **words, AmError *error) {
     bool is_help;
     int before = count_before_help(count, words, &is_help);
     if (strcmp(words[0], "help") == 0) {
-        /* Options behind the command do not change its help. */
+        /* Options after the command do not change its help. */
         while (before > 1 && words[before - 1][0] == '-') before--;
         return print_help(before - 1, words + 1, error);
     }
     if (is_help) {
-        /* The words behind the command are arguments, unless they name its action. */
+        /* The words after the command are arguments, unless they name its action. */
         bool has_action = before > 1 && words[1][0] != '-';
         if (has_action && print_help(2, words, NULL) == AM_OK) return AM_OK;
         return print_help(before > 0 && words[0][0] != '-' ? 1 : 0, words, error);

@@ -109,7 +109,7 @@ struct Learner {
     int64_t losses_waiting; /* updates whose loss was not taken yet */
 };
 
-/* The constructors that learner_create chooses from; they fill everything behind
+/* The constructors that learner_create chooses from; they fill everything after
  * `base`, which is given. Parameters start as 0. */
 AmStatus learner_cpu_create(Learner **learner, const Learner *base, AmError *error);
 AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error);

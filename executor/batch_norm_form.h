@@ -1,6 +1,6 @@
 /* The form of a batch normalization, for the kernels of every device.
  *
- * x is [outer, features, inner]: the dimensions before the feature's, the feature's, and those behind it. The
+ * x is [outer, features, inner]: the dimensions before the feature's, the feature's, and those after it. The
  * three operators have operands (x, scale, offset), (x, scale, offset, mean, variance) and (x, scale, mean,
  * variance, gradient).
  */

@@ -73,7 +73,7 @@ EmitValue emit_gather_rows(Emitter *self, EmitValue table, EmitValue tokens);
 EmitValue emit_scatter_rows(Emitter *self, EmitValue table, EmitValue tokens, EmitValue updates);
 /* The bits of each element as an unsigned integer. */
 EmitValue emit_bits(Emitter *self, EmitValue operand);
-/* Replaces each value by itself behind one barrier. Equal operators before and behind it stay apart. */
+/* Replaces each value by itself after one barrier. Equal operators before and after it stay apart. */
 void emit_barrier(Emitter *self, EmitValue **values, int32_t count);
 
 /* Appends the whole module: head, computations that reductions call, and the entry with its results.

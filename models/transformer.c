@@ -71,7 +71,7 @@ static EmitValue layer_forward(Model *self, Layer *layer, EmitValue x, EmitValue
                                    transformer_mlp_forward(self, &layer->mlp, y));
 }
 
-/* Emits the forward pass of the layer again, behind the gradient of its result. Returns the result. */
+/* Emits the forward pass of the layer again, after the gradient of its result. Returns the result. */
 static EmitValue layer_recompute(Model *self, Layer *layer, EmitValue *dy) {
     EmitValue *kept[] = {&layer->input, dy, &layer->memory};
     emit_barrier(&self->emitter, kept, layer->has_cross ? 3 : 2);
@@ -269,7 +269,7 @@ static EmitValue correction(Emitter *emitter, EmitValue step, double decay) {
     return emit_binary(emitter, "subtract", emit_fill(emitter, 1, step), power);
 }
 
-/* Appends the new state to the results, behind each other as the parameters are. */
+/* Appends the new state to the results, one after another as the parameters are. */
 static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t *count) {
     Emitter *emitter = &self->emitter;
     bool is_adam = self->shape->optimizer == TRANSFORMER_ADAM;

@@ -4,7 +4,7 @@
  * optimizer, with the same parameters and products as the models of datasets/automap_jax/zoo:
  *
  *   gpt     transformer.py: norms in front of blocks, causal attention, gelu, learned positions
- *   bert    transformer.py: norms behind blocks, every token sees all others
+ *   bert    transformer.py: norms after blocks, every token sees all others
  *   llama   llama.py: rotary positions, grouped keys and values, RMS norms, gated MLP
  *   t5      t5.py: encoder and decoder of `layers` each, no biases in attention, relu
  *

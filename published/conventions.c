@@ -34,7 +34,7 @@ static const ConventionRule phrase_rules[] = {
 };
 
 /* Rules by sources. The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. Its gradients
- * are added in 16 bits. Behind the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
+ * are added in 16 bits. After the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
  * (github.com/Aleph-Alpha/scaling, core/optimizer/allreduce.py). Its stages have equal numbers of modules,
  * tables and the last norm among them (core/nn/parallel_module/pipeline_partitioning.py), and each device has
  * all logits (transformer/model/layers/lm_head.py). llm-foundry's published runs used the Triton kernels of

@@ -91,7 +91,7 @@ typedef struct RunReader {
     am_fail_at((self)->error, AM_ERROR_INPUT, (self)->source, (self)->text, (self)->length, place, \
                __VA_ARGS__)
 
-/* Reads a field from `at` to the comma or the end of the line behind it. */
+/* Reads a field from `at` to the comma or the end of the line after it. */
 static AmStatus read_field(RunReader *self, const char **field) {
     const char *text = self->text;
     int64_t start = self->at, end = start, used = 0;

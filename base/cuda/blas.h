@@ -1,4 +1,4 @@
-/* Matrix products on a GPU: cuBLASLt behind one prepared object.
+/* Matrix products on a GPU: cuBLASLt as one prepared object.
  *
  * A CudaProduct computes
  *

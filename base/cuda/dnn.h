@@ -1,4 +1,4 @@
-/* Convolutions on a GPU: cuDNN behind one prepared object.
+/* Convolutions on a GPU: cuDNN as one prepared object.
  *
  * A CudaConvolution relates an input x [batch, features, spatial...], a filter
  * w [output features, input features / groups, spatial...] and an output

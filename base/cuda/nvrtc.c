@@ -1,4 +1,4 @@
-/* NVRTC behind dlopen(), and the cache of what it compiled.
+/* NVRTC, loaded by dlopen(), and the cache of what it compiled.
  *
  * A file of the cache is the SHA-256 of the machine code as 64 hexadecimal
  * digits, a new line, and the machine code.

@@ -51,7 +51,7 @@ void array_file_close(ArrayFile *file);
  */
 typedef struct ArrayImage {
     struct json_t *header;
-    const char *data; /* behind the header */
+    const char *data; /* after the header */
 } ArrayImage;
 
 /* `source` names the bytes in errors. */
@@ -84,7 +84,7 @@ AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t cou
                            const char *const *metadata, const char *path, AmError *error);
 
 /* AM_ERROR_USAGE if array_file_write() to the path could not begin: the suffix
- * or the place. Leaves nothing behind. */
+ * or the place. Leaves no file after a failure. */
 AmStatus array_file_check_writable(const char *path, AmError *error);
 
 #endif

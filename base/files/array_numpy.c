@@ -361,7 +361,7 @@ static bool npz_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
     int64_t length;
     if (entry->bytes <= SMALL || !zip_find_stored(&parts, entry->location, place, &length)) return false;
     if (length < entry->bytes) return false;
-    *place += length - entry->bytes; /* behind the .npy's header */
+    *place += length - entry->bytes; /* after the .npy's header */
     return true;
 }
 

@@ -194,7 +194,7 @@ fail:
     return status;
 }
 
-/* Decodes one frame behind the output so far. Its output is its window, so that no other memory is needed,
+/* Decodes one frame after the output so far. Its output is its window, so that no other memory is needed,
  * whatever window the frame names. */
 static AmStatus expand_frame(Buffer *out, ZSTD_DCtx *context, const char *frame, size_t bytes, size_t limit,
                              size_t *code, AmError *error) {

@@ -133,7 +133,7 @@ static int64_t after_comments(const char *data, int64_t length) {
     return at;
 }
 
-/* Returns the place behind the string that begins at `at`, or `most`. */
+/* Returns the place after the string that begins at `at`, or `most`. */
 static int64_t after_string(const char *data, int64_t most, int64_t at) {
     for (at++; at < most && data[at] != '"'; at++) at += data[at] == '\\';
     return at < most ? at + 1 : most;

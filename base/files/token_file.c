@@ -3,7 +3,7 @@
  * Megatron's .idx is "MMIDIDX\0\0", u64 1, u8 type, u64 sequences, u64 documents + 1, then for
  * each sequence its length (i32), for each its first byte in the .bin (i64), and the sequence
  * with which each document begins (i64), the last one past the end. Some have a byte
- * for each sequence behind that. Sequences lie one behind the other, which is checked piece by
+ * for each sequence after that. Sequences lie one after the other, which is checked piece by
  * piece, so that the index takes no memory however many there are.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -23,7 +23,7 @@ enum { LLM_C_HEADER = 1024, INDEX_HEADER = 34, INDEX_PIECE = 4096 };
 
 static const char MEGATRON_MAGIC[] = "MMIDIDX\0"; /* nine bytes with the last NUL */
 
-/* Reads the first bytes of a file, with zeros behind its end. False: it cannot be read. */
+/* Reads the first bytes of a file, with zeros after its end. False: it cannot be read. */
 static bool read_start(const char *path, unsigned char *start, int64_t bytes) {
     FileParts file;
     memset(start, 0, (size_t)bytes);

@@ -17,7 +17,7 @@ enum {
     FIRST_DAY = 1 << 5 | 1, /* 1980-01-01 */
     EXTRA_ZIP64 = 1,
     LONGEST_NAME = 0xFFFF,
-    END64_REST = 44 /* bytes of the zip64 end record behind its length */
+    END64_REST = 44 /* bytes of the zip64 end record after its length */
 };
 static const uint64_t WIDE = 0xFFFFFFFFu, MANY = 0xFFFFu;
 static const uint32_t REGULAR_FILE = 0100666u << 16; /* with the mode rw-rw-rw- */

@@ -2,7 +2,7 @@
  *
  * Episodes are short, returns are whole and gamma is 1, as with less the best
  * policy is not the cheapest plan. A policy that has settled before the evaluations are spent explores anew,
- * twice as far behind the first rank as before. */
+ * twice as far from the first rank as before. */
 #include "bench/quality/decisions_agent.h"
 
 #include "base/random.h"

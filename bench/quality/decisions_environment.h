@@ -42,7 +42,7 @@ typedef struct DecisionEnvironment {
     int32_t position, rank_count;
     double seconds; /* of the decisions taken */
     DecisionRank ranks[DECISIONS_MOST_STRATEGIES];
-    double most_behind; /* optimistic mean increments; ranks further behind the first are masked */
+    double most_behind; /* optimistic mean increments; ranks further from the first are masked */
 } DecisionEnvironment;
 
 #define DECISION_MOST_BEHIND 0.5 /* unless the caller changes it */

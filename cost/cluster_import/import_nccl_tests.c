@@ -65,7 +65,7 @@ static AmStatus add_row(MeasurementReader *self, const char *where, double bytes
     if (!(algorithm >= 0 && algorithm < 1e9) || !(bus >= 0 && bus < 1e9))
         return fail_at(self, where, "\"alg_bw\" and \"bus_bw\", GB/s");
     if (bytes == 0 || algorithm == 0) return AM_OK; /* too small for the digits that are written */
-    /* algbw is S over t, with two digits behind the point. */
+    /* algbw is S over t, with two digits after the point. */
     if (fabs(bytes / microseconds / 1e3 - algorithm) > 0.1 * algorithm + 0.02)
         return fail_at(self, where, "\"algbw\" of size over time, GB/s (other columns are in its place)");
     if (self->row_count > 0 && bytes <= self->rows[self->row_count - 1].bytes)
@@ -189,7 +189,7 @@ static AmStatus find_vtrain_ranks(MeasurementReader *self) {
         return fail_at(self, NULL, "busbw of 2(n-1)/n of the size over the time, for n ranks");
     for (int32_t k = 0; k < self->row_count; k++) {
         const NcclTestRow *row = &self->rows[k];
-        double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two behind the point */
+        double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two after the point */
         self->place = row->place;
         if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
             return am_fail_at(self->error, AM_ERROR_INPUT, self->source, self->file->data, self->file->length,

@@ -37,7 +37,7 @@ typedef struct AttentionSize {
 typedef struct MeasuredDevice MeasuredDevice;
 const MeasuredDevice *measured_device_find(const char *name);
 
-/* Seconds behind the launch, on a device with this peak of the type in FLOP/s; the measured one's is 312e12,
+/* Seconds after the launch, on a device with this peak of the type in FLOP/s; the measured one's is 312e12,
  * 125e12 and 2250e12. */
 double measured_product_seconds(const MeasuredDevice *device, const ProductSize *size, double peak);
 /* No product of so many FLOPs takes less. */

@@ -13,7 +13,7 @@
 /* Seconds of one iteration of a stage. */
 typedef struct ClockStage {
     double forward, backward;
-    double weights;              /* behind the backward pass, after its result is sent */
+    double weights;              /* after the backward pass, after its result is sent */
     double to_next, to_previous; /* transfers of the forward and of the backward result */
     double end;                  /* out: of the last iteration */
 } ClockStage;

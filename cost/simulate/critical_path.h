@@ -31,7 +31,7 @@ typedef struct CriticalItem {
     const Program *program;
     int32_t step; /* program->execution.step_count: the updates */
     int32_t rank;
-    int32_t events_after; /* events of the path behind the last one of these */
+    int32_t events_after; /* events of the path after the last one of these */
     int64_t count;
     double seconds;
 } CriticalItem;

@@ -96,7 +96,7 @@ static AmStatus divide(DeviceEvents **result, Arena *arena, const TraceEvents *e
     return AM_OK;
 }
 
-/* The operators that begin in a step, copied, from `*next` on, which moves behind them: an operator is in one
+/* The operators that begin in a step, copied, from `*next` on, which moves past them: an operator is in one
  * step. */
 static AmStatus take_step(StepEvents *step, Arena *arena, const DeviceEvents *device, const TraceEvent *of,
                           int32_t *next, AmError *error) {

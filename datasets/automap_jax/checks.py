@@ -128,7 +128,7 @@ VIEWS = {"transpose", "convert_element_type", "reshape", "squeeze", "copy"}
 
 
 def last_primitive(jaxpr, variable):
-    """The name of the primitive that makes a variable of a jaxpr, behind views and inner jits."""
+    """The name of the primitive that makes a variable of a jaxpr, after views and inner jits."""
     for equation in reversed(jaxpr.eqns):
         if not any(variable is made for made in equation.outvars):
             continue

@@ -148,7 +148,7 @@ class Partition:
                                    if not is_so and not self.is_split[value]}
 
     def delay_updates(self):
-        """Moves what only updates use behind the passes, such as the decay of an optimizer's state."""
+        """Moves what only updates use after the passes, such as the decay of an optimizer's state."""
         users = self.find_users()
         for k in reversed(range(len(self.whole.nodes))):
             later = [self.group[user] for value in self.whole.nodes[k].outputs for user in users.get(value, ())]
@@ -381,7 +381,7 @@ class Run:
         self.last_use = used
 
     def make_sweeps(self, users, final):
-        """`before`: [(part, function)]; `later`: [(sweep, is_micro, part, function)] behind the passes, in order."""
+        """`before`: [(part, function)]; `later`: [(sweep, is_micro, part, function)] after the passes, in order."""
         plan = self.plan
 
         def segments(graph, groups, sweep):
@@ -498,7 +498,7 @@ class Run:
         return {value for node in chosen for value in self.through_free(numbers(node))} - made
 
     def with_forward(self, repeated, chosen):
-        """The nodes of a backward pass behind the forward nodes among `repeated` that it needs."""
+        """The nodes of a backward pass after the forward nodes among `repeated` that it needs."""
         found, open_values = set(), [value for node in chosen for value in numbers(node)]
         while open_values:
             for value in self.through_free([open_values.pop()]):
@@ -509,7 +509,7 @@ class Run:
         return [self.plan.micro.nodes[k] for k in sorted(found)] + chosen
 
     def through_free(self, values):
-        """Values and, behind what functions compute for themselves, its inputs."""
+        """Values and, after what functions compute for themselves, its inputs."""
         found, open_values = set(), list(values)
         while open_values:
             value = open_values.pop()
@@ -610,7 +610,7 @@ class Run:
         return self.results({**data, **self.joined(batches), **step})
 
     def run_later(self, is_micro, functions, step, batches, data):
-        """Functions behind the passes: for each micro-batch all of them, or once in the step."""
+        """Functions after the passes: for each micro-batch all of them, or once in the step."""
         for batch in batches if is_micro else [None]:
             for part, function in functions:
                 if batch is None:

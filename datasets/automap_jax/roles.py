@@ -6,7 +6,7 @@ first served. An argument that is an array alone looks like any result of its sh
 prediction: it is a pair only next to one, in the arguments and in the output, or as the first
 argument of a step without other state. No new value is taken that does not depend on the old.
 
-The new values of objects that are updated in place stand behind the step's own result; their
+The new values of objects that are updated in place stand after the step's own result; their
 pairs are known.
 
 weight     paired, floating, an ancestor of the loss
@@ -142,7 +142,7 @@ class Known:
     pairs          {argument leaf: output leaf that updates it}
     constants      argument leaves that are constants unless they are paired
     never_weights  argument leaves that no gradient updates
-    losses         how many differentiated values stand behind the other outputs of the jaxpr
+    losses         how many differentiated values stand after the other outputs of the jaxpr
     """
 
     pairs: dict = dataclasses.field(default_factory=dict)

@@ -369,7 +369,7 @@ __device__ void dense_forward(Integer first, Integer step, const float *inputs, 
     }
 }
 
-/* dW = X' D, and behind it db = sums of D over the rows. */
+/* dW = X' D, and after it db = sums of D over the rows. */
 __device__ void dense_gradients(Integer first, Integer step, const float *inputs,
                                 const float *output_gradients, int rows, int input_count, int output_count,
                                 float *weight_gradients, float *bias_gradients) {
@@ -541,7 +541,7 @@ extern "C" __global__ void dqn_filter_below(const float *output_gradients, const
     below[(Integer)row * s.input_row + i % count] = sum;
 }
 
-/* Behind a convolution: adds the biases and takes relu in map[rows, row_width],
+/* After a convolution: adds the biases and takes relu in map[rows, row_width],
  * whose first filters * length numbers of a row are the convolution's; the rest
  * come from the observation, from its number `arrays` on. Block (x, y): its
  * threads' columns, row y. */

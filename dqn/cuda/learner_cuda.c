@@ -412,7 +412,7 @@ static AmStatus load_kernels(LearnerCuda *learner, AmError *error) {
 static AmStatus prepare_networks(LearnerCuda *learner, AmError *error) {
     const LearnerSettings *settings = &learner->base.settings;
     int32_t batch = settings->batch;
-    /* The next states begin behind the states. */
+    /* The next states begin after the states. */
     int64_t offset = (int64_t)sizeof(float) * batch * settings->shape.observation_size;
     int32_t alignment = offset % 16 == 0 ? 16 : offset % 8 == 0 ? 8 : 4;
     NetworkCuda *network = &learner->network;

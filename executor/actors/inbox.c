@@ -1,4 +1,4 @@
-/* The inbox of a worker of an actor graph: a ring of messages behind a mutex. */
+/* The inbox of a worker of an actor graph: a ring of messages that a mutex guards. */
 #define _POSIX_C_SOURCE 200809L
 #include "executor/actors/inbox.h"
 

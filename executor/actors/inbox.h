@@ -1,6 +1,6 @@
 /* An inbox: messages to one worker of an actor graph, from any other.
  *
- * A ring behind a mutex. Its size is given once and is enough by the graph's quotas
+ * A ring that a mutex guards. Its size is given once and is enough by the graph's quotas
  * (actor_graph.c), so posting neither waits nor allocates. The receiver looks at an
  * atomic counter while it has other work; when it has none it watches the counter
  * for a limited time, and then sleeps on a condition.

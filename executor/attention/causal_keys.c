@@ -1,6 +1,6 @@
-/* Finds out whether a block may leave out the keys behind its last row, as a causal mask removes them.
+/* Finds out whether a block may leave out the keys after its last row, as a causal mask removes them.
  *
- * Every value gets a class: what is known of its elements whose key is behind their row. A mask of indices is
+ * Every value gets a class: what is known of its elements whose key is after their row. A mask of indices is
  * false there, masked scores are at most -1e9, their exponential is 0, and so are products with it. A sum
  * over keys or rows loses nothing if its terms are 0 there. A maximum over keys loses nothing since the row's
  * own key is never masked; scores below -1e9 are not expected.
@@ -164,7 +164,7 @@ static bool is_reduced(const CausalSearch *self, const ProgramInstruction *instr
            !region_labels_has(&self->blocks->labels, instruction->first_result, label);
 }
 
-/* Returns whether a sum or maximum is the same without the keys behind the rows. */
+/* Returns whether a sum or maximum is the same without the keys after the rows. */
 static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *instruction) {
     const RegionLabels *labels = &self->blocks->labels;
     bool is_dot = ir_is_matrix_product(instruction->opcode), loses_key = false, loses_row = false,
@@ -186,7 +186,7 @@ static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *in
                ir_computation_operator(self->blocks->region->module, instruction->compute.called)) == SBP_MAX;
 }
 
-/* Returns whether all that a block gives is the same without the keys behind its rows. */
+/* Returns whether all that a block gives is the same without the keys after its rows. */
 static bool is_causal(CausalSearch *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;

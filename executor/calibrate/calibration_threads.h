@@ -45,7 +45,7 @@ typedef struct ProbeRanks {
     const ProbeStopwatch *stopwatch; /* of asynchronous devices; NULL: the host's clock is used */
     int32_t count;                   /* at most PROBE_MOST_RANKS */
     double sharing;                  /* ranks of a processor of the host; 1: each has its own */
-    const int64_t *sizes;            /* bytes of whole tensors, ascending, 0 behind the last */
+    const int64_t *sizes;            /* bytes of whole tensors, ascending, 0 after the last */
     int64_t most_bytes;              /* of memory, that one measurement may allocate on a rank's device */
     double patience;                 /* seconds for one case; 0: those of a full probe */
 } ProbeRanks;

@@ -81,7 +81,7 @@ AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifes
     json_write(text, root, JSON_STYLE_COMPACT);
     json_decref(root);
     if (text->failed) return am_fail_memory(error, (int64_t)text->capacity);
-    text->data[--text->length] = '\0'; /* the brace, which comes behind the digest */
+    text->data[--text->length] = '\0'; /* the brace, which comes after the digest */
     print_tail(tail, text->data, text->length);
     text_append_string(text, tail);
     return text->failed ? am_fail_memory(error, (int64_t)text->capacity) : AM_OK;

@@ -48,7 +48,7 @@ static const struct {
     {IR_FFT, "cuFFT is not among the libraries that automap uses"},
 };
 
-/* Opcodes that work on every type: they move elements, or only order, repeat or rename. Behind them those
+/* Opcodes that work on every type: they move elements, or only order, repeat or rename. After them those
  * that have no narrow type on any device. All others compute, and lack CUDA_NARROW. */
 static const IrOpcode typeless[] = {
     IR_ADD_DEPENDENCY,

@@ -59,7 +59,7 @@ typedef struct CudaKernelDevice {
     CudaKept *kept;                  /* newest first, in the order of release */
 } CudaKernelDevice;
 
-/* The back end's own device behind the general one. */
+/* The back end's own device of a general one. */
 static inline CudaKernelDevice *cuda_device_of(KernelDevice *device) {
     return (CudaKernelDevice *)device;
 }

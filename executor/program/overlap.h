@@ -29,7 +29,7 @@ typedef struct ExecutableStep {
     const CommCall *wait;  /* to be waited for first; or NULL */
     PlacedAddress *placed; /* [placed_count]: set before it runs */
     int32_t placed_count;
-    int64_t scratch_at; /* of the kernel's scratch memory, behind the values of its row group */
+    int64_t scratch_at; /* of the kernel's scratch memory, after the values of its row group */
 } ExecutableStep;
 
 /* steps[first, end). */

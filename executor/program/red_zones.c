@@ -7,7 +7,7 @@
 
 enum { FILL = 0xFF };
 
-/* A place of the buffer plan, or the zone behind one. */
+/* A place of the buffer plan, or the zone after one. */
 typedef struct Span {
     int64_t offset, end;
     int32_t value; /* whose place it is, or is before the zone; -1: none's */

@@ -116,7 +116,7 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
 /* ---- values that depend on parameters alone ---- */
 
 /* Forms of parameters: each parameter, and what conversions, reshapes and transposes make of it. A module
- * that computes its forward pass once more makes them once more, behind barriers that keep the two passes
+ * that computes its forward pass once more makes them once more, after barriers that keep the two passes
  * apart. They are one value here; whether it is kept in between is for a plan to say (PlanStage's
  * `keeps_gathered_weights`). */
 typedef struct Forms {
@@ -128,7 +128,7 @@ typedef struct Forms {
 /* Forms of one form that are compared with a new one. */
 #define MOST_SIBLINGS 8
 
-/* The form that instruction i hands on from behind a barrier, or -1. */
+/* The form that instruction i hands on through a barrier, or -1. */
 static int32_t handed_form(const Forms *forms, const IrInstruction *instructions, int32_t i) {
     const IrInstruction *instruction = &instructions[i];
     const IrInstruction *operand = &instructions[instruction->operands[0]];

@@ -187,7 +187,7 @@ static SplitValue *dynamic_update(Splitter *self, const IrInstruction *instructi
     return stack;
 }
 
-/* Layers with a constant before and behind them. */
+/* Layers with a constant before and after them. */
 static SplitValue *pad(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
     const IrPadding *padding = instruction->attributes->padding;
     if (!operands[0]->layers || !has_depth(self, &instruction->shape)) return NULL;

@@ -98,7 +98,7 @@ static int32_t wire_of(ProtobufCType type) {
     }
 }
 
-/* Several numbers in one value, one behind the other. */
+/* Several numbers in one value, one after the other. */
 static bool is_packed(const ProtobufCFieldDescriptor *field, int32_t wire) {
     return field_is_repeated(field) && wire == IR_WIRE_BYTES && wire_of(field->type) != IR_WIRE_BYTES;
 }
@@ -273,7 +273,7 @@ static AmStatus unpack_packed(Unpacker *unpacker, const ProtobufCFieldDescriptor
     return AM_OK;
 }
 
-/* Elements of a repeated field go behind those that are there. `room` is how many
+/* Elements of a repeated field go after those that are there. `room` is how many
  * its array holds, 0 before the first value of this message. */
 static AmStatus unpack_repeated(Unpacker *unpacker, void *message, const ProtobufCMessageDescriptor *type,
                                 const ProtobufCFieldDescriptor *field, const IrWireField *value,
@@ -299,7 +299,7 @@ static AmStatus unpack_repeated(Unpacker *unpacker, void *message, const Protobu
     return AM_OK;
 }
 
-/* A field that the schema does not have, as its bytes behind the tag. */
+/* A field that the schema does not have, as its bytes after the tag. */
 static AmStatus keep_unknown(Unpacker *unpacker, ProtobufCMessage *message, const IrWireField *value,
                              int64_t tag_at, int64_t after) {
     ProtobufCMessageUnknownField *fields = message->unknown_fields;

@@ -64,7 +64,7 @@ static AmStatus read_program_shape(IrScanner *scanner, Hlo__ShapeProto **result)
     return ir_read_shape(scanner, result);
 }
 
-/* execution_thread="..." before or behind the body. */
+/* execution_thread="..." before or after the body. */
 static AmStatus read_computation_attributes(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner;
     while (ir_scan_accept(scanner, ",")) {

@@ -9,7 +9,7 @@
  *   {maximal_mesh[device_id=3]}
  *
  * A sharding gives each dimension its axes, major first; '?' leaves it open to more. Without a list,
- * `unreduced` and `manual` mean all axes. The comma behind a mesh may be left out.
+ * `unreduced` and `manual` mean all axes. The comma after a mesh may be left out.
  */
 #include <string.h>
 

@@ -40,7 +40,7 @@ static bool starts_with(const IrScanner *scanner, const char *mark) {
 }
 
 /* Moves past the next `mark`; false if there is none left. */
-static bool skip_behind(IrScanner *scanner, const char *mark) {
+static bool skip_past(IrScanner *scanner, const char *mark) {
     while (scanner->at < scanner->length && !starts_with(scanner, mark)) scanner->at++;
     if (scanner->at == scanner->length) return false;
     scanner->at += (int64_t)strlen(mark);
@@ -63,10 +63,10 @@ void ir_scan_space(IrScanner *scanner) {
         if (next == ' ' || (next >= '\t' && next <= '\r')) {
             scanner->at++;
         } else if (next == '/' && starts_with(scanner, "/*")) {
-            IrScanner behind = *scanner;
-            behind.at += 2;
-            if (!skip_behind(&behind, "*/")) return;
-            scanner->at = behind.at;
+            IrScanner ahead = *scanner;
+            ahead.at += 2;
+            if (!skip_past(&ahead, "*/")) return;
+            scanner->at = ahead.at;
         } else if ((next == '/' && starts_with(scanner, "//")) || (next == '#' && at_comment_line(scanner))) {
             while (scanner->at < scanner->length && scanner->text[scanner->at] != '\n' &&
                    scanner->text[scanner->at] != '\r')
@@ -258,7 +258,7 @@ AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes) {
     return AM_OK;
 }
 
-/* Moves behind the string that starts at text[at]. */
+/* Moves past the string that starts at text[at]. */
 static int64_t behind_string(const IrScanner *scanner, int64_t at) {
     for (at++; at < scanner->length && scanner->text[at] != '"'; at++) {
         if (scanner->text[at] == '\\') at++;

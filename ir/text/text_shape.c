@@ -125,7 +125,7 @@ static AmStatus read_index_type(IrScanner *scanner, Hlo__PrimitiveType *type) {
     return ir_scan_expect(scanner, ")");
 }
 
-/* One property of a layout; the scanner is behind its letters. */
+/* One property of a layout; the scanner is after its letters. */
 static AmStatus read_property(IrScanner *scanner, const Hlo__ShapeProto *shape, IrWord letters) {
     Hlo__LayoutProto *layout = shape->layout;
     int64_t *number = ir_word_is(letters, "E")   ? &layout->element_size_in_bits

@@ -55,7 +55,7 @@ static AmStatus verify_device_list(const Sharded *self, const int64_t *devices, 
     return status;
 }
 
-/* Returns the number of tile dimensions behind those of the array. */
+/* Returns the number of tile dimensions after those of the array. */
 static size_t subgroup_count(const Hlo__OpSharding *sharding) {
     if (sharding->n_last_tile_dims > 0) return sharding->n_last_tile_dims;
     return sharding->replicate_on_last_tile_dim ? 1 : 0;

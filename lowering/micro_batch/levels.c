@@ -192,7 +192,7 @@ static bool raise_levels(const Levels *levels) {
     return changed;
 }
 
-/* Moves the forward pass behind the sums of data that the backward pass reads, such as the count of targets
+/* Moves the forward pass after the sums of data that the backward pass reads, such as the count of targets
  * of a masked mean, which then have a loop of their own: iterations of both passes can alternate. Returns
  * whether some level rose. */
 static bool postpone_forward(const Levels *levels) {

@@ -12,7 +12,7 @@
  * moment: the values of both live at the same time. So do the steps of a row group (row_groups.c),
  * whose internal values have no memory.
  *
- * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes behind it,
+ * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes after it,
  * and no place is used twice (executor/program/red_zones.h).
  */
 #include <stdlib.h>

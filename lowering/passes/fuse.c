@@ -293,7 +293,7 @@ static void follow(const Fuser *self, Recomputing *recomputing, int32_t i) {
     }
 }
 
-/* How often other fusions read i's result; `*is_near`: none that is far behind. */
+/* How often other fusions read i's result; `*is_near`: none is far after it. */
 static int32_t count_readers(const Fuser *self, int32_t i, bool *is_near) {
     int32_t count = 0, before = -1;
     *is_near = true;

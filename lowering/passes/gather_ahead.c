@@ -107,7 +107,7 @@ static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const 
     return AM_OK;
 }
 
-/* Returns whether a run begins in front of place k: its gathers, behind all that is under way, end before a
+/* Returns whether a run begins in front of place k: its gathers, after all that is under way, end before a
  * collective that is waited for; or else they would not be there for its user. */
 static bool begins_at(Clock *clock, const Mover *self, const GatherRun *run, int32_t k) {
     double work = 0, begin = fmax(clock->now, clock->network);

@@ -149,7 +149,7 @@ static bool is_shared_by_group(const RowGroupFinder *self, int32_t s) {
     return shares_operand(self, s);
 }
 
-/* Grows the group of one reduction by steps before and behind it. */
+/* Grows the group of one reduction by steps before and after it. */
 static void grow(RowGroupFinder *self, int32_t least) {
     const Program *program = self->program;
     see(self, self->first);

@@ -297,7 +297,7 @@ static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
     return false;
 }
 
-/* The stage's share of what collect_recomputed() read; `taken` is behind it. */
+/* The stage's share of what collect_recomputed() read; `taken` is after it. */
 static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const json_t *object,
                                 PlanRecomputation *taken, const char *where) {
     PlanRecomputation *recompute = &stage->recompute;

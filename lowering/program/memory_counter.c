@@ -50,7 +50,7 @@ static ProgramExtent whole_extent(const MemoryCounter *self, const MemoryRegion 
     return extent;
 }
 
-/* Includes the steps of a region behind the latest one, before `end`. */
+/* Includes the steps of a region after the latest one, before `end`. */
 static void include(const MemoryCounter *self, MemoryRegion *region, int32_t end, ProgramExtent *most) {
     while (region->last + 1 < end) {
         ProgramExtent extent = whole_extent(self, region, ++region->last);

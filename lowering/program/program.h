@@ -178,7 +178,7 @@ typedef struct ProgramRegions {
      * and its values have no memory in the allocation. */
     bool in_blocks;
     /* Bytes of the allocation for the values that the regions make while the step runs; set by
-     * program_plan_buffers. A region's offsets behind its parameter_bytes count from there; its parameters
+     * program_plan_buffers. A region's offsets after its parameter_bytes count from there; its parameters
      * lie where the operands do, a loop's carried ones where its results do. */
     int64_t workspace, workspace_bytes;
 } ProgramRegions;
@@ -319,7 +319,7 @@ typedef struct ProgramAllocation {
     int64_t parameter_bytes; /* the part that lives between steps, at offset 0 */
     int32_t peak_step;       /* a step at which the allocation is fullest */
     ProgramMemory *memory;   /* [step_count + 1]: while each step runs, and the updates */
-    int64_t red_zone;        /* unused bytes behind every place, each of which is used once; 0: none */
+    int64_t red_zone;        /* unused bytes after every place, each of which is used once; 0: none */
     bool shares_workspaces;  /* joined loops, of which one runs at a time, use the same memory: for prices */
     bool outputs_outside;    /* A branch or called computation writes its outputs directly to the caller's
                                 results: they have no memory here (offset -1). */

@@ -192,7 +192,7 @@ static bool stores_shards(const PlanAxisPriority *priority) {
     return false;
 }
 
-/* The state behind the sums over axes with storage entries, where the stage decides how they are made
+/* The state after the sums over axes with storage entries, where the stage decides how they are made
  * (PlanStage, all_reduces_gradients and reduces_wide); else `state`. */
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;

@@ -16,7 +16,7 @@
  * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S -
  * 1)(F + B + W) for gpipe and 1f1b, 1/V of it for interleaved_1f1b if S divides M, and (S - 1)(F +
  * max(B - W, 0)) for zb_h1 if M is at least S. Under zb_2p a stage that has ended its step begins the next
- * one, before the stages behind it end theirs: with F = B = W and M of at least 2 S - 1 no stage waits.
+ * one, before the stages after it end theirs: with F = B = W and M of at least 2 S - 1 no stage waits.
  */
 #ifndef PROPAGATION_PLAN_PIPELINE_SCHEDULE_H
 #define PROPAGATION_PLAN_PIPELINE_SCHEDULE_H

@@ -25,7 +25,7 @@ bool scopes_is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/* The path as words with '/' before each and one behind the last, with or without marks; the C heap's, NULL
+/* The path as words with '/' before each and one after the last, with or without marks; the C heap's, NULL
  * without memory. */
 static char *words_of(const char *path, bool keeps_marks) {
     size_t length = strlen(path), made = 0;

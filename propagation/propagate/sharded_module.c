@@ -5,8 +5,8 @@
  * instruction is a shallow copy of the one it came from, under its canonical
  * name, with operands and called computations renumbered (calls are inlined, so
  * numbers of the file mean nothing here) and the state as an OpSharding. A
- * constraint is a custom call "Sharding" behind the instruction, which all users
- * read in its place; it takes an id behind those of the computation.
+ * constraint is a custom call "Sharding" after the instruction, which all users
+ * read in its place; it takes an id after those of the computation.
  */
 #include "propagation/propagate/sharded_module.h"
 #include "ir/encodings.h"

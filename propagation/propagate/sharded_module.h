@@ -9,7 +9,7 @@ typedef struct ShardedModule {
     ShardingSpelling spelling;
     const Mesh *mesh;
     const SbpState *states; /* [rules->count] of every canonical instruction */
-    /* [rules->count]: a custom call "Sharding" stands behind these arrays, and beside
+    /* [rules->count]: a custom call "Sharding" stands after these arrays, and beside
      * them only the entry's parameters and outputs are annotated. NULL: every planned
      * instruction has a sharding of its own. */
     const bool *is_constrained;

@@ -1,6 +1,6 @@
 /* The axes of a named mesh, cut into the parts that one sharding names.
  *
- * 'x':(2)2 is the part of axis 'x' of size 2 behind parts of the product 2: an axis of 8 is then cut into
+ * 'x':(2)2 is the part of axis 'x' of size 2 after parts of the product 2: an axis of 8 is then cut into
  * 2 x 2 x 2, and the sharding names the one in the middle. An axis that is named whole is all its parts.
  */
 #ifndef PROPAGATION_SHARDING_MESH_PARTS_H

@@ -1,7 +1,7 @@
 /* Shardings as arrays of devices: the pool, and maps between arrays for the form.
  *
  * A map reorders the array of devices: the parts of dimensions without a
- * counterpart go behind all others and join the copies. A reshape is a walk over both
+ * counterpart go after all others and join the copies. A reshape is a walk over both
  * lists of sizes that splits and joins dimensions, for the longest runs of
  * dimensions for which there is such a walk.
  */

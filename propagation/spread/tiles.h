@@ -59,7 +59,7 @@ const Tiles *tiles_map(TilesPool *pool, const Tiles *from, const int32_t *to, in
 const Tiles *tiles_replicate(TilesPool *pool, const Tiles *from, const bool *is_dropped);
 /* Returns `from` with the parts of the dimensions where `is_reversed` in reverse order. */
 const Tiles *tiles_reverse(TilesPool *pool, const Tiles *from, const bool *is_reversed);
-/* Returns the sharding behind a reshape: as many dimensions of `from` as the reshape keeps apart. */
+/* Returns the sharding after a reshape: as many dimensions of `from` as the reshape keeps apart. */
 const Tiles *tiles_reshape(TilesPool *pool, const Tiles *from, const IrShape *source, const IrShape *target);
 
 /* Returns the common refinement of two shardings with at least `least` parts, or NULL: `base` has no copies

@@ -120,7 +120,7 @@ static void test_modules(void **state) {
     free(data);
 }
 
-/* A struct of an older header has fewer bytes; what is behind them stays. */
+/* A struct of an older header has fewer bytes; what is after them stays. */
 static void test_structs_of_other_sizes(void **state) {
     (void)state;
     AmModule *module;

@@ -245,7 +245,7 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
     arena_free(&arena);
 }
 
-/* On a problem with few plans a policy settles soon; it spends the rest further behind the first
+/* On a problem with few plans a policy settles soon; it spends the rest further from the first
  * rank.
  */
 static void a_settled_policy_looks_further(void **state) {

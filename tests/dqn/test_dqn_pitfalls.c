@@ -83,7 +83,7 @@ static void pitfall_1_weights_are_over_the_largest_of_the_batch(void **state) {
 }
 
 /* Fails with: a descent to the right whenever position >= left, which rounding
- * leads to a leaf without mass or behind the last one. */
+ * leads to a leaf without mass or after the last one. */
 static void pitfall_2_a_leaf_without_mass_is_not_reached_by_rounding(void **state) {
     (void)state;
     Arena arena = {0};

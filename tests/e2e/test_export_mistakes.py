@@ -131,7 +131,7 @@ def test_loss_that_nobody_returns():
         params, opt_state, _ = plain_step(params, opt_state, x, y)
         return params, opt_state, jnp.mean((x @ params["w"]).argmax(-1) == y.argmax(-1))
 
-    assert export(accuracy, (PARAMS, STATE, X, Y))["loss"] == 8  # behind the accuracy
+    assert export(accuracy, (PARAMS, STATE, X, Y))["loss"] == 8  # after the accuracy
 
 
 def test_state_in_other_types():

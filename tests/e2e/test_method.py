@@ -26,7 +26,7 @@ def run(*words):
 
 
 def block_after(page, command):
-    """The indented lines behind a command, without blank ones, up to the text that follows."""
+    """The indented lines after a command, without blank ones, up to the text that follows."""
     lines = page[page.index(command) + len(command):].splitlines()[1:]
     end = next(k for k, line in enumerate(lines) if line and not line.startswith("    "))
     return [line.split() for line in lines[:end] if line.strip()]

@@ -80,7 +80,7 @@ def test_memory_limit():
 
 
 def test_links_in_checkpoint_folder():
-    """Names that are links lose nothing behind them."""
+    """Names that are links lose nothing where they lead."""
     os.makedirs("ck")
     os.makedirs("docs")
     for name in ("step-z.part", "step-00000009.part", "step-00000009.old", "step-00000002.part"):
@@ -155,7 +155,7 @@ def test_pipe_as_output():
 
 
 def test_mode_is_kept():
-    """A replaced file keeps its mode, also behind a link; a new one follows the umask."""
+    """A replaced file keeps its mode, also where its name is a link; a new one follows the umask."""
     for name, arguments in (("m.plan.json", ["search", MODEL, "--cluster", "nominal:2", "--evaluations", "2", "-o"]),
                             ("c.json", ["cluster", "nominal:2", "--json", "-o"])):
         with open(name, "w"):

@@ -1,4 +1,4 @@
-/* Manifests of checkpoints, with a digest that fits in place of the input's own, so that everything behind it
+/* Manifests of checkpoints, with a digest that fits in place of the input's own, so that everything after it
  * is reached; those that are read are printed and read back. */
 #include <string.h>
 

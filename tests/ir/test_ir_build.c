@@ -143,7 +143,7 @@ static void schedules_give_the_order(void **state) {
     check_scheduled("4294967296,4294967298,4294967297,4294967299", "b"); /* the low halves count */
     check_scheduled("0,1,2", "a");                                       /* not all */
     check_scheduled("0,2,2,3", "a");                                     /* one twice */
-    check_scheduled("2,0,1,3", "a");                                     /* an operand behind its user */
+    check_scheduled("2,0,1,3", "a");                                     /* an operand after its user */
 }
 
 /* backend_config may stand in the module's table of payloads. */

@@ -28,7 +28,7 @@ static void check_printed(const char *title, const IrModule *module) {
     text_free(&twice);
 }
 
-/* `head` is the line of the case behind its mark. */
+/* `head` is the line of the case after its mark. */
 static void check_text(const char *head, const char *text, int64_t length) {
     const char *message = strstr(head, " | ");
     IrModule *module;

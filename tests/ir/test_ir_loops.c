@@ -138,7 +138,7 @@ static void counters_give_trips(void **state) {
     }
 }
 
-/* A condition behind arithmetic, a widening conversion and a fusion, as in compiled modules. */
+/* A condition after arithmetic, a widening conversion and a fusion, as in compiled modules. */
 static void conditions_may_be_computed(void **state) {
     (void)state;
     static const char text[] = "HloModule m\n\n"

@@ -507,7 +507,7 @@ static const Case cases[] = {
     {"(f32[2,3], u32[], token[]) recv(o), channel_id=1", ALONE},
 };
 
-/* Second halves, each behind its first. */
+/* Second halves, each after its first. */
 typedef struct Half {
     const char *start;
     Case done;
@@ -597,7 +597,7 @@ static void check_case(const Text *before, const char *start, const Case *row) {
         fail_msg("%s is %s: %s", row->instruction, is_read ? "read" : "refused", error.text);
     if (strstr(error.text, row->message + (is_unplanned ? strlen(UNPLANNED) : 0)) == NULL)
         fail_msg("%s: found: %s, expected: %s", row->instruction, error.text, row->message);
-    assert_int_equal(error.line, line); /* of the case's own line, behind the indent */
+    assert_int_equal(error.line, line); /* of the case's own line, after the indent */
     assert_int_equal(error.column, 3);
     assert_non_null(strstr(error.excerpt, "ROOT r = "));
 }

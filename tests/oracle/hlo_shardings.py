@@ -9,7 +9,7 @@ import re
 
 
 def closing(text, start):
-    """Returns the position behind the bracket that closes the one at `start`."""
+    """Returns the position after the bracket that closes the one at `start`."""
     depth, quoted = 0, False
     for at in range(start, len(text)):
         character = text[at]

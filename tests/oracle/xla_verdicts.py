@@ -3,7 +3,7 @@
 HloVerifier runs when a module takes the place of another after scheduling. A module that passes is
 refused later, since it has no schedule. The entry computation of the other module has no parameters, so
 that an entry with the right signature is added, which calls the entry of the text. XLA ends the process on
-some wrong modules and does not end on others: a fork gives the verdicts, and a new fork goes on behind the
+some wrong modules and does not end on others: a fork gives the verdicts, and a new fork goes on after the
 text that stopped it.
 """
 

@@ -173,7 +173,7 @@ static void test_several_parts(void **state) {
         {PRODUCTS "  c = f32[8,6] subtract(a, b) d = f32[8,12] concatenate(c, c), dimensions={1}\n"
                   "  ROOT r = f32[1,2] slice(d), slice={[1:2], [5:7]} }\n",
          3},
-        /* As gradients behind several products of a layer: y's part, and two sums. */
+        /* As gradients after several products of a layer: y's part, and two sums. */
         {PRODUCTS "  c = f32[8,6] add(y, a) d = f32[8,6] add(c, b)\n"
                   "  ROOT r = f32[8,6] multiply(d, d) }\n",
          5},

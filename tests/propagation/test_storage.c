@@ -217,7 +217,7 @@ static void test_no_gathered_weight_crosses_phases(void **state) {
     }
 }
 
-/* Layers of h -> sin(h w) in bf16 that the backward pass computes once more behind barriers. */
+/* Layers of h -> sin(h w) in bf16 that the backward pass computes once more after barriers. */
 static PlanContext *recomputed_layers(void) {
     Text text = {0};
     const char *m = "f32[2048,2048]", *half = "bf16[2048,2048]", *h = "bf16[4,2048]";

@@ -1,4 +1,4 @@
-/* Strict mode: the published counts, and the rules behind them one by one. */
+/* Strict mode: the published counts, and the rules after them one by one. */
 #include "tests/support/model_case.h"
 
 #include <stdint.h>

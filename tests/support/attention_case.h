@@ -36,7 +36,7 @@ static inline void attention_fill(AttentionRegion *region, int32_t k, uint64_t s
     const IrShape *shape = attention_input(region, k);
     Random random;
     random_seed(&random, seed);
-    /* Rows are seven positions behind keys of the same number; a fifth of the weights is dropped. */
+    /* Rows are seven positions after keys of the same number; a fifth of the weights is dropped. */
     for (int64_t i = 0; i < ir_shape_elements(shape) && shape->type == DTYPE_S32; i++)
         ((int32_t *)region->inputs[k])[i] =
             (int32_t)i + (attention_input(region, k - 1)->type == DTYPE_S32 ? 0 : 7);

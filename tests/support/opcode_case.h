@@ -19,7 +19,7 @@
  *   : operators abs sign  <OP> is one of them; such lines add up
  *
  * A line of the entry that begins with '*' is one of its outputs: the root, a
- * tuple of them, is written behind the last line.
+ * tuple of them, is written after the last line.
  */
 #ifndef TESTS_SUPPORT_OPCODE_CASE_H
 #define TESTS_SUPPORT_OPCODE_CASE_H

@@ -1,5 +1,5 @@
 /* Red zones around values (executor/program/red_zones.h), for the devices "cpu" and "cuda":
- * planted writes behind and before a value, a planted read, and models. */
+ * planted writes after and before a value, a planted read, and models. */
 #ifndef TESTS_SUPPORT_RED_ZONE_CASE_H
 #define TESTS_SUPPORT_RED_ZONE_CASE_H
 

@@ -324,7 +324,7 @@ static inline double table_weight(const TransferEnd *source, const TransferEnd *
     return (parts > 1 ? copies * (parts - 1) : 0) + wanted;
 }
 
-/* Devices along two axes that cut one dimension, the partial or whole one in front: cutting it behind the
+/* Devices along two axes that cut one dimension, the partial or whole one in front: cutting it after the
  * other costs more than the table says. */
 static inline bool is_jointly_cut(const TransferEnd *end, bool is_source) {
     if (end->mesh->axis_count > 1 && !is_source && end->state.axis[0] == SBP_B &&

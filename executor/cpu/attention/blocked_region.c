@@ -4,7 +4,7 @@
  * of the other operators, prepared once for one thread. A member of the team takes units (batch indices, or
  * blocks of rows of one where no gradient sums over rows) with scratch memory of its own: the values of a
  * block, which stay in a cache, accumulators, and copies of the parts of parameters that are not contiguous.
- * Copies of keys serve all blocks of a unit. A block under a causal mask leaves out keys behind its rows. The
+ * Copies of keys serve all blocks of a unit. A block under a causal mask leaves out keys after its rows. The
  * memory is linear in the number of keys. Blocks of a unit follow one another in a fixed order, so that the
  * result does not depend on the team.
  */

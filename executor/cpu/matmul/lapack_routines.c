@@ -1,4 +1,4 @@
-/* LAPACK's routines behind one interface.
+/* LAPACK's routines with one interface.
  *
  * One function per routine calls it for all four types: their Fortran
  * interfaces are the same but for a real working array that complex ones take.

@@ -1,4 +1,4 @@
-/* LAPACK's routines behind one interface: a row per custom-call target. */
+/* LAPACK's routines with one interface: a row per custom-call target. */
 #ifndef EXECUTOR_CPU_MATMUL_LAPACK_ROUTINES_H
 #define EXECUTOR_CPU_MATMUL_LAPACK_ROUTINES_H
 

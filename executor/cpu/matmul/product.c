@@ -107,7 +107,7 @@ static Rows rows_of(const ProductPlan *plan, const char *from, int64_t count, in
     return (Rows){packed, group * depth, 1, group, count};
 }
 
-/* Columns that lie side by side: [panel][depth][column], zeros behind the last. */
+/* Columns that lie side by side: [panel][depth][column], zeros after the last. */
 static void pack_columns_across(const ProductPlan *plan, float *to, const char *from, int64_t columns,
                                 int64_t depth, int64_t width) {
     int64_t bytes = dtype_bytes(plan->right.type), step = plan->right.depth_stride * bytes;

@@ -26,7 +26,7 @@ typedef struct ProductPlan {
     const TileKind *tile;
     int32_t vectors;                              /* of a panel of columns */
     int64_t row_block, column_block, depth_block; /* packed at a time */
-    int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
+    int64_t columns_at, line_at;                  /* scratch offsets after the packed rows */
     int64_t partial_at, partial_rows;             /* sums that are not whole yet; product_plan_addend() */
     int64_t scratch_bytes;
     ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */

@@ -1,9 +1,9 @@
 /* ragged-dot: products of matrices in groups whose sizes are known as the program
- * runs; the groups lie behind one another along the ragged dimension of the left
+ * runs; the groups lie one after another along the ragged dimension of the left
  * side.
  *
  * Ragged and free: row r of group g is multiplied with matrix g of the right side,
- * result [batch, left free, right free]; rows behind the last group are 0. Ragged
+ * result [batch, left free, right free]; rows after the last group are 0. Ragged
  * and contracted: every group adds up its own part of the sum, result [group,
  * batch, left free, right free]. One element at a time, in double or in integers
  * that wrap.

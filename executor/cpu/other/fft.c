@@ -32,7 +32,7 @@ typedef struct FftKernel {
     int64_t elements, half;           /* product of the lengths; n / 2 + 1 of the last one */
     const Transform *transforms[MOST_AXES];
     Dtype operand, result;
-    int64_t line_at, work_at; /* in the scratch memory, behind the item */
+    int64_t line_at, work_at; /* in the scratch memory, after the item */
 } FftKernel;
 
 #ifndef CMPLX /* glibc defines it for GCC alone */

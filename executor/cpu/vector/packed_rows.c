@@ -1,4 +1,4 @@
-/* Rows of elements packed one behind the other, as a broadcast reads them:
+/* Rows of elements packed one after the other, as a broadcast reads them:
  * spread_rows repeats one element along each row (whole vectors are written, the
  * end of a row over by the next one), copy_rows copies them.
  */

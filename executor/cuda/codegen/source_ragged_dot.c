@@ -2,7 +2,7 @@
  * products in the order of executor/cpu/matmul/ragged_dot.c.
  *
  * Ragged and free: the thread finds the group that its row is in, whose matrix of
- * the right side it reads; rows behind the last group are 0. Ragged and
+ * the right side it reads; rows after the last group are 0. Ragged and
  * contracted: the thread adds up the part of the sum that is its group's.
  */
 #include "executor/cpu/matmul/ragged_dot.h"

@@ -177,7 +177,7 @@ static void append_normal(Text *out, Dtype type) {
 }
 
 /* rng: the numbers of executor/cpu/other/rng.c. The blocks that were drawn so far are counted in the uploaded
- * bytes, by a kernel of its own behind the one that draws. */
+ * bytes, by a kernel of its own after the one that draws. */
 AmStatus cuda_source_rng(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *local = call->result_shapes[0];
     RngForm form;

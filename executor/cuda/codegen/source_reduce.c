@@ -26,7 +26,7 @@ static void describe(CudaFold *self, const KernelCall *call) {
     self->reduced_count = strided_elements(self->reduced, self->reduced_rank);
 }
 
-/* The element and the statements behind the fold of a reduction by one operator. */
+/* The element and the statements after the fold of a reduction by one operator. */
 static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype type) {
     text_append_string(element, "(Wide)");
     cuda_append_element(element, type, "in0", "place");

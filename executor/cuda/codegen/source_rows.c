@@ -1,6 +1,6 @@
 /* Row groups: one kernel for several steps (lowering/passes/row_groups.c).
  *
- * A block of threads takes some rows and runs the steps in order, each over these rows, with a barrier behind
+ * A block of threads takes some rows and runs the steps in order, each over these rows, with a barrier after
  * each:
  *
  *     for each element of rows first .. end: fusion       __syncthreads()

@@ -6,7 +6,7 @@
 
 #include "executor/array/strided.h"
 
-/* The last dimension behind which an array is cut in one place at most: indices before it are taken one by
+/* The last dimension after which an array is cut in one place at most: indices before it are taken one by
  * one. */
 static int32_t single_from(const CudaBox *box, const int64_t *extent, int32_t rank) {
     int32_t last = -1, before = -1;

@@ -5,7 +5,7 @@
  *
  *   forward          x = lhs, w = rhs, y = result: stride s, dilation d, padding l
  *   input gradient   y = lhs, w = rhs, x = result, s = 1: stride b, dilation d, padding (k - 1) d - l, and
- *                    the window turned around, as a gradient meets the filter from behind
+ *                    the window turned around, as a gradient meets the filter from its end
  *   filter gradient  x = lhs, y = rhs, w = result, b = 1: stride d, dilation s, padding l; the batch of the
  *                    sum is HLO's feature
  *

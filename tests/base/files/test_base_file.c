@@ -32,7 +32,7 @@ static int remove_folder(void **state) {
     (void)state;
     static const char *const names[] = {"a", "a.gz", "a.zst", "bomb.gz", "bomb.zst", "link", "cut"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
-    return rmdir(folder); /* fails if a temporary file was left behind */
+    return rmdir(folder); /* fails if a temporary file remains */
 }
 
 static void assert_read_fails(const char *path, const char *part_of_message) {

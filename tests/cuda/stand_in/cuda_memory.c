@@ -2,7 +2,7 @@
  *
  * Device memory is one range of addresses that is closed to the process except
  * while queued work runs. Each allocation has 256 bytes of a pattern before and
- * behind it, looked at after every kernel, and begins as 0xA5. Copies with host
+ * after it, looked at after every kernel, and begins as 0xA5. Copies with host
  * memory follow the driver: asynchronous only from and to pinned memory; what
  * is pageable is read at the call, or written before it returns.
  */
@@ -47,7 +47,7 @@ void memory_close(void) {
     if (--opened == 0) protect(PROT_NONE);
 }
 
-/* Sets the pages in use, up to the end of the last block. Those behind them are closed and given back. */
+/* Sets the pages in use, up to the end of the last block. Those after them are closed and given back. */
 static void set_used(size_t bytes) {
     size_t used = (bytes + PAGE - 1) / PAGE * PAGE;
     if (used < range_used) {

@@ -1,7 +1,7 @@
 /* The stand-in driver's modules: device code compiled for the host, and launches.
  *
  * An image is what the stand-in NVRTC makes: a line that names the target, then
- * the text. c++ compiles it behind tests/cuda/host.h, without contraction as for
+ * the text. c++ compiles it after tests/cuda/host.h, without contraction as for
  * the GPU, once for each text: the library stays in a folder of the build.
  */
 #include <ctype.h>

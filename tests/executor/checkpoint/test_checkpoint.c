@@ -148,7 +148,7 @@ static void test_number_that_is_kept(void **state) {
     free(steps);
 }
 
-/* Left behind by a run that was killed while it saved or removed. */
+/* Left by a run that was killed while it saved or removed. */
 static void test_unfinished_ones_are_ignored_and_removed(void **state) {
     CheckpointCase *self = *state;
     char path[512];

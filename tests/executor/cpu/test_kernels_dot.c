@@ -167,7 +167,7 @@ static void test_dot_in_every_layout(void **state) {
             for (int t = 0; t < 4; t++) check_dot(orders[i], orders[j], types[t]);
 }
 
-/* Two contracted dimensions in opposite orders, one free dimension in front and one behind. */
+/* Two contracted dimensions in opposite orders, one free dimension in front and one after. */
 static void test_dot_with_two_contracted_dimensions(void **state) {
     (void)state;
     enum { P = 3, K = 4, L = 2, Q = 5 };

@@ -9,7 +9,7 @@
 
 #include "executor/cpu/matmul/product.h"
 
-enum { AROUND = 5 /* numbers that must stay, behind every row of the result */ };
+enum { AROUND = 5 /* numbers that must stay, after every row of the result */ };
 
 /* Element [i, k] of an operand in its layout: rows one after the other, or side by side. */
 static int64_t element(ProductSide side, int64_t i, int64_t k) {

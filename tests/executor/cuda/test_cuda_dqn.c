@@ -93,7 +93,7 @@ static void own_products_learn_the_same(void **state) {
 }
 
 /* Where cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own
- * kernels take its place, behind convolutions too. */
+ * kernels take its place, after convolutions too. */
 static void shapes_without_a_product_learn_the_same(void **state) {
     const StandIn *stand = *state;
     if (!stand) skip();

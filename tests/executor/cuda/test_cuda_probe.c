@@ -1,7 +1,7 @@
 /* The GPUs of this machine as a cluster file: every figure is there and can be
  * read; GPUs of one kind are measured once; devices may share a GPU; collectives
  * are NCCL's, recorded as in a step, of every kind, count and size; without NCCL
- * they are those of one process; nothing of the device is left behind, also by
+ * they are those of one process; nothing of the device remains, also by
  * failures. Skipped (77) without CUDA. */
 #include <setjmp.h>
 #include <stdarg.h>

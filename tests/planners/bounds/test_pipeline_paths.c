@@ -176,7 +176,7 @@ enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
 
 /* The places of the products of the spines. */
 typedef struct Cuts {
-    int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place behind */
+    int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place after */
     int32_t widths[MOST_STAGES];
     bool are_last, are_first; /* sums that nothing waits for, of the stages that they may be on */
 } Cuts;

@@ -97,7 +97,7 @@ static void test_equal_stages(void **state) {
         for (int32_t iterations = 1; iterations <= 40; iterations += 3)
             assert_true(fabs(stage_model_clock(costs, none, none, stages, iterations) -
                              3.0 * (iterations + stages - 1)) < 1e-9);
-    costs[0].rest = 5; /* behind the first stage's last iteration, which ends last */
+    costs[0].rest = 5; /* after the first stage's last iteration, which ends last */
     assert_true(fabs(stage_model_clock(costs, none, none, 4, 8) - (3.0 * 11 + 5)) < 1e-9);
 }
 

@@ -250,7 +250,7 @@ static void append_positions(TileWriter *self, int32_t parameter, bool is_row) {
                     parameter, parameter);
 }
 
-/* Skips a tile whose keys are all behind its rows. The first key must not be behind any of these rows. */
+/* Skips a tile whose keys are all after its rows. The first key must not be after any of these rows. */
 static void append_skip(TileWriter *self) {
     const CausalMask *mask = &self->plan->mask;
     if (!self->plan->has_mask) return;

@@ -4,7 +4,7 @@
  * and go through the tiles of the other dimension in order, so that results depend on values alone:
  *
  *     out = 0                                          for the rows of a block
- *     for each tile of keys not behind a causal mask
+ *     for each tile of keys not after a causal mask
  *         s = q k^T                                    in registers, 16 widths at a time in shared memory
  *         p = exp(s - max) / sum                       element by element; into shared memory
  *         out += p v
