@@ -128,9 +128,9 @@ static AmStatus create(Bench *bench, const Case *c, const AgentSettings *chosen,
     }
     TRY(agent_create(&bench->agent, settings, c->observation_size, c->action_count, error));
     int64_t parameters = agent_parameter_count(bench->agent);
+    const ReplayPriorities priorities = {settings->alpha, settings->beta, settings->priority_epsilon};
     TRY(replay_create(&bench->replay, &bench->arena, c->observation_size, c->action_count,
-                      settings->replay_capacity, settings->alpha, settings->beta, settings->priority_epsilon,
-                      error));
+                      settings->replay_capacity, priorities, error));
     TRY(adam_create(&bench->adam, &bench->arena, parameters, settings->learning_rate, error));
     bench->parameters = ARENA_ARRAY(&bench->arena, float, parameters);
     bench->gradients = ARENA_ARRAY(&bench->arena, float, parameters);

@@ -276,9 +276,14 @@ AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error) {
         (!step->terminal && !all_finite(step->next_observation, shape->observation_size)))
         return am_fail(error, AM_ERROR_USAGE, "", "a reward or an observation is not a finite number");
     const NStepSink sink = {store, agent};
-    AmStatus status = n_step_observe(&agent->waiting[step->environment], &agent->arena, &sink,
-                                     step->observation, step->action, step->reward, step->next_observation,
-                                     step->next_mask, step->terminal, &agent->failure);
+    const ObservedStep observed = {.observation = step->observation,
+                                   .action = step->action,
+                                   .reward = step->reward,
+                                   .next_observation = step->next_observation,
+                                   .next_mask = step->next_mask,
+                                   .terminal = step->terminal};
+    NStep *queue = &agent->waiting[step->environment];
+    AmStatus status = n_step_observe(queue, &agent->arena, &sink, &observed, &agent->failure);
     return keep(agent, status, error);
 }
 

@@ -76,18 +76,17 @@ static AmStatus store_oldest(NStep *queue, const NStepSink *sink, AmError *error
     return AM_OK;
 }
 
-AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const float *observation,
-                        int32_t action, double reward, const float *next_observation,
-                        const uint8_t *next_mask, bool terminal, AmError *error) {
+AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const ObservedStep *step,
+                        AmError *error) {
     TRY(n_step_reserve(queue, arena, queue->count + 1, error));
     size_t size = (size_t)queue->observation_size, actions = (size_t)queue->action_count;
-    memcpy(queue->observations + (size_t)queue->count * size, observation, size * sizeof(float));
-    queue->actions[queue->count] = action;
-    queue->rewards[queue->count] = reward;
+    memcpy(queue->observations + (size_t)queue->count * size, step->observation, size * sizeof(float));
+    queue->actions[queue->count] = step->action;
+    queue->rewards[queue->count] = step->reward;
     queue->count++;
-    if (terminal) return flush(queue, sink, true, error);
-    memcpy(queue->last_observation, next_observation, size * sizeof(float));
-    for (size_t a = 0; a < actions; a++) queue->last_mask[a] = !next_mask || next_mask[a];
+    if (step->terminal) return flush(queue, sink, true, error);
+    memcpy(queue->last_observation, step->next_observation, size * sizeof(float));
+    for (size_t a = 0; a < actions; a++) queue->last_mask[a] = !step->next_mask || step->next_mask[a];
     if (queue->n > 0 && queue->count >= queue->n) return store_oldest(queue, sink, error);
     return AM_OK;
 }

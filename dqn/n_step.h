@@ -43,11 +43,19 @@ AmStatus n_step_create(NStep *queue, Arena *arena, int32_t n, double gamma, int3
 /* Makes room for `count` waiting steps; old steps are kept. */
 AmStatus n_step_reserve(NStep *queue, Arena *arena, int32_t count, AmError *error);
 
-/* Takes one step and stores the transitions that it completes. `next_observation` and `next_mask`
- * (NULL: all legal) are not read if `terminal`. */
-AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const float *observation,
-                        int32_t action, double reward, const float *next_observation,
-                        const uint8_t *next_mask, bool terminal, AmError *error);
+/* One step of an environment. */
+typedef struct ObservedStep {
+    const float *observation;
+    int32_t action;
+    double reward;
+    const float *next_observation; /* not read if `terminal` */
+    const uint8_t *next_mask;      /* NULL: all legal; not read if `terminal` */
+    bool terminal;
+} ObservedStep;
+
+/* Takes one step and stores the transitions that it completes. */
+AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const ObservedStep *step,
+                        AmError *error);
 
 /* Ends the episode without a termination: stores every waiting step. */
 AmStatus n_step_truncate(NStep *queue, const NStepSink *sink, AmError *error);

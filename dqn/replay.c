@@ -8,13 +8,13 @@
 #include "base/random.h"
 
 AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, int32_t action_count,
-                       int32_t capacity, double alpha, double beta, double epsilon, AmError *error) {
+                       int32_t capacity, ReplayPriorities priorities, AmError *error) {
     *replay = (Replay){.observation_size = observation_size,
                        .action_count = action_count,
                        .capacity = capacity,
-                       .alpha = alpha,
-                       .beta = beta,
-                       .epsilon = epsilon,
+                       .alpha = priorities.alpha,
+                       .beta = priorities.beta,
+                       .epsilon = priorities.epsilon,
                        .max_priority = 1};
     TRY(sum_tree_create(&replay->tree, arena, capacity, error));
     int64_t rows = capacity;

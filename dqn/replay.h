@@ -34,9 +34,14 @@ typedef struct Replay {
     float *rewards, *discounts;
 } Replay;
 
+/* Priorities (|delta| + epsilon)^alpha, with importance weights of exponent beta. */
+typedef struct ReplayPriorities {
+    double alpha, beta, epsilon;
+} ReplayPriorities;
+
 /* Sizes are positive; the arena owns the memory. */
 AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, int32_t action_count,
-                       int32_t capacity, double alpha, double beta, double epsilon, AmError *error);
+                       int32_t capacity, ReplayPriorities priorities, AmError *error);
 
 /* Stores a copy over the oldest transition. */
 void replay_add(Replay *replay, const Transition *transition);

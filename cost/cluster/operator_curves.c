@@ -15,22 +15,27 @@ static const struct {
 #undef OPERATOR_CLASS
 };
 
-/* A list of numbers from `least` on, ascending on request. */
-static AmStatus read_numbers(double **numbers, int32_t *count, Arena *arena, json_t *list, int32_t most,
-                             double least, bool ascends, const char *source, const char *where,
-                             AmError *error) {
+/* Valid lists: 1 to `most` numbers of at least `least`. */
+typedef struct NumberList {
+    int32_t most;
+    double least;
+    bool ascends;
+} NumberList;
+
+static AmStatus read_numbers(double **numbers, int32_t *count, Arena *arena, json_t *list,
+                             const NumberList *valid, const char *source, const char *where, AmError *error) {
     size_t length = json_array_size(list);
-    if (!json_is_array(list) || length < 1 || length > (size_t)most)
-        return am_fail(error, AM_ERROR_INPUT, source, "%s: expected 1 to %d numbers", where, most);
+    if (!json_is_array(list) || length < 1 || length > (size_t)valid->most)
+        return am_fail(error, AM_ERROR_INPUT, source, "%s: expected 1 to %d numbers", where, valid->most);
     *numbers = ARENA_ARRAY(arena, double, length);
     if (!*numbers) return am_fail_memory(error, (int64_t)length);
     for (size_t k = 0; k < length; k++) {
         json_t *value = json_array_get(list, k);
         double number = json_is_number(value) ? json_number_value(value) : NAN;
-        if (!(number >= least && number <= 1e30))
+        if (!(number >= valid->least && number <= 1e30))
             return am_fail(error, AM_ERROR_INPUT, source, "%s[%zu]: expected a number of at least %g", where,
-                           k, least);
-        if (ascends && k > 0 && number <= (*numbers)[k - 1])
+                           k, valid->least);
+        if (valid->ascends && k > 0 && number <= (*numbers)[k - 1])
             return am_fail(error, AM_ERROR_INPUT, source, "%s[%zu]: expected a size above that before", where,
                            k);
         (*numbers)[k] = number;
@@ -55,8 +60,9 @@ static AmStatus read_curve(OperatorCurve *curve, int32_t dimensions, Arena *aren
                        dimensions);
     for (int32_t d = 0; d < dimensions; d++) {
         const char *inside = arena_format(arena, "%s.sizes[%d]", where, d);
-        TRY(read_numbers(&numbers, &curve->counts[d], arena, json_array_get(sizes, (size_t)d),
-                         OPERATOR_MOST_POINTS, 1, true, source, inside ? inside : where, error));
+        const NumberList valid = {.most = OPERATOR_MOST_POINTS, .least = 1, .ascends = true};
+        TRY(read_numbers(&numbers, &curve->counts[d], arena, json_array_get(sizes, (size_t)d), &valid, source,
+                         inside ? inside : where, error));
         curve->sizes[d] = numbers;
         wanted *= curve->counts[d];
     }
@@ -64,8 +70,8 @@ static AmStatus read_curve(OperatorCurve *curve, int32_t dimensions, Arena *aren
     if (wanted > OPERATOR_MOST_SECONDS || json_array_size(seconds) != (size_t)wanted)
         return am_fail(error, AM_ERROR_INPUT, source, "%s.seconds: expected %d numbers, at most %d", where,
                        wanted, OPERATOR_MOST_SECONDS);
-    TRY(read_numbers(&numbers, &given, arena, seconds, wanted, 0, false, source, inside ? inside : where,
-                     error));
+    const NumberList valid = {.most = wanted};
+    TRY(read_numbers(&numbers, &given, arena, seconds, &valid, source, inside ? inside : where, error));
     curve->seconds = numbers;
     return AM_OK;
 }

@@ -93,11 +93,16 @@ static ShardingGraphPurpose purpose_of(const ShardingGraph *model, int32_t i, in
     return model->parts->parts[i].operator_node >= 0 ? SHARDING_GRAPH_VALUES : SHARDING_GRAPH_WEIGHTS;
 }
 
-/* Adds the traffic of resharding a tensor between two states, `times` times; returns the seconds of one time.
- * `bytes`: of all its `runs`. */
+/* A tensor that is resharded, `times` times in all `runs` of a loop. */
+typedef struct Moved {
+    double runs, times;
+    ShardingGraphPurpose purpose;
+} Moved;
+
+/* Adds the traffic of resharding a tensor between two states; returns the seconds of one time. `bytes`: of
+ * all its runs. */
 static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, ReshardState from,
-                          ReshardState to, double bytes, double runs, double times, bool is_wide,
-                          ShardingGraphPurpose purpose) {
+                          ReshardState to, double bytes, bool is_wide, const Moved *of) {
     float per_byte = model->reshards->seconds[is_wide][from][to];
     double seconds = bytes > 0 && isfinite(per_byte) ? per_byte * bytes : 0;
     bool changes[RESHARD_AXES] = {false};
@@ -109,8 +114,8 @@ static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, R
     }
     for (int32_t axis = 0; axis < axes; axis++) {
         if (!changes[axis]) continue;
-        cost->traffic[purpose][axis].seconds += times * seconds / changed;
-        cost->traffic[purpose][axis].messages += times * runs / changed;
+        cost->traffic[of->purpose][axis].seconds += of->times * seconds / changed;
+        cost->traffic[of->purpose][axis].messages += of->times * of->runs / changed;
     }
     return seconds;
 }
@@ -132,8 +137,9 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
         bool is_listed;
         int32_t label = find_label_of_list(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
-        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs, runs, times,
-                             parts->is_wide[i], purpose_of(model, i, reader));
+        const Moved of = {runs, times, purpose_of(model, i, reader)};
+        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs, parts->is_wide[i],
+                             &of);
     }
     for (int32_t u = 0; u < use_count; u++) {
         int32_t reader = model->nodes[uses[u].reader].instruction;
@@ -141,8 +147,8 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
         is_saved |= phase_of(model, reader) == IR_PHASE_BACKWARD;
         if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
         paid |= (uint64_t)1 << needed;
-        moved += add_reshard(cost, model, kept, needed, bytes * uses[u].times, runs, times, false,
-                             purpose_of(model, i, reader));
+        const Moved of = {runs, times, purpose_of(model, i, reader)};
+        moved += add_reshard(cost, model, kept, needed, bytes * uses[u].times, false, &of);
     }
     cost->communication_seconds += times * moved;
     double own_bytes = bytes / ways_of(model, kept);

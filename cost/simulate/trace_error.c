@@ -114,11 +114,19 @@ static AmStatus take_step(StepEvents *step, Arena *arena, const DeviceEvents *de
     return AM_OK;
 }
 
+/* A step in both timelines. */
+typedef struct StepPair {
+    int32_t step;
+    const StepEvents *predicted, *measured;
+    StepSums *sums;
+} StepPair;
+
 /* Adds the error of an operator that is from `a` to `a_end` in one timeline and from `b` to `b_end` in the
  * other. */
-static void add_pair(Comparison *self, StepSums *sums, int32_t step, const StepEvents *predicted,
-                     const StepEvents *measured, const TraceEvent *a, double a_end, const TraceEvent *b,
-                     double b_end) {
+static void add_pair(Comparison *self, const StepPair *pair, const TraceEvent *a, double a_end,
+                     const TraceEvent *b, double b_end) {
+    const StepEvents *predicted = pair->predicted, *measured = pair->measured;
+    StepSums *sums = pair->sums;
     double begins[2] = {a->start - predicted->begin, b->start - measured->begin};
     double ends[2] = {a_end - predicted->begin, b_end - measured->begin};
     double error = (fabs(begins[0] / predicted->seconds - begins[1] / measured->seconds) +
@@ -130,7 +138,7 @@ static void add_pair(Comparison *self, StepSums *sums, int32_t step, const StepE
     if (a->phase > IR_PHASE_BACKWARD) return;
     int64_t number =
         (a->micro_batch + 1) * 2 + (a->phase != IR_PHASE_FORWARD); /* recomputed ones are backward */
-    PassSum *pass = &self->passes[number * self->most_steps + step];
+    PassSum *pass = &self->passes[number * self->most_steps + pair->step];
     pass->error += error;
     pass->count++;
 }
@@ -143,15 +151,13 @@ static double seconds_of(const TraceEvent *events, int32_t count) {
 
 /* Compares what both timelines have of one operator: one by one where they show it as often, else as a whole.
  */
-static void compare_operator(Comparison *self, StepSums *sums, int32_t step, const StepEvents *predicted,
-                             const StepEvents *measured, const TraceEvent *a, int32_t a_count,
+static void compare_operator(Comparison *self, const StepPair *pair, const TraceEvent *a, int32_t a_count,
                              const TraceEvent *b, int32_t b_count) {
-    sums->predicted += seconds_of(a, a_count);
-    sums->measured += seconds_of(b, b_count);
-    if (a_count != b_count)
-        add_pair(self, sums, step, predicted, measured, a, a[a_count - 1].end, b, b[b_count - 1].end);
+    pair->sums->predicted += seconds_of(a, a_count);
+    pair->sums->measured += seconds_of(b, b_count);
+    if (a_count != b_count) add_pair(self, pair, a, a[a_count - 1].end, b, b[b_count - 1].end);
     for (int32_t k = 0; k < a_count && a_count == b_count; k++)
-        add_pair(self, sums, step, predicted, measured, &a[k], a[k].end, &b[k], b[k].end);
+        add_pair(self, pair, &a[k], a[k].end, &b[k], b[k].end);
 }
 
 /* The number of events from k on that are of one operator. */
@@ -164,6 +170,7 @@ static int32_t count_alike(const StepEvents *step, int32_t k) {
 static StepSums compare_step(Comparison *self, int32_t step, const StepEvents *predicted,
                              const StepEvents *measured) {
     StepSums sums = {.listed = {predicted->count, measured->count}};
+    const StepPair pair = {.step = step, .predicted = predicted, .measured = measured, .sums = &sums};
     for (int32_t a = 0, b = 0; a < predicted->count || b < measured->count;) {
         int32_t a_count = count_alike(predicted, a), b_count = count_alike(measured, b);
         bool both = a_count > 0 && b_count > 0 && is_same_operator(&predicted->list[a], &measured->list[b]);
@@ -171,9 +178,7 @@ static StepSums compare_step(Comparison *self, int32_t step, const StepEvents *p
             b_count == 0 || (a_count > 0 && by_operator(&predicted->list[a], &measured->list[b]) < 0);
         sums.shared[0] += both ? a_count : 0;
         sums.shared[1] += both ? b_count : 0;
-        if (both)
-            compare_operator(self, &sums, step, predicted, measured, &predicted->list[a], a_count,
-                             &measured->list[b], b_count);
+        if (both) compare_operator(self, &pair, &predicted->list[a], a_count, &measured->list[b], b_count);
         else sums.unmatched += a_first ? a_count : b_count;
         if (both || a_first) a += a_count;
         if (both || !a_first) b += b_count;

@@ -250,8 +250,8 @@ static AmStatus allocate(LearnerCpu *learner, AmError *error) {
     TRY(network_pass_create(&learner->online_pass, arena, network, 2 * settings->batch, error));
     TRY(network_pass_create(&learner->target_pass, arena, network, settings->batch, error));
     TRY(adam_create(&learner->adam, arena, parameters, settings->learning_rate, error));
-    TRY(replay_create(&learner->replay, arena, size, actions, settings->replay_capacity, settings->alpha,
-                      settings->beta, settings->priority_epsilon, error));
+    const ReplayPriorities priorities = {settings->alpha, settings->beta, settings->priority_epsilon};
+    TRY(replay_create(&learner->replay, arena, size, actions, settings->replay_capacity, priorities, error));
     const struct {
         float **array;
         int64_t count;

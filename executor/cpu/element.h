@@ -60,20 +60,18 @@ ElementLoop *element_round_loop(Dtype type);
 
 typedef struct ElementProgram ElementProgram;
 
-/* Compiles `ops`, whose slots are numbered after the inputs. Everything lives
- * in the arena. On failure *refused is the index of the op that has no loop. */
-AmStatus element_program_build(ElementProgram **program, Arena *arena, const Dtype *input_types,
-                               int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
-                               const int32_t *output_slots, int32_t output_count, int32_t *refused,
-                               AmError *error);
-/* A scalar computation (to_apply) as operators on slots: its parameters are the
- * inputs, its result or the elements of its result tuple the outputs. */
+/* Operators on slots, which are numbered after the inputs. Of a scalar computation (to_apply): its parameters
+ * are the inputs, its result or the elements of its result tuple the outputs. */
 typedef struct ElementComputation {
     int32_t input_count, op_count, output_count;
     const Dtype *input_types;
     const ProgramFusionOp *ops;
     const int32_t *output_slots;
 } ElementComputation;
+/* Compiles operators. Everything lives in the arena. On failure *refused is the index of the op that has no
+ * loop. */
+AmStatus element_program_build(ElementProgram **program, Arena *arena, const ElementComputation *computation,
+                               int32_t *refused, AmError *error);
 AmStatus element_computation_read(ElementComputation *result, Arena *arena, const IrModule *module,
                                   int32_t computation, AmError *error);
 /* Compiles a scalar computation (to_apply) as a program over lanes. */

@@ -273,19 +273,28 @@ static AmStatus unpack_packed(Unpacker *unpacker, const ProtobufCFieldDescriptor
     return AM_OK;
 }
 
+/* An occurrence of a repeated field. */
+typedef struct RepeatedValue {
+    const ProtobufCFieldDescriptor *field;
+    IrWireField value;
+    int64_t at, after, end; /* bytes: of the field, after it, of the end of the message */
+    bool is_first;          /* of this message */
+} RepeatedValue;
+
 /* Elements of a repeated field go after those that are there. `room` is how many
  * its array holds, 0 before the first value of this message. */
 static AmStatus unpack_repeated(Unpacker *unpacker, void *message, const ProtobufCMessageDescriptor *type,
-                                const ProtobufCFieldDescriptor *field, const IrWireField *value,
-                                int64_t field_at, int64_t after, int64_t end, bool is_first, int32_t depth) {
+                                const RepeatedValue *self, int32_t depth) {
+    const ProtobufCFieldDescriptor *field = self->field;
+    const IrWireField *value = &self->value;
     size_t *count = field_count(message, field), size = field_element_size(field);
     bool packed = is_packed(field, value->wire);
     if (packed && packed_count(unpacker, field, value) < 0)
-        return refuse(unpacker, type, field, field_at, "a cut off number");
+        return refuse(unpacker, type, field, self->at, "a cut off number");
     char *elements;
     memcpy(&elements, field_address(message, field), sizeof elements);
-    if (is_first) {
-        size_t more = (size_t)count_ahead(unpacker, field, *value, after, end);
+    if (self->is_first) {
+        size_t more = (size_t)count_ahead(unpacker, field, *value, self->after, self->end);
         if (more == 0) return AM_OK;
         char *grown = arena_alloc(unpacker->arena, (*count + more) * size);
         if (!grown) return out_of_memory(unpacker, (*count + more) * size);
@@ -356,7 +365,8 @@ static AmStatus unpack_message(Unpacker *unpacker, void *message, const Protobuf
             size_t position = (size_t)(field - type->fields);
             bool is_first = !(begun[position / 64] >> position % 64 & 1);
             begun[position / 64] |= UINT64_C(1) << position % 64;
-            TRY(unpack_repeated(unpacker, message, type, field, &value, field_at, at, end, is_first, depth));
+            const RepeatedValue repeated = {field, value, field_at, at, end, is_first};
+            TRY(unpack_repeated(unpacker, message, type, &repeated, depth));
         } else {
             if (field_is_oneof(field) && *field_case(message, field) != field->id) {
                 *field_case(message, field) = field->id; /* in the place of the member before */

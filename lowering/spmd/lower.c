@@ -642,28 +642,27 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
     return lower_stage(program, arena, context, assignment, NULL, device, error);
 }
 
-AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Assignment *const *assignments, int32_t stage, int32_t device,
-                          ScheduleKind schedule, AmError *error) {
-    LoweredStages stages = {.context = context,
-                            .map = map,
-                            .assignments = assignments,
+AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
+                          int32_t device, AmError *error) {
+    int32_t count = all->context->rules->count;
+    LoweredStages stages = {.context = all->context,
+                            .map = all->map,
+                            .assignments = all->assignments,
                             .stage = stage,
-                            .schedule = schedule,
-                            .awaited = ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
-    if (!stages.awaited) return am_fail_memory(error, context->rules->count);
-    return lower_stage(program, arena, context, assignments[stage], &stages, device, error);
+                            .schedule = all->schedule,
+                            .awaited = ARENA_ARRAY(arena, StageSet, count + 1)};
+    if (!stages.awaited) return am_fail_memory(error, count);
+    return lower_stage(program, arena, all->context, all->assignments[stage], &stages, device, error);
 }
 
-AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                           Assignment *const *assignments, int32_t stage, int32_t device,
-                           ScheduleKind schedule, AmError *error) {
+AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
+                           int32_t device, AmError *error) {
+    const StageMap *map = all->map;
     int32_t stage_count = map->stage_count / map->chunks;
     Program **chunks = ARENA_ARRAY(arena, Program *, map->chunks);
     if (!chunks) return am_fail_memory(error, map->chunks);
     for (int32_t c = 0; c < map->chunks; c++)
-        TRY(plan_lower_stage(&chunks[c], arena, context, map, assignments, c * stage_count + stage, device,
-                             schedule, error));
+        TRY(plan_lower_stage(&chunks[c], arena, all, c * stage_count + stage, device, error));
     TRY(lower_merge_chunks(program, chunks, map->chunks, stage, stage_count, error));
     TRY(program_fuse(*program, error));
     return program_plan_buffers(*program, error);

@@ -10,16 +10,22 @@
 AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Assignment *assignment,
                     int32_t device, AmError *error);
 
-/* Lowers one stage of several, all of which are assigned: its computation, and its transfers, in
- * the order of the module; except for gpipe the loops of the passes are joined (interleave.h). */
-AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Assignment *const *assignments, int32_t stage, int32_t device,
-                          ScheduleKind schedule, AmError *error);
+/* All stages of a plan, assigned. */
+typedef struct AssignedStages {
+    const PlanContext *context;
+    const StageMap *map;
+    Assignment *const *assignments; /* [stage]; with chunks those of the chunks of all stages */
+    ScheduleKind schedule;
+} AssignedStages;
 
-/* Lowers one stage in chunks (lower_chunks.h): `map` and `assignments` are of the chunks of all stages. */
-AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                           Assignment *const *assignments, int32_t stage, int32_t device,
-                           ScheduleKind schedule, AmError *error);
+/* Lowers one stage of several: its computation, and its transfers, in the order of the module; except for
+ * gpipe the loops of the passes are joined (interleave.h). */
+AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
+                          int32_t device, AmError *error);
+
+/* Lowers one stage in chunks (lower_chunks.h). */
+AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
+                           int32_t device, AmError *error);
 
 /* The reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);

@@ -162,9 +162,7 @@ AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *rank
     int32_t stage = plan_ranks_stage(ranks, rank), device = rank - ranks->first_rank[stage];
     if (!ranks->map)
         return plan_lower(program, arena, ranks->context, ranks->assignments[stage], device, error);
-    if (ranks->map->chunks > 1)
-        return plan_lower_chunks(program, arena, ranks->context, ranks->map, ranks->assignments, stage,
-                                 device, plan_schedule(ranks->plan), error);
-    return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->assignments, stage, device,
-                            plan_schedule(ranks->plan), error);
+    const AssignedStages all = {ranks->context, ranks->map, ranks->assignments, plan_schedule(ranks->plan)};
+    if (ranks->map->chunks > 1) return plan_lower_chunks(program, arena, &all, stage, device, error);
+    return plan_lower_stage(program, arena, &all, stage, device, error);
 }

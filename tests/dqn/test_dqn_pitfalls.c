@@ -62,7 +62,8 @@ static void pitfall_1_weights_are_over_the_largest_of_the_batch(void **state) {
     Arena arena = {0};
     Replay replay;
     const float here = 0;
-    assert_int_equal(replay_create(&replay, &arena, 1, 1, 64, 1, 0.5, 0.001, NULL), AM_OK);
+    assert_int_equal(replay_create(&replay, &arena, 1, 1, 64, (ReplayPriorities){1, 0.5, 0.001}, NULL),
+                     AM_OK);
     for (int32_t i = 0; i < HELD; i++) {
         const float error = i == 0 ? 0 : 1 + (float)i;
         replay_add(&replay, &(Transition){&here, &here, NULL, 0, 0, 1});
@@ -106,7 +107,7 @@ static void pitfall_3_parents_are_recomputed_in_double(void **state) {
     Replay replay;
     const float here = 0, errors[4] = {1e12f, 3, 0.7f, 2}, small = 0.3f;
     const int32_t indices[4] = {1, 2, 3, 2}, one = 1;
-    assert_int_equal(replay_create(&replay, &arena, 1, 1, 4, 1, 0.5, 0.1, NULL), AM_OK);
+    assert_int_equal(replay_create(&replay, &arena, 1, 1, 4, (ReplayPriorities){1, 0.5, 0.1}, NULL), AM_OK);
     for (int32_t i = 0; i < 4; i++) replay_add(&replay, &(Transition){&here, &here, NULL, 0, 0, 1});
     replay_update(&replay, indices, errors, 4);
     replay_update(&replay, &one, &small, 1);
@@ -123,7 +124,7 @@ static void pitfall_4_the_largest_priority_is_kept_raw(void **state) {
     Replay replay;
     const float here = 0, error = 80.5f;
     const int32_t first = 0;
-    assert_int_equal(replay_create(&replay, &arena, 1, 1, 8, 0.5, 0.5, 0.5, NULL), AM_OK);
+    assert_int_equal(replay_create(&replay, &arena, 1, 1, 8, (ReplayPriorities){0.5, 0.5, 0.5}, NULL), AM_OK);
     replay_add(&replay, &(Transition){&here, &here, NULL, 0, 0, 1});
     replay_update(&replay, &first, &error, 1);
     for (int32_t i = 1; i < 6; i++) {

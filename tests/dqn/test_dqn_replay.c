@@ -57,7 +57,8 @@ static void sizes_out_of_range_are_refused(void **state) {
 /* A replay of `count` transitions numbered by their observation and reward. */
 static void make_replay(Replay *replay, Arena *arena, int32_t capacity, int32_t count, double alpha,
                         double beta) {
-    assert_int_equal(replay_create(replay, arena, 1, 3, capacity, alpha, beta, 0.5, NULL), AM_OK);
+    assert_int_equal(replay_create(replay, arena, 1, 3, capacity, (ReplayPriorities){alpha, beta, 0.5}, NULL),
+                     AM_OK);
     for (int32_t i = 0; i < count; i++) {
         const float here = (float)i, there = here + 0.5f;
         const uint8_t mask[3] = {1, (uint8_t)(i % 2), 0};

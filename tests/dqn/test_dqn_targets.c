@@ -126,15 +126,14 @@ static AmStatus store(void *user, const Transition *transition, AmError *error) 
 static void run_episode(Replay *replay, Arena *arena, int32_t n, int32_t steps, bool terminal) {
     static NStep queue;
     const NStepSink sink = {store, replay};
-    assert_int_equal(replay_create(replay, arena, 1, 2, 100, 1, 0.6, 1e-6, NULL), AM_OK);
+    assert_int_equal(replay_create(replay, arena, 1, 2, 100, (ReplayPriorities){1, 0.6, 1e-6}, NULL), AM_OK);
     assert_int_equal(n_step_create(&queue, arena, n, 0.5, 1, 2, NULL), AM_OK);
     double reward = 1;
     for (int32_t t = 0; t < steps; t++, reward *= 10) {
         const float here = (float)t, there = (float)(t + 1);
         const uint8_t mask[2] = {1, (uint8_t)(t % 2)};
-        assert_int_equal(n_step_observe(&queue, arena, &sink, &here, t % 2, reward, &there, mask,
-                                        terminal && t == steps - 1, NULL),
-                         AM_OK);
+        const ObservedStep step = {&here, t % 2, reward, &there, mask, terminal && t == steps - 1};
+        assert_int_equal(n_step_observe(&queue, arena, &sink, &step, NULL), AM_OK);
     }
     assert_int_equal(n_step_truncate(&queue, &sink, NULL), AM_OK);
     assert_int_equal(queue.count, 0);

@@ -363,11 +363,11 @@ static AmStatus finish_outputs(ElementProgramBuilder *builder, Dtype *types, con
     return AM_OK;
 }
 
-AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtype *input_types,
-                               int32_t input_count, const ProgramFusionOp *ops, int32_t op_count,
-                               const int32_t *output_slots, int32_t output_count, int32_t *refused,
-                               AmError *error) {
-    int32_t slots = 2 * input_count + op_count;
+AmStatus element_program_build(ElementProgram **result, Arena *arena, const ElementComputation *computation,
+                               int32_t *refused, AmError *error) {
+    int32_t input_count = computation->input_count, op_count = computation->op_count;
+    int32_t output_count = computation->output_count, slots = 2 * input_count + op_count;
+    const int32_t *output_slots = computation->output_slots;
     ElementProgram *program = ARENA_ARRAY(arena, ElementProgram, 1);
     ElementProgramBuilder builder = {.arena = arena, .program = program};
     builder.types = ARENA_ARRAY(arena, Dtype, slots + 1);
@@ -381,9 +381,9 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
     if (arena->failed) return am_fail_memory(error, (int64_t)slots * 64);
     *refused = 0;
     for (int32_t k = 0; k < input_count; k++) {
-        if (!is_supported(input_types[k]))
+        if (!is_supported(computation->input_types[k]))
             return am_fail(error, AM_ERROR_INPUT, "", "no kernel for this type");
-        types[k] = input_types[k];
+        types[k] = computation->input_types[k];
     }
     program->input_count = input_count;
     program->slot_count = slots;
@@ -392,7 +392,8 @@ AmStatus element_program_build(ElementProgram **result, Arena *arena, const Dtyp
     program->output_count = output_count;
     program->output_slots = output_slots;
     program->buffers = builder.buffers;
-    ops = multiply_by_reciprocals(&builder, ops, op_count, output_slots, output_count);
+    const ProgramFusionOp *ops =
+        multiply_by_reciprocals(&builder, computation->ops, op_count, output_slots, output_count);
     find_last_uses(&builder, ops, op_count, output_slots, output_count);
     widen_inputs(&builder, op_count);
     for (int32_t i = 0; i < op_count; i++) {
@@ -478,9 +479,7 @@ AmStatus element_program_from_computation(ElementProgram **program, Arena *arena
     ElementComputation body;
     int32_t refused = -1;
     TRY(element_computation_read(&body, arena, module, computation, error));
-    AmStatus status =
-        element_program_build(program, arena, body.input_types, body.input_count, body.ops, body.op_count,
-                              body.output_slots, body.output_count, &refused, NULL);
+    AmStatus status = element_program_build(program, arena, &body, &refused, NULL);
     if (status == AM_OK) return AM_OK;
     const char *name =
         body.op_count > 0 && refused >= 0 ? ir_opcode_name(body.ops[refused].opcode) : "parameter";

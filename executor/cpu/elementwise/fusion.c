@@ -111,10 +111,12 @@ static bool is_read_by_rows(const KernelCall *call, int32_t value) {
     return false;
 }
 
-/* Shared by both: `strides` of every input, the operators and their index space. */
+/* Shared by both: `strides` of every input, the operators without inputs, and their index space. */
 static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *strides,
-                        const int64_t *dimensions, int32_t rank, const ProgramFusionOp *ops, int32_t op_count,
-                        const int32_t *output_slots, AmError *error) {
+                        const int64_t *dimensions, int32_t rank, ElementComputation operators,
+                        AmError *error) {
+    const ProgramFusionOp *ops = operators.ops;
+    int32_t op_count = operators.op_count;
     FusionKernel *kernel = ARENA_ARRAY(arena, FusionKernel, 1);
     TileInput *inputs = ARENA_ARRAY(arena, TileInput, call->operand_count + 1);
     int64_t *staging = ARENA_ARRAY(arena, int64_t, call->operand_count + 1);
@@ -143,8 +145,10 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
         kernel->streams = true;
     }
     int32_t refused = -1;
-    AmStatus status = element_program_build(&kernel->program, arena, types, call->operand_count, ops,
-                                            op_count, output_slots, call->result_count, &refused, NULL);
+    operators.input_types = types;
+    operators.input_count = call->operand_count;
+    operators.output_count = call->result_count;
+    AmStatus status = element_program_build(&kernel->program, arena, &operators, &refused, NULL);
     if (status != AM_OK) {
         IrOpcode opcode = op_count > 0 ? ops[refused < 0 ? 0 : refused].opcode : IR_UNKNOWN;
         int32_t origin = op_count > 0 ? ops[refused < 0 ? 0 : refused].origin : -1;
@@ -172,8 +176,9 @@ AmStatus cpu_prepare_fusion(KernelCall *call, Arena *arena, AmError *error) {
     const int64_t **strides = ARENA_ARRAY(arena, const int64_t *, fusion->input_count + 1);
     if (!strides) return am_fail_memory(error, fusion->input_count * 8);
     for (int32_t k = 0; k < fusion->input_count; k++) strides[k] = fusion->inputs[k].strides;
-    return prepare(call, arena, strides, fusion->dimensions, fusion->rank, fusion->ops, fusion->op_count,
-                   fusion->output_slots, error);
+    const ElementComputation operators = {
+        .ops = fusion->ops, .op_count = fusion->op_count, .output_slots = fusion->output_slots};
+    return prepare(call, arena, strides, fusion->dimensions, fusion->rank, operators, error);
 }
 
 AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
@@ -198,5 +203,6 @@ AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
         strides[k] = call->operand_shapes[k]->rank == shape->rank ? dense : dense + IR_MAX_RANK;
     }
     *slot = instruction->operand_count;
-    return prepare(call, arena, strides, shape->dimensions, shape->rank, op, 1, slot, error);
+    const ElementComputation operators = {.ops = op, .op_count = 1, .output_slots = slot};
+    return prepare(call, arena, strides, shape->dimensions, shape->rank, operators, error);
 }
