@@ -275,123 +275,6 @@ static void test_state_is_read_once(void **state) {
     plan_context_free(context);
 }
 
-typedef struct HalfCase {
-    Arena arena;
-    PlanContext *context;
-    const Program *program;
-} HalfCase;
-
-/* A module whose products contract dimension 1 of parameter a, which the mesh splits. */
-static void open_half_case(HalfCase *self, const char *name, const char *mesh) {
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
-    *self = (HalfCase){0};
-    AmStatus status = plan_context_read(&self->context, path, NULL, &error);
-    if (status != AM_OK) fail_msg("%s", error.text);
-    PlanStage stage;
-    start_stage(&stage, &self->arena, self->context, mesh);
-    stage.axis_priorities[0].entries[stage.axis_priorities[0].count++].class_index =
-        class_of(self->context, "a", 1);
-    self->program = lower(self->context, &self->arena, &stage, 0);
-}
-
-static void close_half_case(HalfCase *self) {
-    arena_free(&self->arena);
-    plan_context_free(self->context);
-}
-
-static Dtype type_of(const Program *program, int32_t i) {
-    return program->values[program->instructions[i].first_result].shape.type;
-}
-
-static void check_collective(const Program *program, int32_t i, ProgramCollectiveKind kind, Dtype type) {
-    assert_int_equal(program->instructions[i].kind, PROGRAM_COLLECTIVE);
-    assert_int_equal(program->instructions[i].collective->kind, kind);
-    assert_int_equal(type_of(program, i), type);
-}
-
-static int32_t find_opcode(const Program *program, IrOpcode opcode) {
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        if (program->instructions[i].kind == PROGRAM_COMPUTE && program->instructions[i].opcode == opcode)
-            return i;
-    return -1;
-}
-
-/* A product of bf16 over a split contracted dimension is partial, added up in f32 and only then rounded: in
- * parts, so that halves are gathered, and whole where no dimension divides. */
-static void test_half_products_are_added_in_f32(void **state) {
-    (void)state;
-    HalfCase self;
-    open_half_case(&self, "half_product", "model=2");
-    int32_t product = find_opcode(self.program, IR_DOT);
-    assert_int_equal(type_of(self.program, product), DTYPE_F32);
-    check_collective(self.program, product + 1, PROGRAM_REDUCE_SCATTER, DTYPE_F32);
-    assert_int_equal(self.program->instructions[product + 2].opcode, IR_CONVERT);
-    assert_int_equal(type_of(self.program, product + 2), DTYPE_BF16);
-    check_collective(self.program, product + 3, PROGRAM_ALL_GATHER, DTYPE_BF16);
-    close_half_case(&self);
-    open_half_case(&self, "half_product", "model=3");
-    product = find_opcode(self.program, IR_DOT);
-    assert_int_equal(type_of(self.program, product), DTYPE_F32);
-    check_collective(self.program, product + 1, PROGRAM_ALL_REDUCE, DTYPE_F32);
-    assert_int_equal(self.program->instructions[product + 2].opcode, IR_CONVERT);
-    assert_int_equal(type_of(self.program, product + 2), DTYPE_BF16);
-    close_half_case(&self);
-}
-
-/* A sum of such products is made in f32 of their parts, by the second of them, finished once and rounded
- * once. */
-static void test_sums_of_half_products_are_rounded_once(void **state) {
-    (void)state;
-    HalfCase self;
-    open_half_case(&self, "half_products_added", "model=2");
-    const Program *program = self.program;
-    int32_t roundings = 0, collectives = 0, product = -1;
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        if (program->instructions[i].opcode == IR_DOT && program->instructions[i].operand_count == 3)
-            product = i;
-        roundings += program->instructions[i].opcode == IR_CONVERT;
-        collectives += program->instructions[i].kind == PROGRAM_COLLECTIVE;
-    }
-    assert_true(product >= 0);
-    const ProgramValue *addend = &program->values[program->instructions[product].operands[2]];
-    assert_int_equal(addend->shape.type, DTYPE_F32);
-    assert_true(sbp_has_partial(addend->state));
-    assert_true(sbp_has_partial(program->values[program->instructions[product].first_result].state));
-    assert_int_equal(type_of(program, product), DTYPE_F32);
-    int32_t sum = product + 1; /* where it stood */
-    check_collective(program, sum + 1, PROGRAM_REDUCE_SCATTER, DTYPE_F32);
-    check_collective(program, sum + 3, PROGRAM_ALL_GATHER, DTYPE_BF16);
-    assert_int_equal(roundings, 1);
-    assert_int_equal(collectives, 2);
-    close_half_case(&self);
-}
-
-/* Operators that carry such sums are computed in f32 throughout, including their addends, and moved
- * once. */
-static void test_sums_of_half_products_go_on_in_f32(void **state) {
-    (void)state;
-    HalfCase self;
-    open_half_case(&self, "half_products_carried", "model=2");
-    const Program *program = self.program;
-    int32_t sums = 0, collectives = 0;
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        collectives += instruction->kind == PROGRAM_COLLECTIVE;
-        if (instruction->opcode != IR_ADD && instruction->opcode != IR_SUBTRACT) continue;
-        sums++;
-        for (int32_t k = 0; k < 2; k++) {
-            const ProgramValue *operand = &program->values[instruction->operands[k]];
-            assert_int_equal(operand->shape.type, DTYPE_F32);
-            assert_true(sbp_has_partial(operand->state));
-        }
-    }
-    assert_int_equal(sums, 2);
-    assert_int_equal(collectives, 2);
-    close_half_case(&self);
-}
-
 /* A merged collective shows every result's shape, a scalar its value, a reduction its operator. */
 static void test_the_text_shows_what_is_computed(void **state) {
     (void)state;
@@ -437,9 +320,6 @@ int main(void) {
         cmocka_unit_test(test_data_parallelism_reduces_gradients),
         cmocka_unit_test(test_devices_run_the_same_instructions),
         cmocka_unit_test(test_buffers_do_not_overlap),
-        cmocka_unit_test(test_half_products_are_added_in_f32),
-        cmocka_unit_test(test_sums_of_half_products_are_rounded_once),
-        cmocka_unit_test(test_sums_of_half_products_go_on_in_f32),
         cmocka_unit_test(test_no_transpose_after_a_sum),
         cmocka_unit_test(test_state_is_read_once),
         cmocka_unit_test(test_temporaries_share_memory),
