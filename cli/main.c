@@ -10,10 +10,10 @@
 #include "base/suggest.h"
 #include "base/system/parallel.h"
 #include "cli/common.h"
+#include "cli/end_without_memory.h"
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/hints.h"
-#include "cli/out_of_memory.h"
 #include "cli/terminal.h"
 
 enum { MOST_NAMES = 32 };

@@ -53,11 +53,6 @@ static AmStatus create_filters(Network *network, int64_t *offset, int32_t *dense
     return AM_OK;
 }
 
-static int64_t head_outputs(const Network *network) {
-    const NetworkShape *shape = &network->shape;
-    return ((int64_t)shape->action_count + (shape->dueling ? 1 : 0)) * network->action_outputs;
-}
-
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error) {
     if (!width_ok(shape->observation_size) || !width_ok(shape->action_count))
         return am_fail(error, AM_ERROR_USAGE, "", "network: %d observations and %d actions; expected 1 to %d",
@@ -79,7 +74,8 @@ AmStatus network_create(Network *network, const NetworkShape *shape, AmError *er
         NetworkLayer *layer = &network->layers[i];
         bool head = i == shape->hidden_count;
         layer->inputs = inputs;
-        int64_t outputs = head ? head_outputs(network) : shape->hidden[i];
+        int64_t outputs = ((int64_t)shape->action_count + (shape->dueling ? 1 : 0)) * network->action_outputs;
+        if (!head) outputs = shape->hidden[i];
         if (outputs < 1 || outputs > NETWORK_MAX_WIDTH + 1)
             return am_fail(error, AM_ERROR_USAGE, "", "network: a layer of %lld; expected 1 to %d",
                            (long long)outputs, NETWORK_MAX_WIDTH);

@@ -302,7 +302,8 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
                       .is_waiting = ARENA_ARRAY(arena, bool, classes + 1),
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
-    if (arena->failed || !table_fill(&self->by_producer, arena, nodes, model->edge_count, producer_of, self) ||
+    if (arena->failed ||
+        !table_fill(&self->by_producer, arena, nodes, model->edge_count, producer_of, self) ||
         !table_fill(&self->by_reader, arena, nodes, model->edge_count, receiver, self) ||
         !table_fill(&self->alike, arena, classes, nodes, class_of, self))
         return am_fail_memory(error, nodes);

@@ -152,16 +152,6 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, bool joins, AmEr
     return AM_OK;
 }
 
-/* Returns whether every part of a sum is added once: each summed label is one of the result or of the terms.
- */
-static bool has_all_terms(const RegionBlocks *self, const ProgramInstruction *instruction) {
-    for (int32_t l = 0; l < self->labels.count; l++)
-        if (self->is_summed[l] && !region_labels_has(&self->labels, instruction->first_result, l) &&
-            !reduces(self, instruction, l))
-            return false;
-    return true;
-}
-
 /* Constants, indices, and what is computed from them element by element: any stage makes its own. */
 static bool is_free(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (ir_is_matrix_product(instruction->opcode) || instruction->opcode == IR_REDUCE) return false;
@@ -195,7 +185,11 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
         return refuse("one operator reads a complete sum and a value of one block", error);
     self->stage[i] = is_after ? REGION_AFTER : is_before && !self->is_free[i] ? REGION_BEFORE : REGION_BLOCK;
     if (is_after || !is_reduced) return AM_OK;
-    if (!has_all_terms(self, instruction)) return refuse("a sum lacks a divided dimension", error);
+    /* Every part of a sum is added once: each summed label is one of the result or of the terms. */
+    for (int32_t l = 0; l < self->labels.count; l++)
+        if (self->is_summed[l] && !region_labels_has(&self->labels, instruction->first_result, l) &&
+            !reduces(self, instruction, l))
+            return refuse("a sum lacks a divided dimension", error);
     self->is_accumulated[instruction->first_result] = true;
     return AM_OK;
 }

@@ -22,12 +22,6 @@ static bool any_result(const ProgramInstruction *instruction, const bool *of_val
     return false;
 }
 
-static bool all_operands(const ProgramInstruction *instruction, const bool *of_value) {
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        if (!of_value[instruction->operands[k]]) return false;
-    return true;
-}
-
 static void mark_operands(const ProgramInstruction *instruction, bool *of_value) {
     for (int32_t k = 0; k < instruction->operand_count; k++) of_value[instruction->operands[k]] = true;
 }
@@ -74,7 +68,9 @@ static void find_free(WeightWorkFinder *self) {
         self->is_free[self->body->parameters[p]] = !is_carried(self, p) || self->part->is_common[p];
     for (int32_t i = 0; i < self->count; i++) {
         const ProgramInstruction *instruction = &self->body->instructions[i];
-        bool is_free = is_cheap(self->body, instruction) && all_operands(instruction, self->is_free);
+        bool is_free = is_cheap(self->body, instruction);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            is_free &= self->is_free[instruction->operands[k]];
         for (int32_t r = 0; r < instruction->result_count; r++)
             self->is_free[instruction->first_result + r] = is_free;
     }

@@ -16,12 +16,6 @@ enum { MOST_NEAR = 16 };
 /* Between a stored weight and where it is gathered. */
 enum { MOST_STEPS = 8 };
 
-static double bytes_of(const LiveBytes *live, const int32_t *values, int32_t count) {
-    double bytes = 0;
-    for (int32_t k = 0; k < count; k++) bytes += (double)live->bytes[values[k]];
-    return bytes;
-}
-
 static double result_bytes(const LiveBytes *live, const ProgramInstruction *instruction) {
     double bytes = 0;
     for (int32_t k = 0; k < instruction->result_count; k++)
@@ -54,9 +48,12 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     switch (instruction->kind) {
     case PROGRAM_VIEW:
     case PROGRAM_TRANSFER: return 0;
-    case PROGRAM_COLLECTIVE:
-        return OPERATIONS_PER_SENT_BYTE *
-               fmax(made, bytes_of(live, instruction->operands, instruction->operand_count));
+    case PROGRAM_COLLECTIVE: {
+        double read = 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            read += (double)live->bytes[instruction->operands[k]];
+        return OPERATIONS_PER_SENT_BYTE * fmax(made, read);
+    }
     case PROGRAM_COMPUTE: break;
     }
     if (program_has_control(instruction)) return 0;

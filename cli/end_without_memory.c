@@ -4,7 +4,7 @@
  * output becomes visible: outputs are complete files, renamed at their end (base/files/file.h). Nothing is
  * allocated.
  */
-#include "cli/out_of_memory.h"
+#include "cli/end_without_memory.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The end of the program when an allocation fails: exit code 1 and one line. */
-#ifndef CLI_OUT_OF_MEMORY_H
-#define CLI_OUT_OF_MEMORY_H
+#ifndef CLI_END_WITHOUT_MEMORY_H
+#define CLI_END_WITHOUT_MEMORY_H
 
 #include <stdbool.h>
 
