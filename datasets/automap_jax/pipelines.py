@@ -24,6 +24,7 @@ that sums of the parts are the values of the whole. A step for which that is no 
 partitioner decides from the shardings of the plan.
 """
 
+import functools
 import itertools
 import warnings
 
@@ -44,16 +45,36 @@ FOLDS = {"reduce_max": jax.numpy.maximum, "reduce_min": jax.numpy.minimum, "redu
          "reduce_and": jax.numpy.bitwise_and, "reduce_or": jax.numpy.bitwise_or,
          "reduce_xor": jax.numpy.bitwise_xor}  # fmt: skip
 
-# Operators that XLA fuses with their users: a backward pass computes them again from values that it has anyway.
-CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "cos", "div", "eq", "erf",
-         "exp", "exp2", "expand_dims", "expm1", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p",
-         "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign",
-         "sin", "sqrt",
-         "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "xor"}  # fmt: skip
+# Operators that XLA fuses with their users at little cost: a backward pass computes them again from values that it has
+# anyway. Divisions and functions such as exp are kept, as in automap's programs.
+CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "eq", "expand_dims", "ge",
+         "gt", "is_finite", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "reshape", "select_n", "sign",
+         "square", "squeeze", "stop_gradient", "sub", "transpose", "xor"}  # fmt: skip
+# XLA's back end for CPUs joins the sums of all gradients of a function and orders operators for parallel execution.
+# Then all gradients exist twice at once. These options reduce each gradient by itself, soon after its product.
+LEAN = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner",
+        "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+
+
+@functools.cache
+def compiler_options():
+    """LEAN where JAX runs on CPUs and this version of XLA has the options, else None."""
+    try:
+        jax.jit(lambda: 0, compiler_options=LEAN)()
+    except (TypeError, jax.errors.JaxRuntimeError):
+        return None
+    return LEAN if jax.default_backend() == "cpu" else None
 
 
 def smallest_factor(number):
     return next((k for k in range(2, number + 1) if number % k == 0), 1)
+
+
+def key_of(node):
+    """Equal for operators that give equal results."""
+    inputs = tuple((np.shape(value.value), np.asarray(value.value).tobytes()) if isinstance(value, Constant) else value
+                   for value in node.inputs)
+    return node.primitive, tuple(sorted(node.params.items(), key=lambda row: row[0])), inputs
 
 
 class Partition:
@@ -86,6 +107,7 @@ class Partition:
         self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
         self.take_constants()
         self.find_groups(rows)
+        self.merge_equal()
         self.find_sweeps()
         self.find_parts(rows)
 
@@ -134,6 +156,33 @@ class Partition:
                 if self.count > 1:
                     self.check_sum(node)
         self.delay_updates()
+
+    def merge_equal(self):
+        """Leaves one of equal forward operators, such as x - mean of a norm and of its variance: a backward pass that
+        needs both would keep the value twice. What the step recomputes is no forward operator, and stays."""
+        found, replaced, dropped = {}, {}, set()
+
+        def merged(node):
+            return [value if isinstance(value, Constant) else replaced.get(value, value) for value in node.inputs]
+
+        for k, pair in enumerate(zip(self.whole.nodes, self.micro.nodes, strict=True)):
+            for node in pair:
+                node.inputs = merged(node)
+            if self.group[k] != "forward":
+                continue
+            try:
+                same = found.setdefault(tuple(map(key_of, pair)), k)
+            except TypeError:  # parameters without a hash
+                continue
+            if same != k:
+                dropped.add(k)
+                replaced.update(zip(pair[0].outputs, self.whole.nodes[same].outputs, strict=True))
+        for graph in (self.whole, self.micro):
+            graph.nodes = [node for k, node in enumerate(graph.nodes) if k not in dropped]
+            graph.outputs = [value if isinstance(value, Constant) else replaced.get(value, value)
+                             for value in graph.outputs]
+        self.group = [group for k, group in enumerate(self.group) if k not in dropped]
+        self.maker = {value: k for k, node in enumerate(self.whole.nodes) for value in node.outputs}
 
     def find_invariant(self):
         """Values that an operator on the batch gives without using the data, such as the weights that a scan keeps for
@@ -298,7 +347,8 @@ class Function:
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             if is_first not in self.compiled:
                 donated = [1 + at for at, value in enumerate(self.inputs) if value in self.donated]
-                self.compiled[is_first] = jax.jit(self.function, donate_argnums=[0, *donated])
+                self.compiled[is_first] = jax.jit(self.function, donate_argnums=[0, *donated],
+                                                  compiler_options=compiler_options())
             return self.compiled[is_first](list(totals), *arrays)
 
 

@@ -3,8 +3,9 @@
 Models of the zoo train from their committed state and data under exported pipelines of every schedule, under
 micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be
 the committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
-Arrays in the memory of a device are at most the predicted peak. With AUTOMAP_FULL=1 the temporary buffers of the
-compiled programs of GPT-2's pipelines count, too, and the fullest device has 0.85 to 1 of the prediction.
+Arrays in the memory of a device are at most the predicted peak. For GPT-2 and BERT the temporary buffers of the
+compiled programs count, too. The fullest device then has 0.9 to 1.1 of the prediction; plans of 1F1B, interleaved 1F1B
+and recomputation have 0.75 to 1.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
 """
@@ -34,11 +35,17 @@ with skip_where_missing():
 
 import automap_jax
 from automap_jax import reference
-from automap_jax.pipelines import Function
+from automap_jax.pipelines import Function, compiler_options
 from automap_jax.zoo import MODELS as ZOO
 
-# (the arrays, with temporary buffers: least share of the prediction): XLA's are fewer where chunks alternate.
-MEMORY = {("gpt2_tiny", "gpipe"): 0.9, ("gpt2_tiny", "1f1b"): 0.9, ("gpt2_tiny", "zb_h1"): 0.85}
+# Arrays and temporary buffers on the fullest device as shares of the prediction: the least and the most. 1F1B,
+# interleaved plans and recomputation hold less than predicted: backward passes recompute cheap values that automap
+# keeps.
+WITHIN = 0.9, 1.1
+LESS = 0.75, 1
+MEMORY = {(name, what): WITHIN for name in ("gpt2_tiny", "bert_tiny")
+          for what in ("gpipe", "zb_h1", "zero1", "zero2", "zero3")}
+MEMORY |= {(name, what): LESS for name in ("gpt2_tiny", "bert_tiny") for what in ("1f1b", "interleaved", "recomputed")}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline"]
 SMALL = {
@@ -49,6 +56,7 @@ SMALL = {
     "gpt2_tiny": {
         "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
                         "--cluster", "nominal:4"],
+        "zero3": ["--baseline", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
     },
 }
 BATCH_NORM = ["--stages", "2", "--data", "2", "--micro-batches", "1", "--cluster", "nominal:4", "--evaluations", "10"]
@@ -61,7 +69,8 @@ MORE = {
                     "--cluster", "nominal:4"],
     "recomputed": ["--stages", "2", "--micro-batches", "4", "--memory-fraction", "1.7e-4", "--cluster", "nominal:2",
                    "--evaluations", "20"],
-    "zero3": ["--baseline", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
+    **{f"zero{level}": ["--baseline", f"zero{level}", "--micro-batches", "2", "--cluster", "nominal:4"]
+       for level in (1, 2, 3)},
     "searched": ["--cluster", "nominal:8"],
 }
 # A chunk needs a value of the stage's other chunk, or has no work in one of the passes.
@@ -125,7 +134,8 @@ def peak_memory(with_buffers):
         key = self, len(totals) > 0
         if with_buffers and key not in buffers:
             donated = [0, *(1 + at for at, value in enumerate(self.inputs) if value in self.donated)]
-            compiled = jax.jit(self.function, donate_argnums=donated).lower(list(totals), *arrays).compile()
+            compiled = jax.jit(self.function, donate_argnums=donated,
+                               compiler_options=compiler_options()).lower(list(totals), *arrays).compile()
             analysis = compiled.memory_analysis()
             buffers[key] = analysis.temp_size_in_bytes
         results = jax.block_until_ready(call(self, arrays, totals))
@@ -145,8 +155,8 @@ def check_memory(name, what, document, plan, peaks):
     """Compares the fullest device with the prediction."""
     predicted = max(row["peak_bytes"] + row.get("channel_bytes", 0) for row in plan["predicted"]["devices"])
     found = max(peaks[device] for stage in document["stages"] for device in stage["mesh"]["devices"])
-    assert found <= predicted, f"{name}, {what}: {found} bytes on a device, predicted {predicted}"
-    assert found >= MEMORY.get((name, what), 0) * predicted, f"{name}, {what}: {found} bytes, predicted {predicted}"
+    least, most = MEMORY.get((name, what), (0, 1))
+    assert least * predicted <= found <= most * predicted, f"{name}, {what}: {found} bytes, predicted {predicted}"
     return f"{found / predicted:.2f} of the predicted memory"
 
 
@@ -188,7 +198,7 @@ def check(name, what, options, folder):
     if what == "recomputed" and any(stage["recomputes"] for stage in document["stages"]):
         check_products(run, document)
     told = f"{name}, {what}: {document['schedule']}, {len(run.stages)} stages, losses off by {worst:.1e}"
-    return f"{told}, {check_memory(name, what, document, plan, peaks)}" if name == "gpt2_tiny" else told
+    return f"{told}, {check_memory(name, what, document, plan, peaks)}" if (name, what) in MEMORY else told
 
 
 def document_of_one_part(micro_batches, passes, key="passes"):
