@@ -1,8 +1,11 @@
 """The decompositions of ATen operators into those of operators.py.
 
 PyTorch has most of them. Its own ones of `stack`, `roll` and group normalisation join tensors along the batch, gather
-positions and use strides; here they are cuts and sums.
+positions and use strides; here they are cuts and sums. Adaptive means and enlarged images are products with a matrix
+for each dimension, instead of gathers.
 """
+
+import math
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
@@ -58,11 +61,87 @@ def group_norm_backward(gradient, x, mean, scale, weight, examples, channels, si
             gradient.sum(others) if wanted[2] else None)
 
 
+def averages(size, result):
+    """Rows of the matrix that takes means of equal parts of a dimension, which may overlap."""
+    rows = [[0.0] * result for _ in range(size)]
+    for k in range(result):
+        begin, end = k * size // result, -(-(k + 1) * size // result)
+        for place in range(begin, end):
+            rows[place][k] = 1 / (end - begin)
+    return rows
+
+
+def nearest(size, result, scale):
+    """Rows of the matrix that repeats elements."""
+    rows = [[0.0] * result for _ in range(size)]
+    for k in range(result):
+        rows[min(int(k * (1 / scale if scale else size / result)), size - 1)][k] = 1.0
+    return rows
+
+
+def linear(size, result, scale, aligns):
+    """Rows of the matrix that interpolates between two neighbours."""
+    rows = [[0.0] * result for _ in range(size)]
+    for k in range(result):
+        if aligns:
+            place = k * (size - 1) / (result - 1) if result > 1 else 0.0
+        else:
+            place = max((k + 0.5) * (1 / scale if scale else size / result) - 0.5, 0.0)
+        low = min(math.floor(place), size - 1)
+        high = min(low + 1, size - 1)
+        rows[low][k] += 1 - (place - low)
+        rows[high][k] += place - low
+    return rows
+
+
+def map_dimensions(x, matrices):
+    """x with each of its last dimensions multiplied by a matrix of `matrices`."""
+    for d, rows in zip(range(-len(matrices), 0), matrices):
+        x = (x.transpose(d, -1) @ torch.tensor(rows, dtype=x.dtype)).transpose(d, -1)
+    return x
+
+
+def turned(rows):
+    return [list(row) for row in zip(*rows)]
+
+
+def adaptive_pool(x, sizes):
+    return map_dimensions(x, [averages(n, m) for n, m in zip(x.shape[-len(sizes):], sizes)])
+
+
+def adaptive_pool_backward(gradient, x):
+    return map_dimensions(gradient, [turned(averages(x.shape[d], gradient.shape[d])) for d in (-2, -1)])
+
+
+def enlarge(x, sizes, *scales):
+    return map_dimensions(x, [nearest(n, m, s) for n, m, s in zip(x.shape[2:], sizes, scales or [None] * len(sizes))])
+
+
+def enlarge_backward(gradient, sizes, shape, *scales):
+    rows = zip(shape[2:], sizes, scales or [None] * len(sizes))
+    return map_dimensions(gradient, [turned(nearest(*row)) for row in rows])
+
+
+def interpolate(x, sizes, aligns, *scales):
+    rows = zip(x.shape[2:], sizes, scales or [None] * len(sizes))
+    return map_dimensions(x, [linear(*row, aligns) for row in rows])
+
+
+def interpolate_backward(gradient, sizes, shape, aligns, *scales):
+    rows = zip(shape[2:], sizes, scales or [None] * len(sizes))
+    return map_dimensions(gradient, [turned(linear(*row, aligns)) for row in rows])
+
+
+OWN = {"stack": stack, "roll": roll, "native_group_norm": group_norm, "native_group_norm_backward": group_norm_backward,
+       "_adaptive_avg_pool2d": adaptive_pool, "_adaptive_avg_pool2d_backward": adaptive_pool_backward,
+       "upsample_nearest1d": enlarge, "upsample_nearest1d_backward": enlarge_backward,
+       "upsample_nearest2d": enlarge, "upsample_nearest2d_backward": enlarge_backward,
+       "upsample_linear1d": interpolate, "upsample_linear1d_backward": interpolate_backward,
+       "upsample_bilinear2d": interpolate, "upsample_bilinear2d_backward": interpolate_backward}
+
+
 def decompositions():
     table = dict(core_aten_decompositions())
-    table[ATEN.stack.default] = stack
-    table[ATEN.roll.default] = roll
-    table[ATEN.native_group_norm.default] = group_norm
-    table[ATEN.native_group_norm_backward.default] = group_norm_backward
     table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
+    table.update((getattr(ATEN, name).default, function) for name, function in OWN.items())
     return table

@@ -22,11 +22,43 @@ import torch
 from torch.func import functional_call, functionalize, grad_and_value
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
+from . import indices, pools  # noqa: F401 (operators of the table)
 from .operators import TABLE, Value, Writer
 from .optimizers import initial_state, update
+
+
+KEY = "random.key"  # the state of dropout's random numbers
+
+
+class OneHot(TorchFunctionMode):
+    """Compares with numbers. PyTorch's one_hot looks at the indices, which a trace does not have."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is not torch.nn.functional.one_hot:
+            return function(*arguments, **(options or {}))
+        return self.compare(*arguments, **(options or {}))
+
+    @staticmethod
+    def compare(tensor, num_classes=-1):
+        if num_classes < 0:
+            raise NotImplementedError("one_hot without a number of classes")
+        return (tensor[..., None] == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+
+@contextlib.contextmanager
+def plain_kernels():
+    """Inside, attention and LSTMs are traced as their operators, not as one kernel."""
+    is_enabled = torch._C._get_mkldnn_enabled()  # torch.backends.mkldnn.flags warns
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), OneHot():
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(is_enabled)
 
 
 class LossOf(torch.nn.Module):
@@ -103,7 +135,7 @@ def traced(model, loss, optimizer, batch):
         return new, own, new_state, value
 
     lines = {"record_stack_traces": True} if "record_stack_traces" in inspect.signature(make_fx).parameters else {}
-    with sdpa_kernel(SDPBackend.MATH), modules_named(model):
+    with plain_kernels(), modules_named(model):
         graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
                         **lines)(*arguments)
     return graph, arguments
@@ -154,12 +186,20 @@ def convert(writer, graph, paths):
     return inputs, results
 
 
+MOST_ELEMENTS = 1 << 16
+
+
 def constant_tensor(writer, tensor):
-    """A constant array of equal elements, or of one."""
+    """A constant array."""
     flat = tensor.flatten()
-    if flat.numel() and not bool((flat == flat[0]).all()):
-        raise NotImplementedError("a constant array in the step; register it as a buffer of the model")
-    return writer.constant(flat[0].item() if flat.numel() else 0, tensor.dtype, tensor.shape)
+    if flat.numel() and bool((flat == flat[0]).all()):
+        return writer.constant(flat[0].item(), tensor.dtype, tensor.shape)
+    if flat.numel() > MOST_ELEMENTS:
+        raise NotImplementedError(f"a constant array of {flat.numel()} elements in the step (expected at most "
+                                  f"{MOST_ELEMENTS}); register it as a buffer of the model")
+    if not flat.numel():
+        return writer.constant(0, tensor.dtype, tensor.shape)
+    return writer.reshape(writer.array(flat.tolist(), tensor.dtype), tensor.shape)
 
 
 def paths_of(arguments, batch_names):
@@ -198,18 +238,23 @@ def export(model, loss, optimizer, batch, directory, names=None):
     state = len(rows) - len(batch)
     if len(inputs) != len(rows) or len(results) != state + 1:
         raise NotImplementedError("a step whose state changes its form")
+    parameters = [{"number": k, "path": path, "role": role, "output": k if role != "data" else None}
+                  for k, (path, role) in enumerate(rows)]
+    if writer.key:
+        writer.lines.insert(0, f"  key = u64[2] parameter({len(rows)}), metadata={{op_name=\"{KEY}\"}}")
+        parameters.append({"number": len(rows), "path": KEY, "role": "state", "output": state + 1})
+        results.append(writer.key)
     listed = ", ".join(f"{writer.shape(value.shape, value.dtype)}" for value in results)
     writer.lines.append(f"  ROOT result = ({listed}) tuple({', '.join(value.name for value in results)})")
     text = "HloModule torch_step\n\n" + "\n".join(writer.reductions.values())
     text += "\nENTRY main {\n" + "\n".join(writer.lines) + "\n}\n"
-    parameters = [{"number": k, "path": path, "role": role, "output": k if role != "data" else None}
-                  for k, (path, role) in enumerate(rows)]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.hlo").write_text(text)
     (directory / "model.roles.json").write_text(
         json.dumps({"format": "automap-roles-1", "loss": state, "parameters": parameters}, indent=1) + "\n")
     leaves = pytree.tree_leaves(arguments)
     arrays = {path: to_numpy(leaf) for (path, _), leaf in zip(rows, leaves, strict=True)}
-    np.savez(directory / "state.npz", **{path: arrays[path] for path, role in rows if role != "data"})
+    keys = {KEY: np.zeros(2, np.uint64)} if writer.key else {}
+    np.savez(directory / "state.npz", **{path: arrays[path] for path, role in rows if role != "data"}, **keys)
     np.savez(directory / "data.npz", **{path: arrays[path][None] for path, role in rows if role == "data"})
     return directory

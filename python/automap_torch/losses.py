@@ -25,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .decompositions import decompositions
+from .export import plain_kernels
 from .operations import value_of
 from .stages import LossGraph, find_counts, mean_of_counts
 
@@ -108,7 +109,9 @@ def is_sum_of(model, loss, batch):
             return functional_call(model, values, arguments, options)
 
     try:
-        return outputs_of(fake_model, loss, tuple(map(fake, batch)), lambda outputs: is_sum(loss, outputs, [batch]))[1]
+        with plain_kernels():
+            return outputs_of(fake_model, loss, tuple(map(fake, batch)),
+                              lambda outputs: is_sum(loss, outputs, [batch]))[1]
     except (AttributeError, TypeError):  # the stand-in has no parts
         warnings.warn(READS_PARTS, stacklevel=2)
         return False
@@ -162,8 +165,9 @@ class PartOfLoss:
         def function(leaves, batch):
             return (self.loss(StandIn(tree_unflatten(leaves, structure)), *batch),)
 
-        graph = make_fx(functionalize(function), decomposition_table=decompositions(), tracing_mode="fake")(
-            [fake(leaf) for leaf in leaves], tuple(map(fake, batch)))
+        with plain_kernels():
+            graph = make_fx(functionalize(function), decomposition_table=decompositions(), tracing_mode="fake")(
+                [fake(leaf) for leaf in leaves], tuple(map(fake, batch)))
         graph.graph.eliminate_dead_code()
         names = [("output", k) for k in range(len(leaves))] + [("batch", k) for k in range(len(batch))]
         self.graph = LossGraph(graph, names)

@@ -40,6 +40,32 @@ def split_by_batch(x):
                                       for placement in x.placements])
 
 
+def on_shards(function, x, *settings, **options):
+    """A function of one tensor without an operator of DTensor: on shards of the batch, whole in other dimensions."""
+    placements = [placement if placement.is_shard(0) else Replicate() for placement in x.placements]
+    found = function(x.redistribute(placements=placements).to_local(), *settings, **options)
+    if isinstance(found, torch.Tensor):
+        return DTensor.from_local(found, x.device_mesh, placements, run_check=False)
+    return type(found)(DTensor.from_local(part, x.device_mesh, placements, run_check=False) for part in found)
+
+
+# Names of functions of one tensor that work in other dimensions than the first one, the batch.
+WINDOWS = {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+           "adaptive_avg_pool3d", "max_pool3d", "max_pool3d_with_indices", "interpolate"}
+ORDERS = {"cumsum", "sort", "topk", "argmax", "argmin"}
+
+
+def is_by_example(name, x, arguments, options):
+    """Whether on_shards gives the result of a function of this name."""
+    if not isinstance(x, DTensor) or name not in WINDOWS | ORDERS:
+        return False
+    at = 2 if name == "topk" else 1
+    dimension = options.get("dim", arguments[at] if len(arguments) > at else -1)
+    if name in ORDERS:
+        return isinstance(dimension, int) and x.ndim > 1 and dimension % x.ndim != 0
+    return True
+
+
 def convolution(x, kernel, bias, *settings):
     return ATEN.convolution.default(split_by_batch(x), gathered(kernel), gathered(bias), *settings)
 
@@ -86,4 +112,7 @@ def value_of(graph, node, values, counts):
     if node in counts:
         return counts[node]
     arguments, options = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    name = getattr(node.target, "_schema", None) and node.target._schema.name.split("::")[1]
+    if arguments and is_by_example(name, arguments[0], arguments, options):
+        return on_shards(node.target, *arguments, **options)
     return compute(function_of(node.target), arguments, options)

@@ -10,7 +10,8 @@ import math
 import torch
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "s64",
-          torch.int32: "s32", torch.int16: "s16", torch.int8: "s8", torch.uint8: "u8", torch.bool: "pred"}
+          torch.int32: "s32", torch.int16: "s16", torch.int8: "s8", torch.uint8: "u8", torch.bool: "pred", torch.uint32: "u32",
+          torch.uint64: "u64"}
 TABLE = {}
 
 
@@ -37,6 +38,7 @@ class Writer:
 
     def __init__(self):
         self.lines, self.reductions, self.count = [], {}, 0
+        self.key = None  # of random numbers, after the last draw
         self.metadata = ""
 
     def shape(self, shape, dtype):
@@ -106,13 +108,50 @@ class Writer:
 
     def reduce(self, value, dimensions, opcode="add", keep=False):
         dimensions = sorted(d % max(len(value.shape), 1) for d in dimensions) or list(range(len(value.shape)))
-        initial = {"add": 0, "or": False}.get(opcode, -math.inf if value.dtype.is_floating_point else None)
+        initial = self.neutral(opcode, value.dtype)
         shape = [size for d, size in enumerate(value.shape) if d not in dimensions]
         found = self.write("reduce", shape, value.dtype, [value, self.constant(initial, value.dtype)],
                            f"dimensions={numbers(dimensions)}, to_apply={self.reduction(opcode, value.dtype)}")
         if not keep:
             return found
         return self.reshape(found, [1 if d in dimensions else size for d, size in enumerate(value.shape)])
+
+    def neutral(self, opcode, dtype):
+        """The element that a reduction begins with."""
+        if opcode in ("maximum", "minimum"):
+            limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+            least, most = (-math.inf, math.inf) if dtype.is_floating_point else (limits.min, limits.max)
+            return least if opcode == "maximum" else most
+        return {"add": 0, "multiply": 1, "or": False, "and": True}[opcode]
+
+    def computation(self, name, dtypes, root):
+        """Adds a computation of scalars a, b, ... with the instruction `root`; returns its name."""
+        rows = [f"  {'abcd'[k]} = {DTYPES[dtype]}[] parameter({k})\n" for k, dtype in enumerate(dtypes)]
+        self.reductions[name] = f"{name} {{\n{''.join(rows)}  ROOT {root}\n}}\n"
+        return name
+
+    def array(self, elements, dtype):
+        """A constant vector, equal elements as a broadcast of one."""
+        if len(set(elements)) == 1:
+            return self.constant(elements[0], dtype, (len(elements),))
+        convert = float if dtype.is_floating_point else int
+        text = ", ".join(("false", "true")[int(x)] if dtype == torch.bool else str(convert(x)) for x in elements)
+        return self.write("constant", (len(elements),), dtype, f"{{{text}}}")
+
+    def draw(self, shape):
+        """Random bits u32[shape]. The key is a parameter of the module, whose next value is a result."""
+        if self.key is None:
+            self.key = Value("key", (2,), torch.uint64)
+        bits = Value(f"v{self.count + 1}.bits", shape, torch.uint32)
+        self.count += 1
+        listed = ",".join(map(str, shape))
+        pair = f"v{self.count}"
+        self.lines.append(f"  {pair} = (u64[2], u32[{listed}]) rng-bit-generator({self.key.name}), "
+                          f"algorithm=rng_three_fry{self.metadata}")
+        self.key = Value(f"{pair}.key", (2,), torch.uint64)
+        for index, (value, kind) in enumerate(((self.key, "u64[2]"), (bits, f"u32[{listed}]"))):
+            self.lines.append(f"  {value.name} = {kind} get-tuple-element({pair}), index={index}")
+        return bits
 
     def iota(self, shape, dimension, dtype):
         return self.write("iota", shape, dtype, "", f"iota_dimension={dimension}")
@@ -218,7 +257,7 @@ def copy(w, name, out, x, source, *_):
     return w.tensor(source, out.dtype, out.shape)
 
 
-@operator("clone", "detach", "alias", "lift_fresh_copy", "contiguous")
+@operator("clone", "detach", "detach_", "alias", "lift_fresh_copy", "contiguous")
 def same(w, name, out, x, **_):
     return x
 
@@ -333,9 +372,24 @@ def pad(w, name, out, x, amounts, value=0):
 
 @operator("slice_scatter")
 def slice_scatter(w, name, out, x, y, dimension=0, begin=None, end=None, step=1):
-    if step != 1:
-        raise NotImplementedError("slice_scatter with a step")
-    begin, _, _ = slice(begin, end, step).indices(x.shape[dimension])
+    begin, end, _ = slice(begin, end, step).indices(x.shape[dimension])
+    if step != 1:  # y between gaps, chosen where y has an element
+        dimension %= len(x.shape)
+        count = y.shape[dimension]
+        rest = x.shape[dimension] - begin - (count - 1) * step - 1
+        rows = "x".join(f"{begin}_{rest}_{step - 1}" if d == dimension else "0_0_0" for d in range(len(x.shape)))
+        spread = w.write("pad", x.shape, y.dtype, [y, w.constant(0, y.dtype)], f"padding={rows}")
+        places = w.iota(x.shape, dimension, torch.int64)
+        offset = w.elementwise("subtract", torch.int64, x.shape, places, begin)
+        is_hit = w.elementwise("compare", torch.int64, x.shape,
+                               w.elementwise("remainder", torch.int64, x.shape, offset, step), 0,
+                               attributes="direction=EQ", result=torch.bool)
+        is_inside = [w.elementwise("compare", torch.int64, x.shape, places, limit,
+                                   attributes=f"direction={direction}", result=torch.bool)
+                     for direction, limit in (("GE", begin), ("LT", end))]
+        for condition in is_inside:
+            is_hit = w.elementwise("and", torch.bool, x.shape, is_hit, condition)
+        return w.select(is_hit, spread, x, out.dtype, out.shape)
     starts = [w.constant(begin if d == dimension else 0, torch.int32) for d in range(len(x.shape))]
     return w.write("dynamic-update-slice", out.shape, out.dtype, [x, y, *starts])
 
@@ -353,14 +407,20 @@ def mean(w, name, out, x, dimensions=(), keep=False, **_):
     return w.elementwise("divide", out.dtype, out.shape, found, math.prod(x.shape) / max(math.prod(out.shape), 1))
 
 
-@operator("amax")
-def amax(w, name, out, x, dimensions=(), keep=False):
-    return w.reduce(x, dimensions, "maximum", keep)
+@operator("amax", "amin")
+def extreme(w, name, out, x, dimensions=(), keep=False):
+    return w.reduce(x, dimensions, {"amax": "maximum", "amin": "minimum"}[name], keep)
 
 
-@operator("any")
+@operator("prod")
+def product(w, name, out, x, dimension=None, keep=False, **_):
+    return w.reduce(w.convert(x, out.dtype), () if dimension is None else (dimension,), "multiply", keep)
+
+
+@operator("any", "all")
 def any_of(w, name, out, x, dimension=None, keep=False):
-    return w.reduce(w.convert(x, torch.bool), () if dimension is None else (dimension,), "or", keep)
+    opcode = {"any": "or", "all": "and"}[name]
+    return w.reduce(w.convert(x, torch.bool), () if dimension is None else (dimension,), opcode, keep)
 
 
 @operator("var")
@@ -400,49 +460,11 @@ def embedding(w, name, out, table, indices, *_, **__):
                    f"slice_sizes={{1,{table.shape[1]}}}")
 
 
-def at_index(w, x, dimension, index):
-    """Where an index along one dimension, of size 1 in `index`, points in x."""
-    dimension %= len(x.shape)
-    if index.shape[dimension] != 1:
-        raise NotImplementedError("gather or scatter with several indices")
-    places = w.iota(x.shape, dimension, index.dtype)
-    index = w.broadcast(index, x.shape)
-    return w.elementwise("compare", index.dtype, x.shape, places, index, attributes="direction=EQ", result=torch.bool)
-
-
-@operator("gather")
-def gather(w, name, out, x, dimension, index, **_):
-    chosen = w.select(at_index(w, x, dimension, index), x, 0, x.dtype, x.shape)
-    return w.reduce(chosen, (dimension,), keep=True)
-
-
-@operator("scatter")
-def scatter(w, name, out, x, dimension, index, value):
-    return w.select(at_index(w, x, dimension, index), value, x, x.dtype, x.shape)
-
-
-@operator("index_put", "_unsafe_index_put")
-def index_put(w, name, out, x, indices, values, accumulate=False):
-    """Rows of a table, as the gradient of an embedding adds them."""
-    if len(indices) != 1 or not accumulate:
-        raise NotImplementedError("index_put of other than sums of rows")
-    index = indices[0]
-    at, values = len(index.shape), w.broadcast(values, (*index.shape, *x.shape[1:]))
-    window = numbers(range(at, len(values.shape)))
-    return w.write("scatter", out.shape, out.dtype, [x, index, values],
-                   f"update_window_dims={window}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, "
-                   f"index_vector_dim={at}, to_apply={w.reduction('add', x.dtype)}")
-
-
-# ---- convolutions of one to three dimensions, pools of two ----
+# ---- convolutions of one to three dimensions ----
 
 def each(value, count):
     """One number for each of the dimensions of a window."""
     return list(value) * (count // len(value)) if isinstance(value, (list, tuple)) else [value] * count
-
-
-def pairs(value):
-    return each(value, 2)
 
 
 def window(sizes, strides, padding, input_dilation=(1,), kernel_dilation=(1,)):
@@ -473,15 +495,47 @@ def swap_channels(w, kernel, groups):
     return w.reshape(w.transpose(split, [0, 2, 1, *rest]), [groups * inputs, outputs // groups, *sizes])
 
 
+class Geometry:
+    """The window of a convolution from x to its result, of `sizes` of the kernel."""
+
+    def __init__(self, sizes, stride, padding, dilation, groups):
+        self.sizes, self.count, self.groups = sizes, len(sizes), groups
+        self.stride, self.padding = each(stride, self.count), each(padding, self.count)
+        self.dilation, self.ones = each(dilation, self.count), [1] * self.count
+        self.reach = [(k - 1) * d for k, d in zip(sizes, self.dilation)]  # from the first to the last place of a window
+
+    def rest(self, x, result):
+        """What x has behind the last window in each dimension."""
+        return [x[2 + d] + 2 * self.padding[d] - 1 - self.reach[d] - self.stride[d] * (result[2 + d] - 1)
+                for d in range(self.count)]
+
+    def apply(self, w, x, kernel, shape):
+        shaped = window(self.sizes, self.stride, [(p, p) for p in self.padding], self.ones, self.dilation)
+        return w.write("convolution", shape, x.dtype, [x, kernel],
+                       f"{shaped}, {labels(self.count, 'bf', 'oi', 'bf')}{groups_of(self.groups)}")
+
+    def gradient_of_input(self, w, gradient, kernel, shape):
+        swapped = swap_channels(w, kernel, self.groups)
+        turned = w.write("reverse", swapped.shape, kernel.dtype, [swapped],
+                         f"dimensions={numbers(2 + d for d in range(self.count))}")
+        edges = [(reach - p, reach - p + rest) for reach, p, rest in
+                 zip(self.reach, self.padding, self.rest(shape, gradient.shape))]
+        shaped = window(self.sizes, self.ones, edges, self.stride, self.dilation)
+        return w.write("convolution", shape, gradient.dtype, [gradient, turned],
+                       f"{shaped}, {labels(self.count, 'bf', 'oi', 'bf')}{groups_of(self.groups)}")
+
+    def gradient_of_kernel(self, w, x, gradient, kernel):
+        edges = [(p, p - rest) for p, rest in zip(self.padding, self.rest(x.shape, gradient.shape))]
+        shaped = window(gradient.shape[2:], self.dilation, edges, self.ones, self.stride)
+        return w.write("convolution", kernel.shape, kernel.dtype, [x, gradient],
+                       f"{shaped}, {labels(self.count, 'fb', 'io', 'fb')}{groups_of(self.groups, 'batch')}")
+
+
 @operator("convolution")
 def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transposed, _, groups):
-    if transposed:
-        raise NotImplementedError("transposed")
-    count = len(kernel.shape) - 2
-    padding = [(p, p) for p in each(padding, count)]
-    shape = window(kernel.shape[2:], each(stride, count), padding, [1] * count, each(dilation, count))
-    found = w.write("convolution", out.shape, out.dtype, [x, kernel],
-                    f"{shape}, {labels(count, 'bf', 'oi', 'bf')}{groups_of(groups)}")
+    """A transposed one is the gradient of a convolution by its input."""
+    shape = Geometry(kernel.shape[2:], stride, padding, dilation, groups)
+    found = (shape.gradient_of_input if transposed else shape.apply)(w, x, kernel, out.shape)
     if bias is None:
         return found
     return w.elementwise("add", out.dtype, out.shape, found, w.broadcast_in(bias, out.shape, [1]))
@@ -490,58 +544,14 @@ def convolution(w, name, out, x, kernel, bias, stride, padding, dilation, transp
 @operator("convolution_backward")
 def convolution_backward(w, name, out, grad, x, kernel, bias_sizes, stride, padding, dilation, transposed, _, groups,
                          wanted):
-    sizes = kernel.shape[2:]
-    count = len(sizes)
-    dimensions, ones = range(count), [1] * count
-    stride, padding, dilation = each(stride, count), each(padding, count), each(dilation, count)
-    reach = [(sizes[d] - 1) * dilation[d] for d in dimensions]  # from the first to the last place of a window
+    shape = Geometry(kernel.shape[2:], stride, padding, dilation, groups)
     found = [None, None, None]
-    rest = [x.shape[2 + d] + 2 * padding[d] - 1 - reach[d] - stride[d] * (grad.shape[2 + d] - 1) for d in dimensions]
     if wanted[0]:
-        swapped = swap_channels(w, kernel, groups)
-        turned = w.write("reverse", swapped.shape, kernel.dtype, [swapped],
-                         f"dimensions={numbers(2 + d for d in dimensions)}")
-        edges = [(reach[d] - padding[d], reach[d] - padding[d] + rest[d]) for d in dimensions]
-        found[0] = w.write("convolution", x.shape, x.dtype, [grad, turned],
-                           f"{window(sizes, ones, edges, stride, dilation)}, {labels(count, 'bf', 'oi', 'bf')}"
-                           f"{groups_of(groups)}")
+        found[0] = (shape.apply(w, grad, kernel, x.shape) if transposed
+                    else shape.gradient_of_input(w, grad, kernel, x.shape))
     if wanted[1]:
-        edges = [(padding[d], padding[d] - rest[d]) for d in dimensions]
-        found[1] = w.write("convolution", kernel.shape, kernel.dtype, [x, grad],
-                           f"{window(grad.shape[2:], dilation, edges, ones, stride)}, {labels(count, 'fb', 'io', 'fb')}"
-                           f"{groups_of(groups, 'batch')}")
+        pair = (grad, x) if transposed else (x, grad)
+        found[1] = shape.gradient_of_kernel(w, *pair, kernel)
     if wanted[2]:
-        found[2] = w.reduce(grad, [0, *(2 + d for d in dimensions)])
+        found[2] = w.reduce(grad, [0, *(2 + d for d in range(shape.count))])
     return found
-
-
-def check_no_dilation(dilation):
-    if any(d != 1 for d in pairs(dilation)):
-        raise NotImplementedError("expected no dilation")
-
-
-@operator("max_pool2d_with_indices")
-def max_pool(w, name, out, x, sizes, stride=(), padding=0, dilation=1, ceil=False):
-    """The indices are not needed: the gradient takes the input."""
-    check_no_dilation(dilation)
-    sizes, padding = pairs(sizes), pairs(padding)
-    strides = pairs(stride) if stride else sizes
-    value = out[0]
-    found = w.write("reduce-window", value.shape, value.dtype, [x, w.constant(-math.inf, x.dtype)],
-                    window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)])
-                    + f", to_apply={w.reduction('maximum', x.dtype)}")
-    return [found, None]
-
-
-@operator("max_pool2d_with_indices_backward")
-def max_pool_backward(w, name, out, grad, x, sizes, stride, padding, dilation, ceil, _):
-    check_no_dilation(dilation)
-    sizes, padding = pairs(sizes), pairs(padding)
-    strides = pairs(stride) if stride else sizes
-    name = f"ge_{DTYPES[x.dtype]}"
-    scalar = f"{DTYPES[x.dtype]}[]"
-    w.reductions[name] = (f"{name} {{\n  a = {scalar} parameter(0)\n  b = {scalar} parameter(1)\n"
-                          f"  ROOT c = pred[] compare(a, b), direction=GE\n}}\n")
-    return w.write("select-and-scatter", out.shape, out.dtype, [x, grad, w.constant(0, x.dtype)],
-                   window([1, 1, *sizes], [1, 1, *strides], [(0, 0), (0, 0), *((p, p) for p in padding)])
-                   + f", select={name}, scatter={w.reduction('add', x.dtype)}")

@@ -31,15 +31,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
-from .export import LossOf
+from .export import LossOf, plain_kernels
 from .losses import PartOfLoss
-from .operations import split_by_batch
+from .operations import is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
 from .pipelines import GraphTraining
 from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
@@ -83,13 +82,17 @@ def add_parts(module, arguments, output):
                                            for placement in output.placements])
 
 
-class GroupNormOfSums(TorchFunctionMode):
-    """Computes group normalisation by sums. DTensor gives PyTorch's kernel the sizes of the whole tensor."""
+class OnShards(TorchFunctionMode):
+    """Computes on shards where DTensor has no operator, and group normalisation by sums: DTensor gives PyTorch's kernel
+    the sizes of the whole tensor."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        if arguments and is_by_example(getattr(function, "__name__", ""), arguments[0], arguments, options):
+            return on_shards(function, *arguments, **options)
         if function is not torch.nn.functional.group_norm:
-            return function(*arguments, **(options or {}))
-        call = inspect.signature(function).bind(*arguments, **(options or {}))
+            return function(*arguments, **options)
+        call = inspect.signature(function).bind(*arguments, **options)
         call.apply_defaults()
         x, groups, weight, bias, epsilon = call.args
         return group_norm(x, weight, bias, x.shape[0], None, None, groups, epsilon)[0]
@@ -124,7 +127,7 @@ class TensorTraining(Training):
             placed = [value.requires_grad_() if value.is_floating_point() else value for value in placed]
         try:
             value = self.differentiate(placed, cuts)
-        except (NotImplementedError, RuntimeError):
+        except (AssertionError, NotImplementedError, RuntimeError):
             if self.computes_whole or self.has_passed:
                 raise
             self.computes_whole = True  # DTensor cannot split an operator of the model so
@@ -151,7 +154,7 @@ class TensorTraining(Training):
                                    tuple(batch))
 
         # Masks and positions are plain tensors.
-        with implicit_replication(), sdpa_kernel(SDPBackend.MATH), GroupNormOfSums():
+        with implicit_replication(), plain_kernels(), OnShards():
             value = self.part_of_loss.value(model, batch, cuts, plain) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)
             value.backward()
@@ -246,7 +249,7 @@ def reads_parts(model, loss, plan):
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
     uses = UsesOfWeights(model, values.values())
     try:
-        with torch.no_grad(), shapes, uses:
+        with torch.no_grad(), plain_kernels(), shapes, uses:
             functional_call(module, values, tuple(batch))
     finally:
         for hook in uses.hooks:

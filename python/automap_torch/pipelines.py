@@ -172,6 +172,7 @@ class GraphTraining:
         self.mine = [part for part, ranks in enumerate(self.ranks) if rank in ranks]
         self.group = self.make_group(rank)
         self.data = data_of(self.rows)
+        self.unused = torch.nn.Parameter(torch.zeros((), device=self.device))
         self.owners, self.values = {}, {part: {} for part in self.mine}
         self.placements = [weights_of(row) for row in self.rows]
         owners = {name: part for part, placed in enumerate(self.placements) for name in placed}
@@ -200,7 +201,8 @@ class GraphTraining:
                     yield name, value
 
     def parameters(self):
-        return [value for _, value in self.named_parameters()]
+        """Those of this rank; of a stage without weights a number that no gradient changes, as optimizers need one."""
+        return [value for _, value in self.named_parameters()] or [self.unused]
 
     def open(self, batch):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""

@@ -12,11 +12,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
-from .export import LossOf, differentiate, named
+from .export import LossOf, differentiate, named, plain_kernels
 
 
 class LossGraph:
@@ -49,7 +48,7 @@ def trace_loss(model, loss, batch):
         _, (value, own) = differentiate(module, parameters, buffers, batch)
         return value, own
 
-    with sdpa_kernel(SDPBackend.MATH):
+    with plain_kernels():
         graph = make_fx(functionalize(values_of), decomposition_table=decompositions(), tracing_mode="fake")(
             parameters, buffers, tuple(map(fake, batch)))
     graph.graph.eliminate_dead_code()

@@ -153,6 +153,66 @@ class Halves(nn.Module):
         return self.head(torch.cat([self.body(half).flatten(1) for half in x.chunk(2, 2)], 1))
 
 
+class Pools(nn.Module):
+    """Means over windows and over equal parts, enlarged images and transposed convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+                                  nn.ConvTranspose2d(8, 4, 3, 2, 1, groups=2), nn.AvgPool2d(3, 2, ceil_mode=True),
+                                  nn.AdaptiveAvgPool2d(5))
+        self.head = nn.Linear(16, 8)
+
+    def forward(self, x):
+        x = self.body(x)
+        x = functional.interpolate(x, scale_factor=2) + functional.interpolate(x, scale_factor=2, mode="bilinear")
+        return self.head(functional.avg_pool1d(x.flatten(2), 25).flatten(1))
+
+
+class Orders(nn.Module):
+    """Running sums, sorts, largest elements and their places, gathers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places, self.gate = nn.Embedding(WORDS, WIDTH), nn.Embedding(16, WIDTH), nn.Linear(WIDTH, 4)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words):
+        place = (words != 0).long().cumsum(1) - 1
+        x = self.table(words) + self.places(place.clamp(0, 15))
+        values, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        weights = torch.zeros_like(self.gate(x)).scatter(-1, chosen, values)
+        x = sum(weights[..., k, None] * torch.tanh(layer(x)) for k, layer in enumerate(self.layers))
+        x = x + x.cumsum(1) / torch.arange(1, 17)[:, None] + x.sort(-1).values + x.max(1, keepdim=True).values
+        first = functional.one_hot(words.argmax(1), 16).to(x.dtype)
+        rotated = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+        return self.head(rotated + (first[..., None] * x).sum(1, keepdim=True) + x.gather(2, x.argsort(-1)))
+
+
+class Recurrent(nn.Module):
+    """Two layers of an LSTM and a GRU."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+        self.lstm, self.gru = nn.LSTM(WIDTH, WIDTH, 2, batch_first=True), nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, words):
+        return self.head(self.gru(self.lstm(self.table(words))[0])[0])
+
+
+class Dropped(nn.Module):
+    """Half of the features are dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, 8))
+
+    def forward(self, x):
+        return self.body(x)
+
+
 class Layered(nn.Module):
     """A layer with a place in a source file."""
 
@@ -207,7 +267,8 @@ def blocks():
 
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
-          "convolutions": convolutions, "halves": Halves, "tied": tied}
+          "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
+          "recurrent": Recurrent}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -224,16 +285,20 @@ TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
 CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("tied", "adamw", ["zero3"]),
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
-         ("convolutions", "sgd", [])]
+         ("convolutions", "sgd", []), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
+         ("recurrent", "adamw", [])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
-             for name in MODELS if name not in ("convolutions", "halves", "tied") for optimizer in OPTIMIZERS]
+             for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent")
+             for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"]),
-              ("tied", "adamw", ["zero3"])]
+              ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
+              ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
+              ("recurrent", "adamw", ["searched", "stages"])]
 
 
 def make(name, optimizer):
@@ -242,7 +307,7 @@ def make(name, optimizer):
     model = MODELS[name]()
     if name == "blocks":
         batch = torch.randn((8, 16)), torch.randn((8, 8))
-    elif name in ("mlp", "resnet", "vit", "convolutions", "halves"):
+    elif name in ("mlp", "resnet", "vit", "convolutions", "halves", "pools"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
         batch = (x, torch.randint(0, 8, (8,)))
         if name == "mlp":
@@ -363,14 +428,29 @@ def expect_refusal(words, call):
 def check_operators(_, folder):
     """An operator that is not supported, with its module and source line."""
     torch.set_num_threads(1)
-    for layer, name, why in ((nn.ConvTranspose2d(4, 8, 3), "convolution", "transposed"),
-                             (nn.MaxPool2d(2, dilation=2), "max_pool2d_with_indices", "expected no dilation"),
-                             (nn.AvgPool2d(2), "avg_pool2d", "automap_torch does not know")):
+    for layer, name, why in ((nn.MaxPool2d(2, dilation=2), "max_pool2d_with_indices", "expected no dilation"),
+                             (nn.FractionalMaxPool2d(2, 4), "fractional_max_pool2d", "automap_torch does not know")):
         model = Layered(layer)
         place = f"module layers.0, {pathlib.Path(__file__).name}:{Layered.line()}"
         expect_refusal(f"aten.{name}.default ({place}): {why}", lambda model=model: automap_torch.export(
             model, lambda model, x: model(x).mean(), torch.optim.SGD(model.parameters()), (torch.randn(2, 4, 8, 8),),
             folder))
+
+
+def check_dropout(_, folder):
+    """Each step draws other masks. Features that are kept are doubled, so that losses stay near those without."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = Dropped()
+    batch = torch.randn(8, 16), torch.randint(0, 8, (8,))
+    automap_torch.export(model, classify, torch.optim.SGD(model.parameters(), lr=0), batch, folder)
+    lines = succeed("run", folder / "model.hlo", "--plan", "none", "--state", folder / "state.npz", "--data",
+                    folder / "data.npz", "--steps", 20, "--json").splitlines()
+    losses = torch.tensor([json.loads(line)["loss"] for line in lines if '"loss"' in line])
+    drawn = torch.stack([classify(model, *batch).detach() for _ in range(200)])
+    assert len(set(losses.tolist())) == 20, losses
+    assert abs(losses.mean() - drawn.mean()) < 4 * drawn.std() / 20**0.5, (losses.mean(), drawn.mean(), drawn.std())
+    assert 0.5 < losses.std() / drawn.std() < 2, (losses.std(), drawn.std())
 
 
 class Products(TorchDispatchMode):
@@ -446,7 +526,7 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_saved):
+        for function in (check_operators, check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
