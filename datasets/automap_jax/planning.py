@@ -1,7 +1,7 @@
 """Plans a step with automap and brings the plan back as shardings for jax.jit.
 
     shardings = plan(step, arguments, "nominal:8")
-    step = jax.jit(step, in_shardings=shardings)
+    step = jax.jit(step, in_shardings=shardings, out_shardings=(shardings[0], None))
     arguments = place(arguments, shardings)      # of NNX and Equinox, too
 
 The package automap_hlo is used where it is installed. Otherwise, and for measured clusters (`host:4`), the
