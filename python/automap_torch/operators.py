@@ -10,8 +10,8 @@ import math
 import torch
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "s64",
-          torch.int32: "s32", torch.int16: "s16", torch.int8: "s8", torch.uint8: "u8", torch.bool: "pred", torch.uint32: "u32",
-          torch.uint64: "u64"}
+          torch.int32: "s32", torch.int16: "s16", torch.int8: "s8", torch.uint8: "u8", torch.uint32: "u32",
+          torch.uint64: "u64", torch.bool: "pred"}
 TABLE = {}
 
 
