@@ -158,7 +158,7 @@ def main():
         except AssertionError as failure:
             failed += 1
             print(f"FAILED {failure}", flush=True)
-    for model in models if FULL else models[:1]:
+    for model in models if FULL else set(models) & {"gpt2_tiny"} or models[:1]:  # XLA moves its new state if it may
         print(f"{model:10} {'automap_jax.plan':24} losses off by {check_planning(trainings[model]):.1e}", flush=True)
     print(f"{passed} plans passed, {failed} failed")
     return 1 if failed or not passed or not split else 0

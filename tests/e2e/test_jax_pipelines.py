@@ -35,7 +35,8 @@ with skip_where_missing():
 
 import automap_jax
 from automap_jax import reference
-from automap_jax.pipelines import Function, compiler_options
+from automap_jax.operators import compiler_options
+from automap_jax.pipelines import Function
 from automap_jax.zoo import MODELS as ZOO
 
 # Arrays and temporary buffers on the fullest device as shares of the prediction: the least and the most. 1F1B,
