@@ -148,6 +148,33 @@ static int32_t entry_loop_of(const Counter *self, int32_t computation) {
     return found;
 }
 
+/* Returns whether a step writes an array of a loop in each trip of every plan: its next value is
+ * element-wise, or a scalar that is copied from another array. */
+static bool is_written(const Counter *self, const PlannedLoop *loop, int32_t k) {
+    const LoopLeaf *leaf = &loop->leaves[k];
+    const IrOpcode opcode = ir_instruction(self->module, leaf->next)->opcode;
+    if (leaf->is_invariant || loop_leaf_reader(leaf) < 0) return false;
+    for (int32_t other = 0; other < k; other++)
+        if (loop->leaves[other].next == leaf->next && loop->leaves[other].next_leaf == leaf->next_leaf)
+            return false;
+    if (opcode == IR_PARAMETER) return leaf->next_leaf != k && leaf->shape->rank == 0;
+    return self->split_options->live[leaf->next] && fusion_groups_is_element_wise(self->module, leaf->next) &&
+           !fusion_groups_may_vanish(self->context, leaf->next);
+}
+
+/* The launches of one run of a computation by the arrays of its loop: each has a place of its own in memory,
+ * and a step writes one array. A condition writes its result. */
+static double loop_writes(const Counter *self, int32_t computation) {
+    int32_t region = self->rules->region_of[computation];
+    if (computation == self->module->entry || region < 0) return 0;
+    const PlannedLoop *loop = &self->rules->loops[region];
+    double count = 0;
+    if (computation == loop->condition)
+        return fusion_groups_is_element_wise(self->module, self->module->computations[computation].root);
+    for (int32_t k = 0; k < loop->leaf_count; k++) count += is_written(self, loop, k);
+    return count;
+}
+
 static double count_total(Counter *self) {
     double total = 0;
     for (int32_t c = 0; c < self->module->computation_count; c++) {
@@ -155,13 +182,13 @@ static double count_total(Counter *self) {
         if (!self->rules->is_planned[c]) continue;
         int32_t within = entry_loop_of(self, c);
         if (within == IN_BRANCH) continue;
-        for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
-            /* The launches of a fusion group are counted at one of its operators. */
-            double here = (is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i]) *
-                          self->rules->times[c];
-            total += here;
-            if (within >= 0) self->loops[within] += here;
-        }
+        double steps = 0;
+        /* The launches of a fusion group are counted at one of its operators. */
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            steps += is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i];
+        double here = fmax(steps, loop_writes(self, c)) * self->rules->times[c];
+        total += here;
+        if (within >= 0) self->loops[within] += here;
     }
     return total;
 }

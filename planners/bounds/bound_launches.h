@@ -3,7 +3,8 @@
  * Every launched kernel takes the launch time of its device, whatever part of an operator it computes, and a
  * device runs one kernel at a time. Counted are products, sorts, scatters, reductions that no split makes
  * views, a fusion for each group of element-wise operators (cost/relaxation/fusion_groups.h), and what loops
- * without a plan run, trip by trip.
+ * without a plan run, trip by trip. A trip of another loop writes each loop-carried value by a step of its
+ * own.
  *
  *   total  a stage of S runs total / S of them at least, since each operator is on some stage
  *   chain  the most launches that wait for one another: every micro-batch has to pass them, on any stages.
