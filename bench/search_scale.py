@@ -7,10 +7,10 @@ one search: instructions, devices, seconds to read, to search and in all, those 
 of the step.
 
 With --models, steps of large models of the zoo are searched instead, exported by JAX; a row also has the peak memory
-and the gap.
+and the gap. --write replaces the rows of these models in the document.
 
     AUTOMAP=build/automap python bench/search_scale.py [--quick] [--evaluations N]
-    AUTOMAP=build/automap python bench/search_scale.py --models [NAME...]
+    AUTOMAP=build/automap python bench/search_scale.py --models [NAME...] [--write docs/measurements.md]
 """
 
 import argparse
@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import marked_section
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 TOKENS, WIDTH, HIDDEN = 8192, 1024, 4096
@@ -40,6 +42,14 @@ MODELS = {
     "llama_405b": (LLAMA_405B, True, "h100:64"),
     "llama_405b_scan_2048": ((*LLAMA_405B[:6], 16384, 8192), False, "h100:2048"),
     "gpt_175b": (None, True, "a100:64"),
+}
+LABELS = {
+    "llama_70b_scan": "Llama 3 70B, scanned",
+    "llama_70b": "Llama 3 70B, unrolled",
+    "llama_405b_scan": "Llama 3 405B, scanned",
+    "llama_405b": "Llama 3 405B, unrolled",
+    "llama_405b_scan_2048": "Llama 3 405B, scanned, batch of 16,384",
+    "gpt_175b": "GPT 175B, unrolled",
 }
 
 SUM = """HloModule blocks
@@ -200,7 +210,17 @@ def export(name, folder):
     return folder / "model.hlo.pb", cluster
 
 
-def measure_models(names, folder):
+def write_row(path, row):
+    """Replaces the row of a table with the same first column; others stay."""
+    _, section, _ = marked_section.split(path, "search_scale")
+    label = row.split("|")[1]
+    lines = [row if line.split("|")[1:2] == [label] else line for line in section.splitlines()]
+    marked_section.write(path, "search_scale", "\n".join(lines) + "\n")
+
+
+def measure_models(names, folder, document=None):
+    """Prints a row for each model. The document, if there is one, gets the processor time and not the wall time, which
+    other programs lengthen."""
     print("model\tcluster\tall s\tprocessor s\tMB\tplans\tstep s\tgap %")
     for name in names:
         model, cluster = export(name, folder / name)
@@ -217,6 +237,10 @@ def measure_models(names, folder):
               f"\t{used.ru_maxrss / 1e3:.0f}\t{found['evaluations']}\t{found['step_seconds']:.3f}"
               f"\t{100 * found['gap']:.1f}",
               flush=True)
+        row = (f"| {LABELS[name]} | `{cluster}` | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 1e3:,.0f} "
+               f"| {found['evaluations']} | {found['step_seconds']:.3f} | {100 * found['gap']:.1f} % |")
+        if document:
+            write_row(document, row)
 
 
 def main():
@@ -225,10 +249,11 @@ def main():
     parser.add_argument("--evaluations", type=int, default=0)
     parser.add_argument("--only", type=int, nargs=2, metavar=("INSTRUCTIONS", "DEVICES"))
     parser.add_argument("--models", nargs="*", choices=MODELS)
+    parser.add_argument("--write", metavar="FILE.md", help="with --models: the document that gets the rows")
     options = parser.parse_args()
     if options.models is not None:
         with tempfile.TemporaryDirectory() as folder:
-            measure_models(options.models or MODELS, pathlib.Path(folder))
+            measure_models(options.models or MODELS, pathlib.Path(folder), options.write)
         return
     cases = [(n, 64) for n in BY_INSTRUCTIONS] + [(10_000, d) for d in BY_DEVICES if d != 64] + [(100_000, 1_024)]
     if options.quick:
