@@ -238,6 +238,10 @@ AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *err
     return status;
 }
 
+double memory_usable(const Cluster *cluster, const int32_t *devices, int32_t count, double fraction) {
+    return fraction * (double)cluster_least_memory(cluster, devices, count);
+}
+
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction) {
     MemoryFit fit = {.needed_bytes = peak_bytes, .device = devices[0]};
@@ -248,7 +252,7 @@ MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *
         least = bytes;
         fit.device = devices[k];
     }
-    fit.limit_bytes = (int64_t)(fraction * (double)least);
+    fit.limit_bytes = (int64_t)memory_usable(cluster, devices, count, fraction);
     fit.needed_fraction = (double)peak_bytes / (double)least;
     fit.fits = peak_bytes <= fit.limit_bytes;
     return fit;

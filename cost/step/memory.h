@@ -57,6 +57,10 @@ typedef struct MemoryPeak {
  * from the program's arena and released. */
 AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error);
 
+/* Returns the bytes that a plan may use of each listed device (NULL: all of the cluster): `fraction` of the
+ * memory of the smallest one. */
+double memory_usable(const Cluster *cluster, const int32_t *devices, int32_t count, double fraction);
+
 /* The device that decides whether a program of `peak_bytes` fits. */
 typedef struct MemoryFit {
     bool fits;
@@ -65,7 +69,7 @@ typedef struct MemoryFit {
     double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
 } MemoryFit;
 
-/* The limit is `fraction` of the memory of the smallest listed device. */
+/* The limit is memory_usable(). */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction);
 /* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": the need, the limit, and the size of a device's

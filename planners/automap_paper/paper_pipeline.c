@@ -273,7 +273,7 @@ bool paper_pipeline_is_tight(const PaperPipeline *pipeline) {
     const Pipelining *self = (const Pipelining *)pipeline;
     Stage stages[STAGES_MOST];
     int32_t count = list_stages(self, stages, pipeline->best, pipeline->stage_count - 1);
-    double room = (double)cluster_least_memory(self->cluster, NULL, 0) * self->memory_fraction;
+    double room = memory_usable(self->cluster, NULL, 0, self->memory_fraction);
     bool is_tight = false;
     for (int32_t s = 0; s < count; s++) {
         double gradients = stages[s].end->weight_bytes - stages[s].first->weight_bytes;

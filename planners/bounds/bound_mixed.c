@@ -8,6 +8,7 @@
 #include "base/system/parallel.h"
 #include "cost/relaxation/fusion_groups.h"
 #include "cost/relaxation/graph_parts.h"
+#include "cost/step/memory.h"
 #include "planners/bounds/bound_of_work.h"
 
 enum { SWEEPS = 40, MOST_WEIGHTS = 8, FIRST_WEIGHT = 1 };
@@ -123,7 +124,7 @@ static double kept_bytes(const ShardingGraph *model) {
 static double memory_limit(const BoundMixedSpace *space) {
     double sum = 0;
     for (int32_t d = 0; d < space->cluster->device_count; d++)
-        sum += space->meshes->memory_fraction * (double)cluster_device_type(space->cluster, d)->memory_bytes;
+        sum += memory_usable(space->cluster, &d, 1, space->meshes->memory_fraction);
     return sum;
 }
 

@@ -132,12 +132,12 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
 #define LITTLE_MEMORY 0.5
 
 static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
-    double part = LITTLE_MEMORY * self->options.request->constraints.memory_fraction;
+    double fraction = self->options.request->constraints.memory_fraction;
     int32_t next = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].mesh.device_count; k++, next++) {
-            const ClusterDeviceType *type = cluster_device_type(self->cluster, plan->stages[s].devices[k]);
-            if ((double)plan->predicted[next].peak_bytes > part * (double)type->memory_bytes) return true;
+            double usable = memory_usable(self->cluster, &plan->stages[s].devices[k], 1, fraction);
+            if ((double)plan->predicted[next].peak_bytes > LITTLE_MEMORY * usable) return true;
         }
     return false;
 }

@@ -191,8 +191,7 @@ static void measure(SharedStage *self, const Sharing *sharing, const Plan *plan,
     for (int32_t d = 0; d < of->mesh.device_count; d++) {
         const PlanDevicePrediction *device = &plan->predicted[rank_of(plan, stage, d)];
         ShareClass *class = &self->classes[self->class_of[mesh_coordinate(&of->mesh, d, sharing->axis)]];
-        double limit = sharing->search->memory_fraction *
-                       (double)cluster_device_type(cluster, of->devices[d])->memory_bytes;
+        double limit = memory_usable(cluster, &of->devices[d], 1, sharing->search->memory_fraction);
         class->busy = fmax(class->busy, device->compute_seconds);
         class->needed = fmax(class->needed, (double)(device->peak_bytes + device->channel_bytes) / limit);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost/simulate/clock_1f1b.h"
+#include "cost/step/memory.h"
 #include "planners/pipeline/stage_model.h"
 #include "propagation/plan/pipeline_schedule.h"
 
@@ -131,17 +132,16 @@ static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *err
     int32_t width = class->place.width;
     int32_t *devices = ARENA_ARRAY(&self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);
-    class->limit = INFINITY;
     for (int32_t d = 0; d < width; d++) {
         const ClusterDeviceType *type = cluster_device_type(cluster, class->place.first + d);
         devices[d] = class->place.first + d;
         class->has_type[type - cluster->types] = true;
-        class->limit = fmin(class->limit, (double)type->memory_bytes * self->settings.memory_fraction);
         class->memory_bytes_per_second =
             class->memory_bytes_per_second > 0
                 ? fmin(class->memory_bytes_per_second, type->memory_bytes_per_second)
                 : type->memory_bytes_per_second;
     }
+    class->limit = memory_usable(cluster, devices, width, self->settings.memory_fraction);
     for (int32_t k = 0; k < self->tensor_count; k++) {
         int32_t tensor = self->tensors[k];
         if (width % tensor != 0) continue;

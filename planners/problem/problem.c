@@ -149,8 +149,8 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
 }
 
 double problem_memory_limit(const StageProblem *problem) {
-    return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
-           problem->constraints.memory_fraction;
+    return memory_usable(problem->cluster, problem->devices, problem->mesh.device_count,
+                         problem->constraints.memory_fraction);
 }
 
 AmStatus problem_create(StageProblem **problem, const PlanContext *context, const Cluster *cluster,
