@@ -23,8 +23,10 @@ enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
 #define MOVED_WITHIN    1.1
 #define REFINED_WITHIN  1.02
 #define BASELINE_WITHIN 1.2
-/* Plans that a climb on the module prices, times instructions. */
+/* Plans that a climb on the module prices, times instructions. A climb over fewer plans than LEAST_CLIMB is
+ * left out: each takes up to two derived modules, and the plan was improved on the sample. */
 #define MOST_WORK 300000
+enum { LEAST_CLIMB = 8 };
 /* A form of the module is not searched if its best baseline is slower by this factor than the plan of another
  * form; by the second one where pipelines of that are about as fast as its one-stage plans. */
 #define SKIP_FORM_ABOVE                  1.25
@@ -260,12 +262,14 @@ static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
     return AM_OK;
 }
 
-/* Climbs from the best plan, if it has several stages: on the sample these have whole layers. */
+/* Climbs from the best plan, if it has several stages: on the sample these have whole layers, which only a
+ * climb on the module divides. */
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     Budget *budget = &self->budget;
     int64_t most = MOST_WORK / self->whole->rules->count;
     if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
+    if (most < LEAST_CLIMB) return AM_OK;
     budget_set_cap(budget, budget->used + most);
     AmStatus status = search_add_climb(result, self, false, error);
     budget_set_cap(budget, 0);
