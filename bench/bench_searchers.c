@@ -7,7 +7,7 @@
  * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
  * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
  * baselines, screening and polish but where the name says so. POLICY: a file, or "built-in". RANKER: a policy
- * of train-search --supervised, or "none". "zero-shot" prices the first ten plans of one episode.
+ * of train-search --supervised, or "none". "zero-shot" prices ten plans of a beam without learning.
  */
 #include <math.h>
 #include <stdio.h>
@@ -57,8 +57,6 @@ typedef struct Bench {
     uint64_t seed;
     const char *policies[POLICY_KINDS]; /* NULL: the one built in; the ranker: there is none */
     Agent *agents[POLICY_KINDS];
-    AssignmentEpisode episode;
-    AssignmentState state;
 } Bench;
 
 static void fail(const AmError *error) {
@@ -95,22 +93,18 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
     arena_free(&arena);
 }
 
-static void run_zero_shot(Bench *self, const char *name, Agent *agent, const AssignmentProblem *given,
-                          uint64_t problem) {
-    AmError error = {0};
-    clock_t start = clock();
-    double gain;
-    int64_t before = given->problem->budget.used;
-    if (assignment_zero_shot(&gain, NULL, agent, &given->assignments, ASSIGNMENT_LOOKS, &self->episode,
-                             &self->state, &error) != AM_OK)
-        fail(&error);
-    double step = INFINITY;
-    for (int32_t k = 0; k <= self->episode.count && k < ASSIGNMENT_ZERO_SHOT; k++) {
-        PlanPrice price;
-        if (problem_known(given->problem, &self->episode.plans[k], &price) && price.excess <= 0)
-            step = fmin(step, price.seconds);
+/* The first ten plans of each policy, which learns nothing from them. */
+static void run_zero_shots(const Bench *self, const AssignmentProblem *given, uint64_t problem,
+                           SearchRequest *request, SearchOptions options) {
+    options.searcher = SEARCHER_DQN;
+    options.limits.evaluations = ASSIGNMENT_ZERO_SHOT;
+    request->method.no_seeds = request->method.no_polish = request->space.no_overrides = true;
+    request->method.no_learning = true;
+    for (int32_t k = 0; k < POLICY_KINDS; k++) {
+        request->method.policy = self->policies[k];
+        if (self->agents[k]) run(zero_shots[k], given, problem, "zero-shot", &options, false);
     }
-    print_run(name, problem, "episode", step, given->problem->budget.used - before, start);
+    request->method.no_learning = false;
 }
 
 static void run_problem(Bench *self, uint64_t problem) {
@@ -122,11 +116,10 @@ static void run_problem(Bench *self, uint64_t problem) {
         fail(&error);
     const MeshAxis *axes = given.problem->mesh.axes;
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
-    for (int32_t k = 0; k < POLICY_KINDS; k++)
-        if (self->agents[k]) run_zero_shot(self, zero_shots[k], self->agents[k], &given, problem);
     SearchRequest request = {.space.mesh = mesh,
                              .constraints.memory_fraction = given.problem->constraints.memory_fraction};
     SearchOptions options = {.request = &request, .kind = SPACE_SINGLE_STAGE, .skip_bound = true};
+    run_zero_shots(self, &given, problem, &request, options);
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];

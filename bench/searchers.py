@@ -97,7 +97,7 @@ def tables(runs):
                  for b in budgets]
         text += f"| {searcher} | " + " | ".join(f"{c:.2f}" for c in cells) + " |\n"
     reference, name = (full, "the full default search") if full else (best, "the best step known")
-    text += f"\nOne episode, the best of its first 10 plans, over {name}:\n\n"
+    text += f"\nThe best of the first 10 plans without learning, over {name}:\n\n"
     text += ("| network | median | geometric mean | at most 1.1 | plans | processor seconds "
              "|\n|---|---|---|---|---|---|\n")
     for network, searcher in ZERO_SHOT.items():

@@ -137,6 +137,7 @@ typedef struct MethodRequest {
     DqnDevice device;    /* of the DQN: where its network is trained */
     bool no_seeds;       /* start without the baselines */
     bool no_polish;
+    bool no_learning; /* the policy of --searcher dqn stays as it is; for benchmarks */
 } MethodRequest;
 
 typedef struct SearchLimits {

@@ -171,7 +171,7 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
         TRY(assignment_store(self->agent, state->features[look->action], look->gain - from->estimated,
                              error));
     }
-    agent_learn(self->agent, UPDATES_PER_EXPANSION);
+    if (!self->stages->options->request->method.no_learning) agent_learn(self->agent, UPDATES_PER_EXPANSION);
     self->familiar = self->node_count > before ? 0 : self->familiar + 1;
     self->is_exhausted |= self->familiar >= FAMILIAR_EXPANSIONS;
     return AM_OK;
