@@ -33,21 +33,6 @@ def numbers(values):
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def common_parts(before, after):
-    """The least split of two shapes of equal size from whose dimensions both are joined, or None."""
-    parts, rest = [], [list(before)[::-1], list(after)[::-1]]
-    while all(rest):
-        sizes = [stack.pop() for stack in rest]
-        small = min(sizes)
-        parts.append(small)
-        for stack, size in zip(rest, sizes):
-            if small == 0 or size % small:
-                return None
-            if size > small:
-                stack.append(size // small)
-    return tuple(parts + [size for stack in rest for size in stack[::-1]])
-
-
 class Writer:
     """The instructions of the entry computation, and the computations of reductions."""
 
@@ -80,10 +65,6 @@ class Writer:
         return value if value.dtype == dtype else self.write("convert", value.shape, dtype, [value])
 
     def reshape(self, value, shape):
-        """Splits dimensions before it joins others, as of [12,16,32] to [12,16,4,8] to [12,64,8]."""
-        parts = common_parts(value.shape, shape)
-        if parts not in (None, value.shape, tuple(shape)):
-            value = self.write("reshape", parts, value.dtype, [value])
         return value if value.shape == tuple(shape) else self.write("reshape", shape, value.dtype, [value])
 
     def broadcast_in(self, value, shape, dimensions):
