@@ -6,7 +6,7 @@
  *     ------------------  ------------------------------------  -------------------------------------------
  *     chosen              always                                layers apart, source's recomputation undone
  *     with recomputation  where the plan is short of memory     layers apart
- *     with loops          where the plan has one stage          none (loops over layers stay)
+ *     with loops          small module or plan of one stage     none (loops over layers stay)
  *
  * A large module, of which a sample is searched (planners/sample_search.h), is always short of memory: its
  * form with recomputation is the first one. Each form has attention as separate operators or as one,
@@ -19,7 +19,7 @@
 
 /* Stacked parameters of layers (ir/layers/layers.h). */
 typedef enum LayersChoice {
-    LAYERS_AUTO,  /* split where the plan that is found is a pipeline */
+    LAYERS_AUTO,  /* split where that is faster: see above */
     LAYERS_LOOP,  /* the module as read */
     LAYERS_SPLIT, /* one parameter for each layer */
     LAYERS_CHOICES

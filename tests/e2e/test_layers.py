@@ -164,6 +164,15 @@ def check_choice(model):
     assert document["rewriting"]["layers"] == "split", document["rewriting"]
 
 
+def check_small(folder):
+    """The default of a small module is not slower than either form, also where the split form has a pipeline."""
+    model, plan = SOURCE / "datasets" / "models" / "dropout_tiny" / "model.hlo.pb", folder / "small.json"
+    found = {form: search(model, plan, "--layers", form, cluster="h100:1") for form in ("split", "loop", "auto")}
+    seconds = {form: document["predicted"]["step_seconds"] for form, document in found.items()}
+    assert len(found["split"]["stages"]) > 1, found["split"]["stages"]
+    assert seconds["auto"] == seconds["loop"] < seconds["split"], seconds
+
+
 def check_schedules(model, losses, given):
     """Stages of single layers lose the same under every schedule of stages without chunks."""
     for schedule in ("gpipe", "1f1b", "zb_h1"):
@@ -372,6 +381,7 @@ def main():
         check_exact(folder)
         check_info(folder)
         check_loops(folder)
+        check_small(folder)
         for name, form in (("gpt", "scan"), ("llama", "scan"), ("gpt", "sliced")):
             model, plan, losses, given = check_training(folder, name, form)
             if form == "scan":
