@@ -98,7 +98,7 @@ typedef struct ShareTry {
     MemoryFit fit;
     AmStatus status;
     AmError error;
-    Arena arena; /* of the simulation */
+    Arena arena; /* of the prediction */
 } ShareTry;
 
 typedef struct Sharing {
@@ -319,18 +319,21 @@ static AmStatus set_shares(ShareTry *candidate, const Sharing *self, const Plan 
     return AM_OK;
 }
 
-static AmStatus simulate(const Sharing *self, ShareTry *candidate, AmError *error) {
+static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareTry *candidate, AmError *error) {
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, &candidate->arena, candidate->plan.context, &candidate->plan,
-                      self->search->cluster, self->search->memory_fraction, error));
+    TRY(simulate_plan(&simulation, scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
+                      self->search->memory_fraction, error));
     candidate->fit = simulation->fit;
     return simulation_predict(&candidate->plan, &candidate->arena, simulation, error);
 }
 
+/* Frees the lowered programs, one for each share of a stage, before the next candidate is simulated. */
 static void simulate_task(void *user, int32_t k) {
     Sharing *self = user;
     ShareTry *candidate = &self->batch[k];
-    candidate->status = simulate(self, candidate, &candidate->error);
+    Arena scratch = {0};
+    candidate->status = simulate_in(&scratch, self, candidate, &candidate->error);
+    arena_free(&scratch);
 }
 
 /* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL.
