@@ -52,15 +52,14 @@ AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *
     return add_change(self, (PlannedChange){.plan = plan, .result = result});
 }
 
-AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
+AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *data, int32_t number,
                           ExplainedChange *result) {
-    return add_change(self,
-                      (PlannedChange){.make = make, .maker = maker, .number = number, .result = result});
+    return add_change(self, (PlannedChange){.make = make, .data = data, .number = number, .result = result});
 }
 
 AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error) {
     *plan = change->plan;
-    return *plan ? AM_OK : change->make(plan, arena, change->maker, change->number, error);
+    return *plan ? AM_OK : change->make(plan, arena, change->data, change->number, error);
 }
 
 static void simulate_change(void *user, int32_t k) {

@@ -150,9 +150,8 @@ static void list_rows(const Lister *self, int32_t *numbers) {
 /* ---- changes ---- */
 
 /* The plan without the overrides of a row; -1: without any. */
-static AmStatus plan_without(const Plan **made, Arena *arena, const void *maker, int32_t row,
-                             AmError *error) {
-    const Lister *self = maker;
+static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, int32_t row, AmError *error) {
+    const Lister *self = data;
     const Plan *whole = self->explainer->plan;
     Plan *plan = ARENA_ARRAY(arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, whole->stage_count);

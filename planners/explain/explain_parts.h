@@ -5,14 +5,14 @@
 #include "planners/explain/explain.h"
 
 /* Makes the plan of change `number` in the arena of its simulation. */
-typedef AmStatus ChangedPlan(const Plan **plan, Arena *arena, const void *maker, int32_t number,
+typedef AmStatus ChangedPlan(const Plan **plan, Arena *arena, const void *data, int32_t number,
                              AmError *error);
 
 /* Another plan and where its figures go. */
 typedef struct PlannedChange {
     const Plan *plan;  /* NULL: it is made where it is simulated, there may be many and large ones */
-    ChangedPlan *make; /* of `maker` and `number` */
-    const void *maker;
+    ChangedPlan *make; /* of `data` and `number` */
+    const void *data;
     int32_t number;
     ExplainedChange *result;
     AmStatus status; /* of its simulation: anything but that there is no such plan ends everything */
@@ -85,8 +85,8 @@ AmStatus explain_decisions(Explainer *self);
 AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);
 /* Adds a change; `plan` is in the arena. */
 AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result);
-/* Adds a change whose plan is made when it is simulated; `maker` is in the arena. */
-AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
+/* Adds a change whose plan is made when it is simulated; `data` is in the arena. */
+AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *data, int32_t number,
                           ExplainedChange *result);
 
 /* Simulates the plan and lists its single changes, those that matter most first: numbers of micro-batches and
