@@ -204,8 +204,8 @@ static int32_t layer_of(const char *path, int32_t layers) {
 }
 
 static bool is_near(const PaperCutReport *cut, int32_t layer, int32_t layers) {
-    int32_t before = layer_of(cut->before, layers), behind = layer_of(cut->behind, layers);
-    return abs(before - layer) <= NEAR || abs(behind - layer) <= NEAR;
+    int32_t before = layer_of(cut->before, layers), after = layer_of(cut->after, layers);
+    return abs(before - layer) <= NEAR || abs(after - layer) <= NEAR;
 }
 
 /* The pivot where a layer begins: of the last one before its first weight and the first one after that of
@@ -214,12 +214,12 @@ static int32_t find_boundary(const PaperChain *chain, const PlanContext *context
                              int32_t layers) {
     int32_t last = -1;
     for (int32_t k = 0; k < chain->count; k++) {
-        const char *before, *behind;
-        paper_chain_layers(&before, &behind, context, chain->pivots[k].instruction);
+        const char *before, *after;
+        paper_chain_layers(&before, &after, context, chain->pivots[k].instruction);
         const char *other = layer > layers / 2 ? "['encoder']" : "['decoder']";
         if ((before && strstr(before, other)) || layer_of(before, layers) + 1 < layer) continue;
-        if (layer_of(behind, layers) < layer) last = k;
-        if (layer_of(behind, layers) < layer) continue;
+        if (layer_of(after, layers) < layer) last = k;
+        if (layer_of(after, layers) < layer) continue;
         return last >= 0 && chain->pivots[last].crossing <= chain->pivots[k].crossing ? last : k;
     }
     return last;
@@ -270,9 +270,9 @@ static void device_row(const PipelineCase *entry, const PaperReport *report) {
     char name[64], ours[64] = "(", paper[64] = "(";
     bool same = report->cut_count == entry->cuts;
     for (int32_t k = 0; k < report->cut_count; k++) {
-        size_t used = strlen(ours), behind = strlen(paper);
+        size_t used = strlen(ours), after = strlen(paper);
         snprintf(ours + used, sizeof ours - used, "%s%d", k ? ", " : "", report->cuts[k].device);
-        snprintf(paper + behind, sizeof paper - behind, "%s%d", k ? ", " : "", 8 * (k + 1));
+        snprintf(paper + after, sizeof paper - after, "%s%d", k ? ", " : "", 8 * (k + 1));
         same = same && report->cuts[k].device == 8 * (k + 1);
     }
     snprintf(ours + strlen(ours), sizeof ours - strlen(ours), ")");
@@ -288,7 +288,7 @@ static void layer_rows(const PipelineCase *entry, const Run *run) {
     int32_t layers = layers_of(entry->model);
     bool near = true, has_stacks = strcmp(entry->model, "bert48") != 0;
     for (int32_t k = 0; k < entry->cuts; k++) {
-        append_layer(ours, sizeof ours, layer_of(report->cuts[k].behind, layers), layers, has_stacks);
+        append_layer(ours, sizeof ours, layer_of(report->cuts[k].after, layers), layers, has_stacks);
         append_layer(paper, sizeof paper, entry->layers[k], layers, has_stacks);
         near = near && is_near(&report->cuts[k], entry->layers[k], layers);
     }

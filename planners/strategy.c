@@ -14,13 +14,13 @@
 
 /* ---- cuts between layers ---- */
 
-/* Before the layers there is a table, behind them a norm and a table. */
-enum { TABLES_BEFORE = 1, TABLES_BEHIND = 2 };
+/* Before the layers there is a table, after them a norm and a table. */
+enum { TABLES_BEFORE = 1, TABLES_AFTER = 2 };
 
 /* The number of layers before part `part`, where tables count as layers: equal parts, or the first ones with
  * one more. */
 static int32_t layers_before_with_tables(int32_t layers, int32_t parts, int32_t part) {
-    int32_t all = layers + TABLES_BEFORE + TABLES_BEHIND, least = all / parts, larger = all % parts;
+    int32_t all = layers + TABLES_BEFORE + TABLES_AFTER, least = all / parts, larger = all % parts;
     int32_t before = part * least + (part < larger ? part : larger) - TABLES_BEFORE;
     return before < layers ? before : layers;
 }
@@ -28,9 +28,9 @@ static int32_t layers_before_with_tables(int32_t layers, int32_t parts, int32_t 
 /* The number of layers before part `part`: equal parts, or first and last ones with one less. */
 static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     int32_t most = (layers + parts - 1) / parts, lacking = most * parts - layers;
-    int32_t in_front = lacking / 2, behind = lacking - in_front; /* parts with one less */
+    int32_t in_front = lacking / 2, after = lacking - in_front; /* parts with one less */
     int32_t reduced = part < in_front ? part : in_front;
-    if (part > parts - behind) reduced += part - (parts - behind);
+    if (part > parts - after) reduced += part - (parts - after);
     return part * most - reduced;
 }
 
@@ -68,19 +68,19 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const Lay
 /* ---- recomputation ---- */
 
 /* Adds the layers of a part, from the first on, as ranges of their own; `from` is the first of all layers
- * that may be in the part, afterwards behind it. */
+ * that may be in the part, and is then the first one after it. */
 static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *whole,
                                const LayerSpans *spans, int32_t begin, int32_t end, int32_t most,
                                int32_t *from, AmError *error) {
     for (int32_t count = 0; *from < spans->count && spans->layers[*from].first < end; (*from)++, count++) {
-        int32_t before[2], behind[2];
+        int32_t before[2], after[2];
         if (count >= most) continue;
         layer_spans_boundary(spans, *from, before);
-        layer_spans_boundary(spans, *from + 1, behind);
+        layer_spans_boundary(spans, *from + 1, after);
         if (before[0] < begin) before[0] = begin;
-        if (behind[1] > end) behind[1] = end;
+        if (after[1] > end) after[1] = end;
         int32_t first = layer_spans_cut(spans, before[0], before[1]);
-        int32_t last = behind[1] == end ? end : layer_spans_cut(spans, behind[0], behind[1]);
+        int32_t last = after[1] == end ? end : layer_spans_cut(spans, after[0], after[1]);
         if (first < 0 || last < 0)
             return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
                            "layer %d cannot be recomputed by itself: no cut is before or after it",
@@ -149,7 +149,7 @@ static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const Strateg
 
 /* ---- the plan ---- */
 
-/* Returns whether a shape has a last dimension of this size, behind two others. */
+/* Returns whether a shape has a last dimension of this size, after two others. */
 static bool has_last(const IrShape *shape, int64_t size) {
     return shape->type != DTYPE_TUPLE && shape->rank > 2 && shape->dimensions[shape->rank - 1] == size;
 }
@@ -255,7 +255,7 @@ fail:
     return status;
 }
 
-/* Makes the plan: a stage, its copies on the devices behind it, cuts and recomputation. */
+/* Makes the plan: a stage, its copies on the devices after it, cuts and recomputation. */
 static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
     const SearchOptions described = {.searcher = SEARCHER_BASELINE};

@@ -2,7 +2,7 @@
  *
  * Stages have equal numbers of layers, as in Megatron-LM: where the layers do not divide, the first and the
  * last parts have one less. With counts_tables, the table in front of the layers, the norm and the table
- * behind them count as layers, and the first parts have one more. Each stage is a mesh data x context x
+ * after them count as layers, and the first parts have one more. Each stage is a mesh data x context x
  * tensor with the tensor axis innermost. The batch is split over the first axis, Megatron-LM's classes
  * (baseline.h) over the second, and the sequence over the second where activations are split by it. ZeRO's
  * level applies to the first axis.

@@ -139,7 +139,7 @@ static void add_accumulation(PaperChainBuilder *self) {
     }
 }
 
-/* Bytes of forward values that forward operators behind a cut read, and that the backward pass reads. */
+/* Bytes of forward values that forward operators after a cut read, and that the backward pass reads. */
 static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = self->count - 1; i >= 0; i--) {
@@ -258,11 +258,11 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
     return status;
 }
 
-void paper_chain_layers(const char **before, const char **behind, const PlanContext *context,
+void paper_chain_layers(const char **before, const char **after, const PlanContext *context,
                         int32_t instruction) {
     const SplitOptions *split_options = context->split_options;
-    *before = *behind = NULL;
-    for (int32_t i = 0; i < context->rules->entry_count && !*behind; i++) {
+    *before = *after = NULL;
+    for (int32_t i = 0; i < context->rules->entry_count && !*after; i++) {
         if (!split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             const IrInstruction *operand = &context->canonical->instructions[split_options->operands[k]];
@@ -270,7 +270,7 @@ void paper_chain_layers(const char **before, const char **behind, const PlanCont
             const IrParameter *parameter = &context->roles->parameters[operand->attributes->parameter_number];
             if (parameter->role != IR_ROLE_WEIGHT) continue;
             if (i < instruction) *before = parameter->path;
-            else if (!*behind) *behind = parameter->path;
+            else if (!*after) *after = parameter->path;
         }
     }
 }

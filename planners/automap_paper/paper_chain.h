@@ -54,7 +54,7 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
 
 /* The paths of the weights that are first used last before a pivot and first after it: its
  * neighbouring layers. NULL: none. */
-void paper_chain_layers(const char **before, const char **behind, const PlanContext *context,
+void paper_chain_layers(const char **before, const char **after, const PlanContext *context,
                         int32_t instruction);
 
 #endif

@@ -72,7 +72,7 @@ static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
     return *known > 0 ? *known - 1 : 0;
 }
 
-/* Activations of a micro-batch over the cut behind a stage, one way. */
+/* Activations of a micro-batch over the cut after a stage, one way. */
 static double transfer_seconds(const Pipelining *self, const Stage *stage) {
     int32_t index = cluster_link_between(self->cluster, stage->end_device - 1, stage->end_device);
     if (index < 0) return 0;
@@ -141,9 +141,9 @@ static double length_of(const Pipelining *self, const Stage *stages, int32_t cou
         double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
         double reduced = reduced_after(self, stages, count, s);
         int32_t weights = stages[s].end->weights - stages[s].first->weights;
-        double behind =
+        double after =
             fmax(weights > 0 ? reduced / weights : reduced, reduced - clock[s].backward - clock[s].weights);
-        length = fmax(length, clock[s].end + behind + update);
+        length = fmax(length, clock[s].end + after + update);
     }
     return length + (self->shared.micro_batches - walked) * longest;
 }
@@ -181,7 +181,7 @@ static AmStatus reset(Environment *environment, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether the next cut may be at this pivot: behind the last one, with a device, and weights in every
+/* Returns whether the next cut may be at this pivot: after the last one, with a device, and weights in every
  * stage that it ends. */
 static bool is_legal(const Pipelining *self, int32_t pivot) {
     const PaperCut *last = self->cut_count > 0 ? &self->cuts[self->cut_count - 1] : NULL;

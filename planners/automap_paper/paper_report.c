@@ -30,7 +30,7 @@ static json_t *pipeline_to_json(const PaperReport *report) {
             cuts, json_pack("{s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o}", "instruction", cut->instruction,
                             "device", cut->device, "part", cut->part, "crossing_bytes", cut->crossing, "name",
                             text_or_null(cut->name), "op_name", text_or_null(cut->op_name), "before",
-                            text_or_null(cut->before), "behind", text_or_null(cut->behind)));
+                            text_or_null(cut->before), "behind", text_or_null(cut->after)));
     }
     bool is_known = isfinite(report->shortest_seconds);
     return json_pack("{s:i, s:i, s:i, s:i, s:f, s:o, s:o}", "micro_batches", report->micro_batches, "storage",
@@ -79,7 +79,7 @@ static void print_pipeline(Text *text, const PaperReport *report) {
                     100 * cut->part);
         text_append_bytes_size(text, cut->crossing);
         text_append(text, " cross it, between %s and %s\n", cut->before ? cut->before : "the inputs",
-                    cut->behind ? cut->behind : "the loss");
+                    cut->after ? cut->after : "the loss");
     }
     text_append(text, "pivots  %d of %d are near a server's boundary\n", report->pivot_count,
                 report->candidate_count);

@@ -200,7 +200,7 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
                                 .crossing = pivot->crossing,
                                 .name = instruction->name,
                                 .op_name = instruction->op_name};
-        paper_chain_layers(&cut->before, &cut->behind, self->whole, pivot->instruction);
+        paper_chain_layers(&cut->before, &cut->after, self->whole, pivot->instruction);
     }
     return AM_OK;
 }

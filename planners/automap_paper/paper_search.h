@@ -17,7 +17,7 @@ typedef struct PaperCutReport {
     double part;                 /* fraction of the arithmetic before it */
     double crossing;             /* bytes of the whole batch */
     const char *name, *op_name;  /* of the instruction */
-    const char *before, *behind; /* paths of the weights next to it, or NULL */
+    const char *before, *after;  /* paths of the weights next to it, or NULL */
 } PaperCutReport;
 
 /* The result of a search in this mode, besides the plan. */

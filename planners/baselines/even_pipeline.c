@@ -82,13 +82,13 @@ static void find_crossing(Cutter *self) {
 }
 
 /* The first instruction after the cut, after `least`, with work on its left since `least` and on
- * its right an operator for each of `behind` parts; -1: none. `left` operators with work follow
+ * its right an operator for each of `after` parts; -1: none. `left` operators with work follow
  * `least` in total. */
 static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance,
-                        int32_t left, int32_t behind) {
+                        int32_t left, int32_t after) {
     int32_t best = -1, passed = 0;
     double best_crossing = 0, best_distance = 0;
-    for (int32_t i = least; i < self->count && left - passed >= behind; i++) {
+    for (int32_t i = least; i < self->count && left - passed >= after; i++) {
         double distance = fabs(done - target);
         bool has_work = plan_context_in_forward(self->context, i) && self->flops[i] > 0;
         if (has_work && passed > 0 && ir_may_cut(self->module, i)) {

@@ -14,18 +14,18 @@ static bool is_digit(char c) {
 LayerPath layer_path(const char *path) {
     LayerPath name = {.path = path, .number = -1};
     while (path[name.before] && !is_digit(path[name.before])) name.before++;
-    name.behind = name.before;
-    while (is_digit(path[name.behind])) name.behind++;
-    name.end = name.behind;
+    name.after = name.before;
+    while (is_digit(path[name.after])) name.after++;
+    name.end = name.after;
     while (path[name.end] == ']' || path[name.end] == '\'' || path[name.end] == '"') name.end++;
-    if (name.behind > name.before) name.number = strtoll(path + name.before, NULL, 10);
+    if (name.after > name.before) name.number = strtoll(path + name.before, NULL, 10);
     return name;
 }
 
 bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
     return a->before == b->before && strncmp(a->path, b->path, (size_t)a->before) == 0 &&
-           a->end - a->behind == b->end - b->behind &&
-           strncmp(a->path + a->behind, b->path + b->behind, (size_t)(a->end - a->behind)) == 0;
+           a->end - a->after == b->end - b->after &&
+           strncmp(a->path + a->after, b->path + b->after, (size_t)(a->end - a->after)) == 0;
 }
 
 int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {

@@ -8,8 +8,8 @@
  * layer's name. */
 typedef struct LayerPath {
     const char *path;
-    int32_t before, behind, end; /* all the path's length where it has no number */
-    int64_t number;              /* -1: none */
+    int32_t before, after, end; /* all the path's length where it has no number */
+    int64_t number;             /* -1: none */
 } LayerPath;
 
 LayerPath layer_path(const char *path);

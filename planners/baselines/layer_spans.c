@@ -24,7 +24,7 @@ AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *wh
     int32_t capacity = 0;
     *spans = (LayerSpans){0};
     TRY(even_pipeline_work(&spans->work, arena, whole, error));
-    spans->tables_behind = spans->work.count - 1;
+    spans->tables_after = spans->work.count - 1;
     for (int32_t i = 0; i < whole->rules->entry_count; i++) {
         const char *name = layer_weight_of(whole, i);
         LayerPath path = layer_path(name);
@@ -35,16 +35,16 @@ AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *wh
     int32_t last = 0;
     for (int32_t k = 0; k < spans->count; k++)
         if (spans->layers[k].last > last) last = spans->layers[k].last;
-    for (int32_t i = last + 1; i < spans->work.count - 1 && i < spans->tables_behind; i++) {
+    for (int32_t i = last + 1; i < spans->work.count - 1 && i < spans->tables_after; i++) {
         const char *name = layer_weight_of(whole, i);
-        if (name[0]) spans->tables_behind = i;
+        if (name[0]) spans->tables_after = i;
     }
     return AM_OK;
 }
 
 void layer_spans_boundary(const LayerSpans *spans, int32_t layer, int32_t places[2]) {
     places[0] = 1 + (layer > 0 ? spans->layers[layer - 1].last : spans->tables_before);
-    places[1] = layer < spans->count ? spans->layers[layer].first : spans->tables_behind;
+    places[1] = layer < spans->count ? spans->layers[layer].first : spans->tables_after;
 }
 
 int32_t layer_spans_cut(const LayerSpans *spans, int32_t first, int32_t last) {

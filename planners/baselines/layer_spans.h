@@ -1,7 +1,7 @@
 /* Layers as spans of forward operators, and the boundaries between them.
  *
  * A layer spans the operators from the first to the last that read its weights (layer_path.h). The boundary
- * before a layer is any place behind the last operator of what precedes it, up to its first operator; the
+ * before a layer is any place after the last operator of what precedes it, up to its first operator; the
  * best place is where the fewest bytes cross.
  */
 #ifndef PLANNERS_BASELINES_LAYER_SPANS_H
@@ -19,8 +19,8 @@ typedef struct LayerSpans {
     LayerSpan *layers; /* [count] in the order of their first operators; none has weights without a number */
     int32_t count;
     int32_t tables_before; /* the last operator before the layers that reads another weight, or 0 */
-    int32_t tables_behind; /* the first operator behind the layers that reads another weight, or that of the
-                              loss */
+    int32_t tables_after;  /* the first operator after the layers that reads another weight, or that of the
+                               loss */
     PipelineWork work;
 } LayerSpans;
 
@@ -28,7 +28,7 @@ typedef struct LayerSpans {
  * arena. */
 AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *whole, AmError *error);
 
-/* The first and the last place of the boundary before a layer; of layer `count` that behind the last. */
+/* The first and the last place of the boundary before a layer; of layer `count` that after the last. */
 void layer_spans_boundary(const LayerSpans *spans, int32_t layer, int32_t places[2]);
 
 /* The place in [first, last] where a stage may begin and the fewest bytes cross; -1: none. */

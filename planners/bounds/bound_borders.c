@@ -19,7 +19,7 @@ static void find_group_places(const BoundWork *work, int32_t *places) {
 }
 
 /* Finds the least and the greatest place whose stage each product of the backward spine can have: [2 t], [2 t
- * + 1]; t = count is behind the last one. */
+ * + 1]; t = count is after the last one. */
 static void find_backward_places(const BoundWork *work, const int32_t *of_groups, int32_t *places) {
     int32_t count = work->spine_count[1], last = work->spine_count[0];
     for (int32_t t = 0; t <= count; t++) {

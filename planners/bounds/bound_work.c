@@ -8,7 +8,7 @@
 #include "ir/analysis/flops.h"
 #include "ir/dataflow.h"
 
-/* Weights to whose update a value leads; a place behind all others. */
+/* Weights to whose update a value leads; a place after all others. */
 enum { NO_WEIGHT = -1, SEVERAL_WEIGHTS = -2, NEVER = INT32_MAX };
 
 /* An item between products of the spine that are further apart gets no place. */
@@ -174,7 +174,7 @@ double bound_least_seconds(const ShardingGraphNode *node) {
     return least;
 }
 
-/* Sets the products of the spine between which, or behind which, an item is computed. */
+/* Sets the products of the spine between which, or after which, an item is computed. */
 static void place_item(const WorkFinder *self, BoundItem *item, int32_t i) {
     item->after = self->after[i];
     item->until = self->until[i];

@@ -30,7 +30,7 @@
 #define CHAIN_MAX_UNITS  32
 #define CHAIN_MAX_STAGES CHAIN_MAX_UNITS
 
-/* Arrays of count + 1 places; place i is before layer i, the last one behind all. */
+/* Arrays of count + 1 places; place i is before layer i, the last one after all. */
 typedef struct Chain {
     int32_t count;
     double *forward, *backward; /* seconds of a micro-batch up to there, on a device of rate 1 */

@@ -59,12 +59,12 @@ static void fill_last(ChainTable *table, int32_t unit) {
     cell(table, 1, unit, end)->length = INFINITY;
 }
 
-/* Stages from `first` on units unit .. unit_end, with `left` - 1 stages behind. */
+/* Stages from `first` on units unit .. unit_end, with `left` - 1 stages after them. */
 static void try_ends(ChainTable *table, int32_t left, int32_t unit, int32_t unit_end, int32_t first) {
     const ChainProblem *problem = table->problem;
     const Chain *chain = problem->chain;
     Cell *here = cell(table, left, unit, first);
-    const Cell *behind = cell(table, left - 1, unit_end, 0);
+    const Cell *after = cell(table, left - 1, unit_end, 0);
     int64_t begin = table->starts ? table->starts[first] : first + 1;
     int64_t end = table->starts ? table->starts[first + 1] : table->places;
     double done = chain->forward[first] + chain->backward[first];
@@ -72,10 +72,10 @@ static void try_ends(ChainTable *table, int32_t left, int32_t unit, int32_t unit
     for (int64_t k = begin; k < end; k++) {
         int32_t place = table->successors ? table->successors[k] : (int32_t)k;
         if (chain->forward[place] + chain->backward[place] - done >= here->length * rate) break;
-        if (behind[place].length >= here->length) continue;
+        if (after[place].length >= here->length) continue;
         if (!chain_fits(problem, first, place, unit, unit_end, left)) continue;
         ChainStage stage = chain_stage(problem, first, place, unit, unit_end);
-        double length = chain_length_with(problem, &stage, behind[place].length);
+        double length = chain_length_with(problem, &stage, after[place].length);
         table->priced++;
         if (length < here->length) *here = (Cell){.length = length, .place = place, .unit = unit_end};
     }

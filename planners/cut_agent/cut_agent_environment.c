@@ -22,14 +22,14 @@ static uint8_t *row_of(const ChainProblem *problem, uint8_t *next, int32_t left,
     return next + index_of(problem, left, unit);
 }
 
-/* Marks in can[place] from where a stage on units unit .. unit_end can reach a place in `behind`. */
+/* Marks in can[place] from where a stage on units unit .. unit_end can reach a place in `after`. */
 static void mark_reachable(const ChainProblem *problem, int32_t left, int32_t unit, int32_t unit_end,
-                           const uint8_t *behind, bool *can) {
+                           const uint8_t *after, bool *can) {
     int32_t count = problem->chain->count, reach = 0; /* the stage fits up to there */
     for (int32_t first = 0; first < count; first++) {
         if (reach < first) reach = first;
         while (reach < count && chain_fits(problem, first, reach + 1, unit, unit_end, left)) reach++;
-        if (behind[first + 1] <= reach) can[first] = true;
+        if (after[first + 1] <= reach) can[first] = true;
     }
 }
 
@@ -109,8 +109,8 @@ static void add_ends(CutAgentState *state, int32_t unit_end, Options *options) {
     const ChainProblem *problem = state->problem;
     int32_t count = problem->chain->count, left = problem->stages - state->chosen;
     int32_t first = state->plan.places[state->chosen], unit = state->plan.units[state->chosen];
-    const uint8_t *behind = row_of(problem, state->table.next, left - 1, unit_end);
-    for (int32_t place = behind[first + 1]; place <= count; place = behind[place + 1]) {
+    const uint8_t *after = row_of(problem, state->table.next, left - 1, unit_end);
+    for (int32_t place = after[first + 1]; place <= count; place = after[place + 1]) {
         if (!chain_fits(problem, first, place, unit, unit_end, left)) break;
         ChainStage stage = chain_stage(problem, first, place, unit, unit_end);
         double rest = left > 1 ? balanced_length(state, place, unit_end, left - 1) : 0;

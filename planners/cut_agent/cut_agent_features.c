@@ -120,7 +120,7 @@ static void share_out_work(Rest *rest) {
     share_out(rest);
 }
 
-/* The boundary nearest to `unit` behind which a server ends, as the slowest link out of low .. high - 1
+/* The boundary nearest to `unit` after which a server ends, as the slowest link out of low .. high - 1
  * shows. */
 static int32_t aligned(const ChainProblem *problem, int32_t low, int32_t high, int32_t unit) {
     double slowest = INFINITY;

@@ -120,7 +120,7 @@ static bool reads(const Program *program, const ProgramStep *step, int32_t value
 }
 
 /* The pass of a step outside of loops over iterations. A shard of a parameter is of the pass that reads it.
- * The updates that end a program are steps behind its last one. A fusion is of the first pass that one of its
+ * The updates that end a program are steps after its last one. A fusion is of the first pass that one of its
  * results is of: gradient factors that it computes beside a forward value do not make it one of the backward
  * pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {

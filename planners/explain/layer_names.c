@@ -25,6 +25,6 @@ void layer_name_append(Text *text, const LayerName *name, int32_t end) {
         if (next - first > 1) text_append(text, "..%lld", (long long)name->numbers[next - 1]);
     }
     if (name->count > 1) text_append_string(text, "}");
-    if (end > name->path.behind)
-        text_append_bytes(text, name->path.path + name->path.behind, (size_t)(end - name->path.behind));
+    if (end > name->path.after)
+        text_append_bytes(text, name->path.path + name->path.after, (size_t)(end - name->path.after));
 }

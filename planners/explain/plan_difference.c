@@ -312,7 +312,7 @@ static const char *parameter_text(const Differ *self, int32_t side, int32_t p) {
 /* A row of the result while its layers are collected. */
 typedef struct ParameterGroup {
     LayerName name;
-    const char *rest; /* of the path, behind the layer's name */
+    const char *rest; /* of the path, after the layer's name */
 } ParameterGroup;
 
 static bool belongs(const DifferenceParameters *row, const ParameterGroup *group, const LayerPath *path,

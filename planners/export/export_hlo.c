@@ -2,7 +2,7 @@
  *
  * A partitioner decides by itself what nothing says, and not always as the plan
  * does: with constraints on products and reductions alone XLA's partitioner sends up to
- * 2.4 times the bytes. So a constraint stands behind every array that the plan
+ * 2.4 times the bytes. So a constraint stands after every array that the plan
  * stores. Scalars and values made on demand (constants, broadcasts) have none:
  * they cost nothing in the state that their use needs.
  */

@@ -1,5 +1,5 @@
 /* A plan as the module itself, in HLO text, with the shardings that the plan
- * decides: on parameters and outputs, and as "Sharding" custom calls behind every
+ * decides: on parameters and outputs, and as "Sharding" custom calls after every
  * other array that it stores. */
 #ifndef PLANNERS_EXPORT_EXPORT_HLO_H
 #define PLANNERS_EXPORT_EXPORT_HLO_H

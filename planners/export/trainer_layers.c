@@ -108,10 +108,10 @@ static bool is_inside(int32_t place, const int32_t places[2]) {
 /* The layer that a range recomputes, or -1. */
 static int32_t layer_of_range(const LayerSpans *spans, const int32_t range[2]) {
     for (int32_t k = 0; k < spans->count; k++) {
-        int32_t before[2], behind[2];
+        int32_t before[2], after[2];
         layer_spans_boundary(spans, k, before);
-        layer_spans_boundary(spans, k + 1, behind);
-        if (is_inside(range[0], before) && is_inside(range[1], behind)) return k;
+        layer_spans_boundary(spans, k + 1, after);
+        if (is_inside(range[0], before) && is_inside(range[1], after)) return k;
     }
     return -1;
 }

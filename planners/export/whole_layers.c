@@ -1,7 +1,7 @@
 /* Moves the cuts of a pipeline to the nearest layer boundaries.
  *
  * The forward operators that take weights with numbered paths stand in the order of the module. Between two
- * of them of different layers a cut may lie, if no layer has one before and one behind: at that of the
+ * of them of different layers a cut may lie, if no layer has one before and one after: at that of the
  * places there where least crosses. The plan's cuts are matched with such places in order, by dynamic
  * programming, so that the distances, counted in operators' FLOPs, add up to least.
  */
@@ -70,9 +70,9 @@ static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
 }
 
 /* The place between two uses where least crosses, or -1. */
-static int32_t best_place(const Mover *self, int32_t before, int32_t behind) {
+static int32_t best_place(const Mover *self, int32_t before, int32_t after) {
     int32_t best = -1;
-    for (int32_t i = self->uses[before].instruction + 1; i <= self->uses[behind].instruction; i++)
+    for (int32_t i = self->uses[before].instruction + 1; i <= self->uses[after].instruction; i++)
         if (self->work.is_cut[i] && (best < 0 || self->work.crossing[i] < self->work.crossing[best]))
             best = i;
     return best;

@@ -1,5 +1,5 @@
 /* Hill climb (local_search/climb.h) over the changes of a plan that `explain` lists, each simulated. After an
- * improvement the pass continues behind the change that was taken, on the changes of the new plan. */
+ * improvement the pass continues after the change that was taken, on the changes of the new plan. */
 #include "planners/improve/plan_climb.h"
 
 #include <math.h>

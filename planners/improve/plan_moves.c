@@ -18,7 +18,7 @@ static PlanStage *copy_plan(Plan **copy, Arena *arena, const Plan *plan, AmError
     return stages;
 }
 
-/* The place one unit before (`step` -1) or behind an instruction, or -1. */
+/* The place one unit before (`step` -1) or after an instruction, or -1. */
 static int32_t next_place(const Explainer *of, int32_t instruction, int32_t step) {
     int32_t found = -1;
     for (int32_t k = 0; k < of->place_count; k++) {

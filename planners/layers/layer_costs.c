@@ -356,7 +356,7 @@ static int32_t temporary_of(const Program *program, int32_t value) {
     return program->values[storage].bytes > 0 ? storage : -1;
 }
 
-/* The k-th value that a step of the program reads, -1 behind the last. */
+/* The k-th value that a step of the program reads, -1 after the last. */
 static int32_t read_value(const Program *program, const ProgramStep *step, int32_t k) {
     if (step->fusion >= 0) {
         const ProgramFusion *fusion = &program->execution.fusions[step->fusion];

@@ -20,7 +20,7 @@
 
 typedef enum ClimbOrder {
     CLIMB_FROM_FIRST, /* the moves of a new plan are tried from the first on */
-    CLIMB_ONWARD,     /* they are tried in a circle from the place behind the move that was taken */
+    CLIMB_ONWARD,     /* they are tried in a circle from the place after the move that was taken */
     CLIMB_STEEPEST    /* as CLIMB_FROM_FIRST; a pass prices all moves and takes the best */
 } ClimbOrder;
 

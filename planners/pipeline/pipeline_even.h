@@ -1,7 +1,7 @@
 /* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each,
  * the batch over all devices of a stage, or over servers with Megatron-LM's axis priorities inside them.
  *
- * The dynamic program of stage_dp.h may rank them behind others because of errors of the
+ * The dynamic program of stage_dp.h may rank them below others because of errors of the
  * tables. A search must not lose to them, so that the best are simulated for any rank, with the
  * exact cuts of even_pipeline.h. Their units end nearest to such a cut, for the tables and for
  * later moves of cuts.

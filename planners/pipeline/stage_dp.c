@@ -180,9 +180,9 @@ static bool may_be_on(const StageDp *self, int32_t stages, int32_t place, int32_
 /* Adds a stage on a place before the pipelines with one stage less that begin after it. */
 static void add_stage(StageDp *self, int32_t stages, int32_t number, double limit, bool finds_limit) {
     const DeviceRange *place = &self->model->places[number];
-    int32_t behind = place->first + place->width;
-    const double *after = &self->least[state_of(self, stages - 1, behind, 0)];
-    const double *transfer = &self->transfer[(size_t)behind * (size_t)(self->units + 1)];
+    int32_t first_after = place->first + place->width;
+    const double *after = &self->least[state_of(self, stages - 1, first_after, 0)];
+    const double *transfer = &self->transfer[(size_t)first_after * (size_t)(self->units + 1)];
     const RangePlacement *placed = self->model->costs->placed;
     double *least = &self->least[state_of(self, stages, place->first, 0)];
     DynamicChoice *choices = &self->choices[state_of(self, stages, place->first, 0)];

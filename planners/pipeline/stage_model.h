@@ -80,7 +80,7 @@ typedef struct StageSums {
 /* False where there is no such stage. Units are in the arena. */
 bool stage_pricing_open(StagePricing *pricing, const StageModel *model, Arena *arena, int32_t micro_batches,
                         int32_t class, const StageStrategy *strategy);
-/* Adds one unit behind those that the sums have. */
+/* Adds one unit after those that the sums have. */
 void stage_sums_add(StageSums *sums, const UnitCost *unit);
 void stage_sums_cost(const StageModel *model, const StagePricing *pricing, const StageSums *sums,
                      int32_t first_unit, StageCost *cost);

@@ -1,4 +1,4 @@
-/* A SearchProgress behind a mutex: meshes of a search are priced in several threads. */
+/* A SearchProgress that a mutex guards: meshes of a search are priced in several threads. */
 #include "planners/problem/search_watch.h"
 
 #include <math.h>

@@ -34,7 +34,7 @@ AmStatus trained_checkpoint_write(const char *path, const void *head, size_t hea
  */
 AmStatus trained_checkpoint_read(FileBytes *bytes, void *head, size_t head_bytes, const char *path,
                                  AmError *error);
-/* Loads the agent behind the head. AM_ERROR_INPUT if it has other features. */
+/* Loads the agent after the head. AM_ERROR_INPUT if it has other features. */
 AmStatus trained_checkpoint_agent(Agent **agent, const FileBytes *bytes, size_t head_bytes, DqnDevice device,
                                   int32_t features, const char *path, AmError *error);
 
