@@ -271,7 +271,7 @@ static AmStatus find_lists(Pipelines *self, const StageProblem *problem, AxisPla
 
 /* Prices a plan that is complete but for its schedule, in memory that the caller releases. If it is
  * infeasible, other numbers of stages may be feasible. */
-static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *error) {
+static AmStatus price_plan(Pipelines *self, Arena *arena, Plan *plan, AmError *error) {
     Simulation *simulation;
     AmError refusal = {0};
     AmStatus status = price_schedules(self, arena, plan, &simulation, &refusal);
@@ -292,8 +292,8 @@ static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *
     return AM_OK;
 }
 
-static AmStatus try_problem(Pipelines *self, const StageProblem *problem, int32_t stage_count,
-                            AmError *error) {
+static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int32_t stage_count,
+                              AmError *error) {
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
     int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
@@ -321,12 +321,12 @@ static AmStatus try_problem(Pipelines *self, const StageProblem *problem, int32_
     plan->stages = stages;
     plan->stage_count = stage_count;
     Arena arena = {0};
-    AmStatus status = try_plan_in(self, &arena, plan, error);
+    AmStatus status = price_plan(self, &arena, plan, error);
     arena_free(&arena);
     return status;
 }
 
-static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
+static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
                                 .constraints = self->options->request->constraints,
@@ -335,12 +335,12 @@ static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
     for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;
     TRY(problem_create(&problem, self->context, self->cluster, mesh, devices, &settings, error));
-    AmStatus status = try_problem(self, problem, self->cluster->device_count / mesh->device_count, error);
+    AmStatus status = price_problem(self, problem, self->cluster->device_count / mesh->device_count, error);
     problem_free(problem);
     return status;
 }
 
-static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
+static AmStatus price_given_mesh(Pipelines *self, AmError *error) {
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
     TRY(mesh_parse(&mesh, self->arena, self->options->request->space.mesh, error));
@@ -352,7 +352,7 @@ static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--mesh %s: the %d devices of cluster %s make no pipeline of such stages",
                        self->options->request->space.mesh, devices, self->cluster->name);
-    return try_mesh(self, &mesh, error);
+    return price_mesh(self, &mesh, error);
 }
 
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
@@ -363,7 +363,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
                       .cluster = cluster,
                       .options = options,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
-    if (options->request->space.mesh) TRY(try_given_mesh(&self, error));
+    if (options->request->space.mesh) TRY(price_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);
     if (is_3d && !options->request->space.mesh)
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
@@ -383,11 +383,11 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
                 .axis_count = 2,
                 .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},
                 .device_count = devices};
-            TRY(try_mesh(&self, &both, error));
+            TRY(price_mesh(&self, &both, error));
             continue;
         }
         Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = devices}}, .device_count = devices};
-        TRY(try_mesh(&self, &mesh, error));
+        TRY(price_mesh(&self, &mesh, error));
     }
     *plan = has_plan(&self) ? self.best.plan : NULL;
     *reason = has_plan(&self) ? NULL : self.reason;

@@ -92,14 +92,14 @@ typedef struct SharedStage {
 } SharedStage;
 
 /* One choice of shares for all mixed stages. */
-typedef struct ShareTry {
+typedef struct ShareCandidate {
     double **shares; /* [stage][coordinate] */
     Plan plan;
     MemoryFit fit;
     AmStatus status;
     AmError error;
     Arena arena; /* of the prediction */
-} ShareTry;
+} ShareCandidate;
 
 typedef struct Sharing {
     const ShareSearch *search;
@@ -109,10 +109,10 @@ typedef struct Sharing {
     MemoryFit fit; /* of that */
     int64_t evaluations;
     int32_t axis;
-    SharedStage *stages;                 /* [plan->stage_count] */
-    double **tried[UNEVEN_SHARES_TRIED]; /* choices of this axis */
-    int32_t tried_count;
-    ShareTry batch[LINE_POINTS];
+    SharedStage *stages;                      /* [plan->stage_count] */
+    double **candidates[UNEVEN_SHARES_TRIED]; /* choices of this axis */
+    int32_t candidate_count;
+    ShareCandidate batch[LINE_POINTS];
 } Sharing;
 
 /* The smallest dimension class that the axis splits with a sufficient part of its FLOPs: its shares
@@ -289,23 +289,23 @@ static bool are_equal_shares(const SharedStage *self, const double *shares) {
     return true;
 }
 
-/* Equal shares everywhere, or the shares of a candidate. */
-static bool was_tried(const Sharing *self, double *const *shares) {
+/* Returns whether the shares are equal everywhere, or those of a candidate. */
+static bool is_known(const Sharing *self, double *const *shares) {
     bool is_equal = true;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         is_equal &= are_equal_shares(&self->stages[s], shares[s]);
-    for (int32_t t = 0; t < self->tried_count && !is_equal; t++) {
+    for (int32_t t = 0; t < self->candidate_count && !is_equal; t++) {
         bool is_same = true;
         for (int32_t s = 0; s < self->plan->stage_count; s++)
             for (int32_t k = 0; k < self->stages[s].size; k++)
-                is_same &= fabs(shares[s][k] - self->tried[t][s][k]) <= 1e-12;
+                is_same &= fabs(shares[s][k] - self->candidates[t][s][k]) <= 1e-12;
         is_equal = is_same;
     }
     return is_equal;
 }
 
 /* The plan `of` with these shares on the axis. */
-static AmStatus set_shares(ShareTry *candidate, const Sharing *self, const Plan *of, AmError *error) {
+static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const Plan *of, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, of->stage_count);
     if (!stages) return am_fail_memory(error, of->stage_count);
     memcpy(stages, of->stages, sizeof *stages * (size_t)of->stage_count);
@@ -319,7 +319,7 @@ static AmStatus set_shares(ShareTry *candidate, const Sharing *self, const Plan 
     return AM_OK;
 }
 
-static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareTry *candidate, AmError *error) {
+static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareCandidate *candidate, AmError *error) {
     Simulation *simulation;
     TRY(simulate_plan(&simulation, scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
                       self->search->memory_fraction, error));
@@ -330,7 +330,7 @@ static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareTry *candi
 /* Frees the lowered programs, one for each share of a stage, before the next candidate is simulated. */
 static void simulate_task(void *user, int32_t k) {
     Sharing *self = user;
-    ShareTry *candidate = &self->batch[k];
+    ShareCandidate *candidate = &self->batch[k];
     Arena scratch = {0};
     candidate->status = simulate_in(&scratch, self, candidate, &candidate->error);
     arena_free(&scratch);
@@ -338,7 +338,7 @@ static void simulate_task(void *user, int32_t k) {
 
 /* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL.
  */
-static AmStatus keep(Plan **plan, const Sharing *self, ShareTry *candidate, AmError *error) {
+static AmStatus keep(Plan **plan, const Sharing *self, ShareCandidate *candidate, AmError *error) {
     *plan = NULL;
     if (candidate->status == AM_ERROR_INFEASIBLE) return AM_OK;
     TRY(am_pass_error(candidate->status, &candidate->error, error));
@@ -389,10 +389,10 @@ static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced
             balance(&self->stages[s], shares[s]);
             round_to_units(&self->stages[s], shares[s]);
         }
-        if (was_tried(self, shares)) return AM_OK;
+        if (is_known(self, shares)) return AM_OK;
         *balanced = shares;
-        self->tried[self->tried_count++] = shares;
-        self->batch[0] = (ShareTry){.shares = shares};
+        self->candidates[self->candidate_count++] = shares;
+        self->batch[0] = (ShareCandidate){.shares = shares};
         TRY(run_batch(self, 1, of, &plan, error));
         if (!plan) return AM_OK;
         take(self, plan, &self->batch[0].fit);
@@ -432,7 +432,7 @@ static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, co
 }
 
 /* Simulates the shares of Whale's algorithm. */
-static AmStatus try_peaks(Sharing *self, const Plan *of, AmError *error) {
+static AmStatus price_peaks(Sharing *self, const Plan *of, AmError *error) {
     double **shares;
     Plan *plan;
     if (!may_go_on(self, 1)) return AM_OK;
@@ -442,9 +442,9 @@ static AmStatus try_peaks(Sharing *self, const Plan *of, AmError *error) {
         TRY(follow_peaks(&self->stages[s], self, &of->stages[s], shares[s], error));
         round_to_units(&self->stages[s], shares[s]);
     }
-    if (was_tried(self, shares)) return AM_OK;
-    self->tried[self->tried_count++] = shares;
-    self->batch[0] = (ShareTry){.shares = shares};
+    if (is_known(self, shares)) return AM_OK;
+    self->candidates[self->candidate_count++] = shares;
+    self->batch[0] = (ShareCandidate){.shares = shares};
     TRY(run_batch(self, 1, of, &plan, error));
     take(self, plan, &self->batch[0].fit);
     return AM_OK;
@@ -464,9 +464,9 @@ static AmStatus search_line(Sharing *self, const Plan *of, double *const *balanc
                 shares[s][k] = fmax(equal + line_points[p] * (balanced[s][k] - equal), LEAST_SHARE * equal);
             if (stage->size > 0) round_to_units(stage, shares[s]);
         }
-        if (was_tried(self, shares)) continue;
-        self->tried[self->tried_count++] = shares;
-        self->batch[count++] = (ShareTry){.shares = shares};
+        if (is_known(self, shares)) continue;
+        self->candidates[self->candidate_count++] = shares;
+        self->batch[count++] = (ShareCandidate){.shares = shares};
     }
     TRY(run_batch(self, count, of, plans, error));
     for (int32_t k = 0; k < count; k++) take(self, plans[k], &self->batch[k].fit);
@@ -477,7 +477,7 @@ static AmStatus search_axis(Sharing *self, AmError *error) {
     const Plan *of = self->plan;
     double **balanced = NULL;
     bool is_mixed = false;
-    self->tried_count = 0;
+    self->candidate_count = 0;
     for (int32_t s = 0; s < of->stage_count; s++) {
         TRY(open_stage(&self->stages[s], self, &of->stages[s], error));
         is_mixed |= self->stages[s].size > 0;
@@ -485,7 +485,7 @@ static AmStatus search_axis(Sharing *self, AmError *error) {
     if (!is_mixed) return AM_OK;
     TRY(balance_stages(self, of, &balanced, error));
     if (!balanced) return AM_OK;
-    TRY(try_peaks(self, of, error));
+    TRY(price_peaks(self, of, error));
     return search_line(self, of, balanced, error);
 }
 

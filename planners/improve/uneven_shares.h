@@ -14,7 +14,7 @@
 #include "base/system/stop.h"
 #include "planners/problem/search_options.h"
 
-/* Plans that are simulated at most for one mixed axis. */
+/* Candidates that are simulated at most for one mixed axis. */
 enum { UNEVEN_SHARES_TRIED = 9 };
 
 /* Returns whether an axis of this mesh, on these cluster devices, is mixed and has no shares yet. */

@@ -1,7 +1,7 @@
 /* The search for an order of servers: kinds as a word, in which equal letters are interchangeable.
  *
- * For at most MOST_WORDS different words all are tried. Otherwise the words with one run for each kind are
- * tried, and the best one is changed by swaps of neighbours as long as that makes its best pipeline faster.
+ * For at most MOST_WORDS different words all are priced. Otherwise the words with one run for each kind are
+ * priced, and the best one is changed by swaps of neighbours as long as that makes its best pipeline faster.
  */
 #include "planners/pipeline/device_orders.h"
 
@@ -18,12 +18,12 @@ typedef struct OrderSearch {
     Arena arena;
     int32_t *kind_of; /* [server] */
     int32_t kind_count, servers;
-    int32_t *word;    /* [servers] the kinds in the order that is tried */
+    int32_t *word;    /* [servers] the kinds of the candidate */
     int32_t *devices; /* [device_count] of that order */
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
     DeviceOrders *orders;  /* sorted by the seconds of their pipelines */
     PipelineLayout *found; /* of each of them, the fastest */
-    int32_t tried;
+    int32_t priced;
 } OrderSearch;
 
 /* Returns whether two servers have equal devices, as many of them, and equal links. */
@@ -71,15 +71,15 @@ static void keep(OrderSearch *self, StageModel *model, const PipelineLayout *pip
     self->found[at] = *pipeline;
 }
 
-/* Finds the fastest pipeline of the word; INFINITY in `*seconds`: there is none. */
-static AmStatus try_word(OrderSearch *self, double *seconds, AmError *error) {
+/* Finds the fastest pipeline of the word, a candidate; INFINITY in `*seconds`: there is none. */
+static AmStatus price_word(OrderSearch *self, double *seconds, AmError *error) {
     StageModel *model;
     PipelineLayout pipeline;
     int32_t count;
     *seconds = INFINITY;
     if (stop_wanted(&self->model->costs->stop)) return AM_OK;
     list_devices(self);
-    self->tried++;
+    self->priced++;
     TRY(stage_model_reorder(&model, self->model, self->devices, self->numbers, self->number_count, error));
     AmStatus status = stage_dp_find(model, &pipeline, 1, &count, NULL, error);
     if (status != AM_OK || count == 0) {
@@ -120,18 +120,18 @@ static int32_t count_words(const int32_t *word, int32_t count, int32_t most) {
     return words > most ? most + 1 : (int32_t)lround(words);
 }
 
-/* Tries the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
+/* Prices the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
 static AmStatus price_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
     int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
     if (!kinds) return am_fail_memory(error, self->kind_count);
     for (int32_t k = 0; k < self->kind_count; k++) kinds[k] = k;
-    for (int32_t tried = 0; tried < MOST_RUNS && next_word(kinds, self->kind_count); tried++) {
+    for (int32_t run = 0; run < MOST_RUNS && next_word(kinds, self->kind_count); run++) {
         double seconds;
         int32_t at = 0;
         for (int32_t k = 0; k < self->kind_count; k++)
             for (int32_t s = 0; s < self->servers; s++)
                 if (self->kind_of[s] == kinds[k]) self->word[at++] = kinds[k];
-        TRY(try_word(self, &seconds, error));
+        TRY(price_word(self, &seconds, error));
         if (seconds >= *least) continue;
         *least = seconds;
         memcpy(best, self->word, sizeof *best * (size_t)self->servers);
@@ -142,14 +142,14 @@ static AmStatus price_runs(OrderSearch *self, int32_t *best, double *least, AmEr
 /* Swaps neighbours of different kinds of the best word as long as that helps. */
 static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmError *error) {
     size_t bytes = sizeof *best * (size_t)self->servers;
-    int32_t in_vain = 0, end = self->tried + MOST_SWAPS;
-    for (int32_t k = 0; in_vain < self->servers && self->tried < end; k = (k + 1) % (self->servers - 1)) {
+    int32_t in_vain = 0, end = self->priced + MOST_SWAPS;
+    for (int32_t k = 0; in_vain < self->servers && self->priced < end; k = (k + 1) % (self->servers - 1)) {
         double seconds;
         in_vain++;
         if (best[k] == best[k + 1]) continue;
         memcpy(self->word, best, bytes);
         swap(&self->word[k], &self->word[k + 1]);
-        TRY(try_word(self, &seconds, error));
+        TRY(price_word(self, &seconds, error));
         if (seconds >= least) continue;
         least = seconds;
         in_vain = 0;
@@ -190,7 +190,7 @@ static AmStatus search(OrderSearch *self, double known, AmError *error) {
     TRY(open_search(self, error));
     if (count_words(self->word, self->servers, MOST_WORDS) <= MOST_WORDS) {
         double seconds;
-        while (next_word(self->word, self->servers)) TRY(try_word(self, &seconds, error));
+        while (next_word(self->word, self->servers)) TRY(price_word(self, &seconds, error));
         return AM_OK;
     }
     int32_t *best = ARENA_ARRAY(&self->arena, int32_t, self->servers);

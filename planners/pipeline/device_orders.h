@@ -22,7 +22,7 @@ bool device_orders_are_uniform(const Cluster *cluster);
 
 /* Finds the fastest pipelines of the other orders by the tables of `model`, at most
  * DEVICE_ORDERS_MOST_MODELS, fastest first, with the numbers of micro-batches of the `known` pipelines
- * [known_count]. Every order is tried where there are few; else orders of whole kinds, and swaps of
+ * [known_count]. Every order is priced where there are few; else orders of whole kinds, and swaps of
  * neighbours that make the best order faster. Closes the models that `self` had. */
 AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *count,
                             const StageModel *model, const PipelineLayout *known, int32_t known_count,
