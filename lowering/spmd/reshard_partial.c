@@ -53,13 +53,19 @@ static int32_t add_constant(Lowering *self, int32_t i, Dtype type, const char *b
     return value;
 }
 
-static int32_t add_operator(Lowering *self, int32_t i, int32_t leaf, IrOpcode opcode, const IrShape *global,
-                            SbpState state, const int32_t *operands, int32_t count,
-                            const IrAttributes *attributes) {
+/* The value that an operator of a reshard computes. */
+typedef struct ReshardResult {
+    int32_t leaf;
+    const IrShape *global;
+    SbpState state;
+} ReshardResult;
+
+static int32_t add_operator(Lowering *self, int32_t i, ReshardResult result, IrOpcode opcode,
+                            const int32_t *operands, int32_t count, const IrAttributes *attributes) {
     int32_t *kept = ARENA_ARRAY(self->arena, int32_t, count);
     if (!kept) return 0;
     memcpy(kept, operands, sizeof *kept * (size_t)count);
-    int32_t value = lower_add_value(self, i, leaf, global, state);
+    int32_t value = lower_add_value(self, i, result.leaf, result.global, result.state);
     ProgramInstruction *instruction = lower_add_instruction(self);
     instruction->kind = PROGRAM_COMPUTE;
     instruction->opcode = opcode;
@@ -73,8 +79,8 @@ static int32_t add_operator(Lowering *self, int32_t i, int32_t leaf, IrOpcode op
 }
 
 /* The value of a state whose `axes` (bits) split dimensions, padded to a shard without them. */
-static int32_t pad(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                   SbpState state, int32_t identity) {
+static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity) {
+    const IrShape *global = result.global;
     const Mesh *mesh = self->program->mesh;
     SbpState before = self->program->values[from].state;
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
@@ -83,32 +89,34 @@ static int32_t pad(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
     for (int32_t d = 0; d < global->rank; d++) {
         int64_t start, extent, wide_start, wide_extent;
         sbp_shard(mesh, before, self->device, d, global->dimensions[d], &start, &extent);
-        sbp_shard(mesh, state, self->device, d, global->dimensions[d], &wide_start, &wide_extent);
+        sbp_shard(mesh, result.state, self->device, d, global->dimensions[d], &wide_start, &wide_extent);
         padding[d].low = start - wide_start;
         padding[d].high = wide_extent - extent - padding[d].low;
     }
     attributes->padding = padding;
     int32_t operands[] = {from, identity};
-    return add_operator(self, i, leaf, IR_PAD, global, state, operands, 2, attributes);
+    return add_operator(self, i, result, IR_PAD, operands, 2, attributes);
 }
 
 /* The value on devices that keep it, the identity elsewhere. */
-static int32_t choose(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                      SbpState state, int32_t identity, bool keeps) {
+static int32_t choose(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity,
+                      bool keeps) {
     static const IrAttributes none;
     IrShape *choice = ARENA_ARRAY(self->arena, IrShape, 1);
     if (!choice) return 0;
     SbpState held = self->program->values[from].state;
-    *choice = *global;
+    *choice = *result.global;
     choice->type = DTYPE_PRED;
     char byte[8] = {keeps};
     int32_t kept = add_constant(self, i, DTYPE_PRED, byte), filled = identity;
-    if (global->rank > 0) {
-        kept = add_operator(self, i, LOWERED_HELPER, IR_BROADCAST, choice, held, &kept, 1, &none);
-        filled = add_operator(self, i, LOWERED_HELPER, IR_BROADCAST, global, held, &identity, 1, &none);
+    if (result.global->rank > 0) {
+        const ReshardResult choices = {.leaf = LOWERED_HELPER, .global = choice, .state = held};
+        const ReshardResult identities = {.leaf = LOWERED_HELPER, .global = result.global, .state = held};
+        kept = add_operator(self, i, choices, IR_BROADCAST, &kept, 1, &none);
+        filled = add_operator(self, i, identities, IR_BROADCAST, &identity, 1, &none);
     }
     int32_t operands[] = {kept, from, filled};
-    return add_operator(self, i, leaf, IR_SELECT, global, state, operands, 3, &none);
+    return add_operator(self, i, result, IR_SELECT, operands, 3, &none);
 }
 
 AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
@@ -134,7 +142,9 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
     reduction_identity(bytes, global->type, reduction);
     int32_t identity = add_constant(self, i, global->type, bytes);
     *value = from;
-    if (pads) *value = pad(self, i, chooses ? LOWERED_HELPER : leaf, global, from, padded, identity);
-    if (chooses) *value = choose(self, i, leaf, global, *value, to, identity, keeps);
+    ReshardResult wide = {.leaf = chooses ? LOWERED_HELPER : leaf, .global = global, .state = padded};
+    ReshardResult chosen = {.leaf = leaf, .global = global, .state = to};
+    if (pads) *value = pad(self, i, wide, from, identity);
+    if (chooses) *value = choose(self, i, chosen, *value, identity, keeps);
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
