@@ -107,15 +107,21 @@ static void move_row(void *out, int64_t out_stride, const void *in, int64_t in_s
     BY_SIZE(element_bytes, CALL_ROW)
 }
 
-static void move_plane(void *out, int64_t out_row, int64_t out_stride, const void *in, int64_t in_row,
-                       int64_t in_stride, int64_t rows, int64_t columns, int64_t element_bytes) {
-#define CALL_PLANE(TYPE) plane_##TYPE(out, out_row, out_stride, in, in_row, in_stride, rows, columns);
+/* Rows of columns in both arrays: elements from a row to the next, and from a column to the next. */
+typedef struct Plane {
+    int64_t rows, columns, out_row, out_stride, in_row, in_stride;
+} Plane;
+
+static void move_plane(void *out, const void *in, const Plane *plane, int64_t element_bytes) {
+#define CALL_PLANE(TYPE)                                                                                   \
+    plane_##TYPE(out, plane->out_row, plane->out_stride, in, plane->in_row, plane->in_stride, plane->rows, \
+                 plane->columns);
     BY_SIZE(element_bytes, CALL_PLANE)
 }
 
-static void move_transposed(void *out, int64_t out_row, const void *in, int64_t in_column, int64_t rows,
-                            int64_t columns, int64_t element_bytes) {
-#define CALL_TRANSPOSE(TYPE) transpose_##TYPE(out, out_row, in, in_column, rows, columns);
+static void move_transposed(void *out, const void *in, const Plane *plane, int64_t element_bytes) {
+#define CALL_TRANSPOSE(TYPE) \
+    transpose_##TYPE(out, plane->out_row, in, plane->in_stride, plane->rows, plane->columns);
     BY_SIZE(element_bytes, CALL_TRANSPOSE)
 }
 
@@ -143,8 +149,12 @@ void strided_copy(void *out, const int64_t *out_strides, const void *in, const i
         for (int32_t d = 0; d < inner; d++)
             if (from[d] == 1) fast = d;
     int32_t outer = fast >= 0 ? fast : inner - 1; /* of the plane; -1: a row */
-    int64_t columns = sizes[inner], rows = outer >= 0 ? sizes[outer] : 1;
-    int64_t row_to = outer >= 0 ? to[outer] : 0, row_from = outer >= 0 ? from[outer] : 0;
+    const Plane plane = {.rows = outer >= 0 ? sizes[outer] : 1,
+                         .columns = sizes[inner],
+                         .out_row = outer >= 0 ? to[outer] : 0,
+                         .out_stride = to[inner],
+                         .in_row = outer >= 0 ? from[outer] : 0,
+                         .in_stride = from[inner]};
     if (outer >= 0) sizes[outer] = 1;
     rank = inner;
     do {
@@ -155,16 +165,23 @@ void strided_copy(void *out, const int64_t *out_strides, const void *in, const i
         }
         char *target = (char *)out + out_at * element_bytes;
         const char *source = (const char *)in + in_at * element_bytes;
-        if (fast >= 0) move_transposed(target, row_to, source, from[inner], rows, columns, element_bytes);
-        else
-            move_plane(target, row_to, to[inner], source, row_from, from[inner], rows, columns,
-                       element_bytes);
+        if (fast >= 0) move_transposed(target, source, &plane, element_bytes);
+        else move_plane(target, source, &plane, element_bytes);
     } while (strided_next(index, sizes, rank));
 }
 
-/* Walks elements first .. first+count-1 by runs along the innermost dimension. */
-static void walk(void *out, const void *in, bool load, const int64_t *strides, const int64_t *dimensions,
-                 int32_t rank, int64_t first, int64_t count, int64_t element_bytes) {
+/* An array whose elements are `strides` apart. */
+typedef struct StridedArray {
+    const int64_t *strides, *dimensions; /* [rank] */
+    int32_t rank;
+} StridedArray;
+
+/* Moves elements first .. first+count-1 by runs along the innermost dimension, from the array (`load`) or
+ * into it. */
+static void move_runs(void *out, const void *in, bool load, StridedArray array, int64_t first, int64_t count,
+                      int64_t element_bytes) {
+    const int64_t *strides = array.strides, *dimensions = array.dimensions;
+    int32_t rank = array.rank;
     int64_t index[IR_MAX_RANK], left = first;
     if (count <= 0) return;
     if (rank == 0) {
@@ -194,10 +211,10 @@ static void walk(void *out, const void *in, bool load, const int64_t *strides, c
 
 void strided_load(void *out, const void *in, const int64_t *strides, const int64_t *dimensions, int32_t rank,
                   int64_t first, int64_t count, int64_t element_bytes) {
-    walk(out, in, true, strides, dimensions, rank, first, count, element_bytes);
+    move_runs(out, in, true, (StridedArray){strides, dimensions, rank}, first, count, element_bytes);
 }
 
 void strided_store(void *out, const void *in, const int64_t *strides, const int64_t *dimensions, int32_t rank,
                    int64_t first, int64_t count, int64_t element_bytes) {
-    walk(out, in, false, strides, dimensions, rank, first, count, element_bytes);
+    move_runs(out, in, false, (StridedArray){strides, dimensions, rank}, first, count, element_bytes);
 }
