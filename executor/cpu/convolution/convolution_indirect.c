@@ -184,10 +184,16 @@ typedef struct Stretch {
     int64_t cell_count, feature, depth;
 } Stretch;
 
+/* The input of a group, and the packed weights of a panel of `width` columns. */
+typedef struct PanelInput {
+    const float *in, *weights;
+    int64_t width;
+} PanelInput;
+
 /* Fills the segments of a tile of `count` rows; returns how many there are. */
 static int64_t fill_segments(const IndirectTask *task, TileSegment *segments, const IndirectRow *rows,
-                             int32_t count, int32_t tile_rows, const Stretch *stretch, const float *in,
-                             const float *panel, int64_t width) {
+                             int32_t count, int32_t tile_rows, const Stretch *stretch,
+                             const PanelInput *panel) {
     int64_t filled = 0;
     for (int64_t c = 0; c < stretch->cell_count; c++) {
         const Cell *cell = &stretch->cells[c];
@@ -195,11 +201,13 @@ static int64_t fill_segments(const IndirectTask *task, TileSegment *segments, co
         bool any = false;
         for (int32_t r = 0; r < count; r++) {
             bool is_read = reads(task, &rows[r], cell);
-            segment->rows[r] = is_read ? in + rows[r].base + cell->offset + stretch->feature : task->zeros;
+            segment->rows[r] =
+                is_read ? panel->in + rows[r].base + cell->offset + stretch->feature : task->zeros;
             any |= is_read;
         }
         for (int32_t r = count; r < tile_rows; r++) segment->rows[r] = segment->rows[0];
-        segment->columns = panel + (cell->number * task->kernel->features + stretch->feature) * width;
+        segment->columns =
+            panel->weights + (cell->number * task->kernel->features + stretch->feature) * panel->width;
         filled += any;
     }
     return filled;
@@ -213,8 +221,10 @@ static void multiply(const IndirectTask *task, const IndirectRow *rows, int64_t 
     TileSegment segments[MOST_SEGMENTS];
     int64_t columns = panel_columns(kernel, plan, panel), width = packed_width(plan, columns);
     int32_t vectors = (int32_t)(width / plan->tile->width), tile_rows = plan->tile->rows[vectors];
-    const float *weights = task->packed + group * plan->group_packed +
-                           panel * plan->panel_width * kernel->features * plan->window_cells;
+    const PanelInput input = {.in = task->in + group * plan->image.group_step,
+                              .weights = task->packed + group * plan->group_packed +
+                                         panel * plan->panel_width * kernel->features * plan->window_cells,
+                              .width = width};
     TileWork work = {.segments = segments,
                      .depth = stretch->depth,
                      .row_step = 1,
@@ -225,8 +235,8 @@ static void multiply(const IndirectTask *task, const IndirectRow *rows, int64_t 
     for (int64_t first = 0; first < row_count; first += tile_rows) {
         int64_t left = row_count - first;
         work.end_row = left < tile_rows ? (int32_t)left : tile_rows;
-        work.segment_count = fill_segments(task, segments, rows + first, work.end_row, tile_rows, stretch,
-                                           task->in + group * plan->image.group_step, weights, width);
+        work.segment_count =
+            fill_segments(task, segments, rows + first, work.end_row, tile_rows, stretch, &input);
         for (int32_t r = 0; r < work.end_row; r++) work.out_rows[r] = rows[first + r].out;
         plan->tile->run[vectors](&work);
     }

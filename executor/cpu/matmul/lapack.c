@@ -79,23 +79,31 @@ static int64_t size_of(int64_t sizes[26], char letter, int64_t actual) {
     return sizes[letter - 'a'];
 }
 
-/* Reads "Tmn Tk I" against the shapes, whose leading `batch_rank` dimensions are the batch's. */
+/* The sizes of a call: those by letter, -1 if unknown, and those of the batch. */
+typedef struct CallSizes {
+    Dtype type;
+    const IrShape *first; /* operand; its leading `batch_rank` dimensions are the batch's */
+    int32_t batch_rank;
+    int64_t of_letter[26];
+} CallSizes;
+
+/* Reads "Tmn Tk I" against the shapes, and the sizes that are unknown from them. */
 static bool describe(Piece *pieces, int32_t *count, const char *words, const IrShape *const *shapes,
-                     int32_t shape_count, Dtype type, const IrShape *first, int32_t batch_rank,
-                     int64_t sizes[26]) {
+                     int32_t shape_count, CallSizes *sizes) {
+    int32_t batch_rank = sizes->batch_rank;
     *count = 0;
     for (const char *word = words; *word; word += *word == ' ') {
         Piece *piece = &pieces[*count];
         if (*count >= shape_count) return false;
         const IrShape *shape = shapes[(*count)++];
-        *piece = (Piece){.type = piece_type(*word++, type), .rows = 1, .columns = 1};
+        *piece = (Piece){.type = piece_type(*word++, sizes->type), .rows = 1, .columns = 1};
         if (shape->type != piece->type || shape->rank < batch_rank) return false;
         for (int32_t d = 0; d < batch_rank; d++)
-            if (shape->dimensions[d] != first->dimensions[d]) return false;
+            if (shape->dimensions[d] != sizes->first->dimensions[d]) return false;
         int32_t d = batch_rank;
         for (; *word && *word != ' '; word++, d++) {
             if (d >= shape->rank || shape->dimensions[d] > MOST_SIZE) return false;
-            if (size_of(sizes, *word, shape->dimensions[d]) != shape->dimensions[d]) return false;
+            if (size_of(sizes->of_letter, *word, shape->dimensions[d]) != shape->dimensions[d]) return false;
             *(d == batch_rank ? &piece->rows : &piece->columns) = shape->dimensions[d];
         }
         if (d != shape->rank) return false;
@@ -211,9 +219,9 @@ bool cpu_covers_lapack(const char *target) {
 AmStatus cpu_prepare_lapack(KernelCall *call, Arena *arena, AmError *error) {
     const char *target = call->instruction->attributes->custom_call_target;
     LapackKernel *kernel = ARENA_ARRAY(arena, LapackKernel, 1);
-    int64_t sizes[26];
+    CallSizes sizes;
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    for (int32_t k = 0; k < 26; k++) sizes[k] = -1;
+    for (int32_t k = 0; k < 26; k++) sizes.of_letter[k] = -1;
     kernel->routine = lapack_find(target);
     if (!kernel->routine) return kernel_call_refuse(call, "this LAPACK routine is not known", error);
     const char *words = kernel->routine->operands, *end = strchr(words, ' ');
@@ -221,12 +229,15 @@ AmStatus cpu_prepare_lapack(KernelCall *call, Arena *arena, AmError *error) {
         return kernel_call_refuse(call, "not with these operands", error);
     const IrShape *first = call->operand_shapes[0];
     int32_t batch_rank = first->rank + 1 - (int32_t)(end ? (size_t)(end - words) : strlen(words));
+    sizes.type = kernel->routine->type;
+    sizes.first = first;
+    sizes.batch_rank = batch_rank;
     if (batch_rank < 0 ||
         !describe(kernel->operands, &kernel->operand_count, words, call->operand_shapes, call->operand_count,
-                  kernel->routine->type, first, batch_rank, sizes) ||
+                  &sizes) ||
         !describe(kernel->results, &kernel->result_count, kernel->routine->results, call->result_shapes,
-                  call->result_count, kernel->routine->type, first, batch_rank, sizes) ||
-        !describe_job(kernel, call, sizes))
+                  call->result_count, &sizes) ||
+        !describe_job(kernel, call, sizes.of_letter))
         return kernel_call_refuse(call, "its operands, results and options do not fit together", error);
     kernel->batches = strided_elements(first->dimensions, batch_rank);
     kernel->is_empty = kernel->batches == 0 || kernel->job.n == 0 || kernel->job.m == 0;
