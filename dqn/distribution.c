@@ -52,35 +52,34 @@ void distribution_project(const Atoms *atoms, const Real *probabilities, double 
 }
 
 void distribution_targets(const Atoms *atoms, const Real *choosing_values, const Real *logits,
-                          const uint8_t *next_masks, const Real *rewards, const Real *discounts,
-                          int32_t batch, int32_t actions, Real *targets) {
+                          const LossRewards *of, Real *targets) {
     double masses[NETWORK_MAX_ATOMS];
     Real probabilities[NETWORK_MAX_ATOMS];
     int64_t count = atoms->count;
-    for (int32_t row = 0; row < batch; row++) {
-        int64_t at = (int64_t)row * actions;
-        double discount = (double)discounts[row];
+    for (int32_t row = 0; row < of->batch; row++) {
+        int64_t at = (int64_t)row * of->actions;
+        double discount = (double)of->discounts[row];
         int32_t action =
-            discount == 0 ? -1 : loss_best_action(choosing_values + at, next_masks + at, actions);
+            discount == 0 ? -1 : loss_best_action(choosing_values + at, of->next_masks + at, of->actions);
         if (action >= 0) {
             double sum = exponentials(logits + (at + action) * count, atoms->count, masses);
             for (int32_t i = 0; i < atoms->count; i++) probabilities[i] = (Real)(masses[i] / sum);
         }
-        distribution_project(atoms, probabilities, (double)rewards[row], action < 0 ? 0 : discount,
+        distribution_project(atoms, probabilities, (double)of->rewards[row], action < 0 ? 0 : discount,
                              targets + row * count);
     }
 }
 
-double distribution_gradients(const Atoms *atoms, const Real *logits, const int32_t *actions_taken,
-                              const Real *targets, const Real *weights, int32_t batch, int32_t actions,
-                              Real *errors, Real *logit_gradients) {
+double distribution_gradients(const Atoms *atoms, const Real *logits, const LossActions *of, Real *errors,
+                              Real *logit_gradients) {
+    int32_t batch = of->batch;
     double loss = 0, masses[NETWORK_MAX_ATOMS];
     int64_t count = atoms->count;
-    memset(logit_gradients, 0, sizeof(Real) * (size_t)batch * (size_t)actions * (size_t)count);
+    memset(logit_gradients, 0, sizeof(Real) * (size_t)batch * (size_t)of->actions * (size_t)count);
     for (int32_t row = 0; row < batch; row++) {
-        int64_t at = ((int64_t)row * actions + actions_taken[row]) * count;
-        const Real *target = targets + row * count;
-        double sum = exponentials(logits + at, atoms->count, masses), weight = (double)weights[row];
+        int64_t at = ((int64_t)row * of->actions + of->taken[row]) * count;
+        const Real *target = of->targets + row * count;
+        double sum = exponentials(logits + at, atoms->count, masses), weight = (double)of->weights[row];
         double largest = (double)logits[at], cross = 0, entropy = 0;
         for (int32_t i = 1; i < atoms->count; i++) largest = fmax(largest, (double)logits[at + i]);
         double shift = largest + log(sum); /* ln p_i = logit_i - shift */

@@ -16,6 +16,7 @@
 #ifndef DQN_DISTRIBUTION_H
 #define DQN_DISTRIBUTION_H
 
+#include "dqn/loss.h"
 #include "dqn/network.h"
 
 /* Rewards and returns are represented in [least, most] and clamped outside. */
@@ -36,14 +37,12 @@ void distribution_project(const Atoms *atoms, const Real *probabilities, double 
  * next action is chosen, logits [batch, actions, count] those of the network
  * that values it; the rest is as in loss_targets. */
 void distribution_targets(const Atoms *atoms, const Real *choosing_values, const Real *logits,
-                          const uint8_t *next_masks, const Real *rewards, const Real *discounts,
-                          int32_t batch, int32_t actions, Real *targets);
+                          const LossRewards *of, Real *targets);
 
 /* Fills errors[batch] with the priorities KL(m || p) (unweighted) and
  * logit_gradients[batch, actions, count] with the derivative of the loss, 0 except
  * at the action taken; returns the loss, the weighted mean over the batch. */
-double distribution_gradients(const Atoms *atoms, const Real *logits, const int32_t *actions_taken,
-                              const Real *targets, const Real *weights, int32_t batch, int32_t actions,
-                              Real *errors, Real *logit_gradients);
+double distribution_gradients(const Atoms *atoms, const Real *logits, const LossActions *of, Real *errors,
+                              Real *logit_gradients);
 
 #endif

@@ -18,19 +18,32 @@
  * forbids all. `mask` NULL: all are legal. */
 int32_t loss_best_action(const Real *values, const uint8_t *mask, int32_t actions);
 
+/* The rewards of a batch of transitions, and the actions of their next states. */
+typedef struct LossRewards {
+    int32_t batch, actions;
+    const Real *rewards, *discounts; /* [batch] */
+    const uint8_t *next_masks;       /* [batch, actions] */
+} LossRewards;
+
+/* The actions of a batch of transitions with their learning targets. */
+typedef struct LossActions {
+    int32_t batch, actions;
+    const int32_t *taken; /* [batch] */
+    const Real *targets;  /* [batch]; distributions: [batch, atoms] */
+    const Real *weights;  /* [batch] */
+} LossActions;
+
 /* targets[batch] from choosing_values and valuing_values [batch, actions] of
- * the next states (the same array twice: plain DQN), next_masks [batch,
- * actions], rewards and discounts [batch]. A row with discount 0 takes its
+ * the next states (the same array twice: plain DQN). A row with discount 0 takes its
  * reward alone. */
-void loss_targets(const Real *choosing_values, const Real *valuing_values, const uint8_t *next_masks,
-                  const Real *rewards, const Real *discounts, int32_t batch, int32_t actions, Real *targets);
+void loss_targets(const Real *choosing_values, const Real *valuing_values, const LossRewards *of,
+                  Real *targets);
 
 /* Fills errors[batch] with delta (unweighted) and value_gradients[batch,
  * actions] with the derivative of the loss by the values, 0 except at the
  * action taken; returns the loss, the weighted mean over the batch. huber 0:
  * squared error everywhere. */
-double loss_gradients(const Real *values, const int32_t *actions_taken, const Real *targets,
-                      const Real *weights, double huber, int32_t batch, int32_t actions, Real *errors,
+double loss_gradients(const Real *values, const LossActions *of, double huber, Real *errors,
                       Real *value_gradients);
 
 #endif

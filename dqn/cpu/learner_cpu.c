@@ -98,17 +98,24 @@ static double loss_of_batch(LearnerCpu *learner, const float *choosing) {
     const LearnerSettings *settings = &learner->base.settings;
     const Atoms *atoms = &learner->base.atoms;
     int32_t batch = settings->batch, actions = settings->shape.action_count;
+    const LossRewards next = {.batch = batch,
+                              .actions = actions,
+                              .rewards = learner->rewards,
+                              .discounts = learner->discounts,
+                              .next_masks = learner->next_masks};
+    const LossActions taken = {.batch = batch,
+                               .actions = actions,
+                               .taken = learner->actions,
+                               .targets = learner->targets,
+                               .weights = learner->weights};
     if (settings->shape.atoms == 0) {
-        loss_targets(choosing, learner->target_outputs, learner->next_masks, learner->rewards,
-                     learner->discounts, batch, actions, learner->targets);
-        return loss_gradients(learner->outputs, learner->actions, learner->targets, learner->weights,
-                              settings->huber, batch, actions, learner->errors, learner->output_gradients);
+        loss_targets(choosing, learner->target_outputs, &next, learner->targets);
+        return loss_gradients(learner->outputs, &taken, settings->huber, learner->errors,
+                              learner->output_gradients);
     }
     distribution_means(atoms, choosing, (int64_t)batch * actions, learner->means);
-    distribution_targets(atoms, learner->means, learner->target_outputs, learner->next_masks,
-                         learner->rewards, learner->discounts, batch, actions, learner->targets);
-    return distribution_gradients(atoms, learner->outputs, learner->actions, learner->targets,
-                                  learner->weights, batch, actions, learner->errors,
+    distribution_targets(atoms, learner->means, learner->target_outputs, &next, learner->targets);
+    return distribution_gradients(atoms, learner->outputs, &taken, learner->errors,
                                   learner->output_gradients);
 }
 

@@ -116,9 +116,12 @@ static void targets_choose_online_and_are_the_target_networks(void **state) {
     const uint8_t mask[3] = {1, 1, 0}, none[3] = {0};
     const float reward = 0.5f, discount = 0.5f;
     const double expected[COUNT] = {0, 0, 1, 0, 0}, alone[COUNT] = {0, 0, 0.5, 0.5, 0};
-    distribution_targets(&ATOMS, choosing, logits[0], mask, &reward, &discount, 1, 3, target);
+    LossRewards next = {
+        .batch = 1, .actions = 3, .rewards = &reward, .discounts = &discount, .next_masks = mask};
+    distribution_targets(&ATOMS, choosing, logits[0], &next, target);
     check(target, expected, COUNT);
-    distribution_targets(&ATOMS, choosing, logits[0], none, &reward, &discount, 1, 3, target);
+    next.next_masks = none;
+    distribution_targets(&ATOMS, choosing, logits[0], &next, target);
     check(target, alone, COUNT);
 }
 
@@ -135,8 +138,9 @@ static void the_loss_by_hand(void **state) {
     float logits[BATCH * ACTIONS * COUNT] = {0}, errors[BATCH], gradients[BATCH * ACTIONS * COUNT];
     memcpy(logits + COUNT, logs, sizeof(logs));
     memcpy(logits + 2 * COUNT, logs, sizeof(logs));
-    double loss =
-        distribution_gradients(&ATOMS, logits, actions, targets, weights, BATCH, ACTIONS, errors, gradients);
+    const LossActions batch = {
+        .batch = BATCH, .actions = ACTIONS, .taken = actions, .targets = targets, .weights = weights};
+    double loss = distribution_gradients(&ATOMS, logits, &batch, errors, gradients);
     double cross = -0.5 * log(2 / 15.0) - 0.5 * log(3 / 15.0), entropy = 0;
     for (int32_t i = 1; i <= COUNT; i++) entropy -= i / 15.0 * log(i / 15.0);
     assert_true(fabs(loss - (cross + 0.5 * entropy) / 2) < 1e-6);

@@ -45,15 +45,18 @@ static double loss(Problem *problem) {
     const NetworkShape *shape = &problem->network.shape;
     network_forward(&problem->network, means_of(problem), &problem->pass, problem->observations, BATCH,
                     problem->values);
+    const LossActions batch = {.batch = BATCH,
+                               .actions = shape->action_count,
+                               .taken = problem->actions,
+                               .targets = problem->targets,
+                               .weights = problem->weights};
     if (problem->kind == LEARNT && shape->atoms > 0) {
         const Atoms atoms = {shape->atoms, -1, 1};
-        return distribution_gradients(&atoms, problem->values, problem->actions, problem->targets,
-                                      problem->weights, BATCH, shape->action_count, problem->errors,
+        return distribution_gradients(&atoms, problem->values, &batch, problem->errors,
                                       problem->value_gradients);
     }
     if (problem->kind == LEARNT)
-        return loss_gradients(problem->values, problem->actions, problem->targets, problem->weights, 0.7,
-                              BATCH, shape->action_count, problem->errors, problem->value_gradients);
+        return loss_gradients(problem->values, &batch, 0.7, problem->errors, problem->value_gradients);
     double sum = 0;
     for (int32_t i = 0; i < BATCH * shape->action_count * problem->network.action_outputs; i++) {
         sum += problem->coefficients[i] * problem->values[i];

@@ -216,7 +216,9 @@ static void pitfall_8_priorities_are_of_unweighted_errors(void **state) {
     arena_free(&arena);
     agent_free(agent);
     float errors[2], gradients[2];
-    loss_gradients(values, actions, targets, importance, 1, 2, 1, errors, gradients);
+    const LossActions batch = {
+        .batch = 2, .actions = 1, .taken = actions, .targets = targets, .weights = importance};
+    loss_gradients(values, &batch, 1, errors, gradients);
     assert_true(errors[0] == 0.5f && errors[1] == 0.25f);
     assert_true(gradients[0] == -0.25f && gradients[1] == -0.0625f);
 }

@@ -67,9 +67,11 @@ static void double_q_chooses_online_and_values_by_target(void **state) {
     const uint8_t masks[4] = {1, 1, 1, 1};
     const float rewards[2] = {1, -1}, discounts[2] = {0.5f, 0.25f};
     float targets[2];
-    loss_targets(online, target, masks, rewards, discounts, 2, 2, targets);
+    const LossRewards next = {
+        .batch = 2, .actions = 2, .rewards = rewards, .discounts = discounts, .next_masks = masks};
+    loss_targets(online, target, &next, targets);
     assert_true(targets[0] == 1 + 0.5f * 10 && targets[1] == -1 + 0.25f * 20);
-    loss_targets(target, target, masks, rewards, discounts, 2, 2, targets);
+    loss_targets(target, target, &next, targets);
     assert_true(targets[0] == 1 + 0.5f * 50 && targets[1] == -1 + 0.25f * 60);
 }
 
@@ -79,7 +81,9 @@ static void the_next_mask_limits_the_online_choice(void **state) {
     const uint8_t masks[6] = {1, 0, 0, 0, 0, 0};
     const float rewards[2] = {1, 2}, discounts[2] = {1, 1};
     float targets[2];
-    loss_targets(online, target, masks, rewards, discounts, 2, 3, targets);
+    const LossRewards next = {
+        .batch = 2, .actions = 3, .rewards = rewards, .discounts = discounts, .next_masks = masks};
+    loss_targets(online, target, &next, targets);
     assert_true(targets[0] == 8); /* only action 0 is legal */
     assert_true(targets[1] == 2); /* nothing is legal: nothing follows */
     const uint8_t last_two[3] = {0, 1, 1};
@@ -94,7 +98,9 @@ static void a_termination_takes_the_reward_alone(void **state) {
     const uint8_t masks[2] = {1, 1};
     const float reward = 3, discount = 0;
     float target;
-    loss_targets(values, values, masks, &reward, &discount, 1, 2, &target);
+    const LossRewards next = {
+        .batch = 1, .actions = 2, .rewards = &reward, .discounts = &discount, .next_masks = masks};
+    loss_targets(values, values, &next, &target);
     assert_true(target == 3);
 }
 
@@ -104,13 +110,15 @@ static void the_loss_by_hand(void **state) {
     const float values[6] = {1, 2, 3, 4, 5, 6}, targets[3] = {1.5f, 10, 5}, weights[3] = {1, 0.5f, 0.25f};
     const int32_t actions[3] = {0, 1, 1};
     float errors[3], gradients[6];
-    double loss = loss_gradients(values, actions, targets, weights, 1, 3, 2, errors, gradients);
+    const LossActions batch = {
+        .batch = 3, .actions = 2, .taken = actions, .targets = targets, .weights = weights};
+    double loss = loss_gradients(values, &batch, 1, errors, gradients);
     const float expected_errors[3] = {0.5f, 6, -1};
     const double expected_gradients[6] = {-0.5 / 3, 0, 0, -0.5 / 3, 0, 0.25 / 3};
     for (int32_t i = 0; i < 3; i++) assert_true(errors[i] == expected_errors[i]);
     for (int32_t i = 0; i < 6; i++) assert_true(near(gradients[i], expected_gradients[i], 1e-7));
     assert_true(near(loss, (0.125 + 0.5 * 5.5 + 0.25 * 0.5) / 3, 1e-7));
-    loss = loss_gradients(values, actions, targets, weights, 0, 3, 2, errors, gradients);
+    loss = loss_gradients(values, &batch, 0, errors, gradients);
     assert_true(near(gradients[3], -0.5 * 6 / 3, 1e-7));
     assert_true(near(loss, (0.125 + 0.5 * 18 + 0.25 * 0.5) / 3, 1e-7));
 }
