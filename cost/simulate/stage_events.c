@@ -97,8 +97,12 @@ static AmStatus join_chunks(PipelineSpan *spans, int32_t number, const ExecutedS
     const InterleavedLoops *chunks = joined->chunks;
     ScheduleIteration *iterations;
     int32_t count;
-    TRY(schedule_iterations(&iterations, &count, arena, SCHEDULE_INTERLEAVED, chunks->stage_count,
-                            chunks->stage, (int32_t)spans[number].iterations, chunks->chunks, error));
+    const ScheduledStage stage = {.kind = SCHEDULE_INTERLEAVED,
+                                  .stages = chunks->stage_count,
+                                  .stage = chunks->stage,
+                                  .micro_batches = (int32_t)spans[number].iterations,
+                                  .chunks = chunks->chunks};
+    TRY(schedule_iterations(&iterations, &count, arena, &stage, error));
     int32_t *order = ARENA_ARRAY(arena, int32_t, count);
     if (!order) return am_fail_memory(error, count);
     for (int32_t n = 0; n < count; n++)

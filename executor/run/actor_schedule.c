@@ -326,8 +326,12 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
     static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
     ScheduleIteration *all;
     int32_t count, actors = 0;
-    TRY(schedule_iterations(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, iterations->stage_count,
-                            iterations->stage, iterations->count, iterations->chunks, error));
+    const ScheduledStage stage = {.kind = SCHEDULE_INTERLEAVED,
+                                  .stages = iterations->stage_count,
+                                  .stage = iterations->stage,
+                                  .micro_batches = iterations->count,
+                                  .chunks = iterations->chunks};
+    TRY(schedule_iterations(&all, &count, &self->arena, &stage, error));
     for (int32_t g = 0; g < list->count; g++) actors += list->actors[g].iterations;
     list->order = (IterationOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
     if (!list->order.actors) return am_fail_memory(error, actors);

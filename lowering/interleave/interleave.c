@@ -329,8 +329,12 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
         int32_t stages = map->stage_count / map->chunks, iterations = pair->iterations;
         joining.kept_until_third = schedule_kept_for_weights(schedule, stages, iterations);
         joining.kept_from_second = schedule_kept_from_backward(schedule, stage, iterations);
-        TRY(schedule_kept_of_chunk(&joining.kept, program->arena, schedule, stages, stage % stages,
-                                   iterations, map->chunks, stage / stages, error));
+        const ScheduledStage scheduled = {.kind = schedule,
+                                          .stages = stages,
+                                          .stage = stage % stages,
+                                          .micro_batches = iterations,
+                                          .chunks = map->chunks};
+        TRY(schedule_kept_of_chunk(&joining.kept, program->arena, &scheduled, stage / stages, error));
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;

@@ -115,10 +115,14 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
 static AmStatus passes_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage, AmError *error) {
     static const char *const names[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
     ScheduleKind kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan);
-    int32_t chunks = plan->stages[stage].range_count, count;
+    const ScheduledStage scheduled = {.kind = kind,
+                                      .stages = plan->stage_count,
+                                      .stage = stage,
+                                      .micro_batches = plan->micro_batches,
+                                      .chunks = plan->stages[stage].range_count};
     ScheduleIteration *iterations;
-    TRY(schedule_iterations(&iterations, &count, arena, kind, plan->stage_count, stage, plan->micro_batches,
-                            chunks, error));
+    int32_t count;
+    TRY(schedule_iterations(&iterations, &count, arena, &scheduled, error));
     *rows = json_array();
     for (int32_t k = 0; k < count; k++)
         json_array_append_new(*rows, json_pack("[s, i, i]", names[iterations[k].pass], iterations[k].chunk,

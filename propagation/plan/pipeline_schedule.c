@@ -61,9 +61,10 @@ static int32_t iterations_ahead(const ScheduleWriter *self, ScheduleKind kind, i
     return ahead < all ? ahead : all;
 }
 
-AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena, ScheduleKind kind,
-                             int32_t stages, int32_t stage, int32_t micro_batches, int32_t chunks,
-                             AmError *error) {
+AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena,
+                             const ScheduledStage *of, AmError *error) {
+    ScheduleKind kind = of->kind;
+    int32_t stages = of->stages, stage = of->stage, micro_batches = of->micro_batches, chunks = of->chunks;
     int32_t passes = schedule_splits_backward(kind) ? 3 : 2;
     bool has_chunks = chunks == 1 || kind == SCHEDULE_INTERLEAVED;
     if (stages < 1 || stage < 0 || stage >= stages || micro_batches < 1 || chunks < 1 || !has_chunks)
@@ -94,12 +95,12 @@ AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Are
     return AM_OK;
 }
 
-AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
-                                int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error) {
+AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, const ScheduledStage *of, int32_t chunk,
+                                AmError *error) {
     ScheduleIteration *iterations;
     int32_t count, ahead = 0;
     ArenaMark mark = arena_mark(arena);
-    TRY(schedule_iterations(&iterations, &count, arena, kind, stages, stage, micro_batches, chunks, error));
+    TRY(schedule_iterations(&iterations, &count, arena, of, error));
     *kept = 0;
     for (int32_t k = 0; k < count; k++) {
         if (iterations[k].chunk != chunk) continue;

@@ -53,17 +53,22 @@ typedef struct ScheduleIteration {
     int32_t chunk, micro_batch;
 } ScheduleIteration;
 
-/* The iterations of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks
- * of each pass of the schedule. If all stages follow these orders and sends do not block, no stage
- * deadlocks. AM_ERROR_USAGE: a number below 1, an invalid stage, or chunks that the schedule does
- * not support. */
-AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena, ScheduleKind kind,
-                             int32_t stages, int32_t stage, int32_t micro_batches, int32_t chunks,
-                             AmError *error);
+/* A stage of a pipeline, with its chunks. */
+typedef struct ScheduledStage {
+    ScheduleKind kind;
+    int32_t stages, stage; /* their number; this one, from 0 */
+    int32_t micro_batches, chunks;
+} ScheduledStage;
+
+/* The iterations of a stage in their order, in the arena: micro_batches x chunks of each pass of the
+ * schedule. If all stages follow these orders and sends do not block, no stage deadlocks. AM_ERROR_USAGE: a
+ * number below 1, an invalid stage, or chunks that the schedule does not support. */
+AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena,
+                             const ScheduledStage *of, AmError *error);
 
 /* Micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
-AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
-                                int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error);
+AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, const ScheduledStage *of, int32_t chunk,
+                                AmError *error);
 
 /* Micro-batches that a stage of one chunk has begun and not ended: between F and B under 1f1b, between F and
  * the end of W, and between B and the end of W. */

@@ -91,9 +91,12 @@ static Ticks run(const Case *test) {
         for (int32_t chunk = 0; chunk < test->chunks; chunk++)
             for (int32_t pass = 0; pass < passes; pass++)
                 add_pass(&lines[s], &stages[s], test, s, (SchedulePass)pass, chunk);
-        assert_int_equal(schedule_iterations(&iterations, &count, &arena, test->kind, test->stages, s,
-                                             test->iterations, test->chunks, &error),
-                         AM_OK);
+        const ScheduledStage stage = {.kind = test->kind,
+                                      .stages = test->stages,
+                                      .stage = s,
+                                      .micro_batches = test->iterations,
+                                      .chunks = test->chunks};
+        assert_int_equal(schedule_iterations(&iterations, &count, &arena, &stage, &error), AM_OK);
         int32_t *order = ARENA_ARRAY(&arena, int32_t, count + 1);
         for (int32_t k = 0; k < count; k++)
             order[k] = iterations[k].chunk * passes + (int32_t)iterations[k].pass;

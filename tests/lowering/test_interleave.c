@@ -210,9 +210,12 @@ static void check_chunks(Fixture *self, const Program *program, int32_t stage) {
     for (int32_t c = 0; c < CHUNKS; c++) {
         const ProgramInstruction *first = joined_loop(program, s, c);
         int32_t kept;
-        assert_int_equal(schedule_kept_of_chunk(&kept, &self->arena, SCHEDULE_INTERLEAVED, HALF, stage,
-                                                ITERATIONS, CHUNKS, c, &error),
-                         AM_OK);
+        const ScheduledStage scheduled = {.kind = SCHEDULE_INTERLEAVED,
+                                          .stages = HALF,
+                                          .stage = stage,
+                                          .micro_batches = ITERATIONS,
+                                          .chunks = CHUNKS};
+        assert_int_equal(schedule_kept_of_chunk(&kept, &self->arena, &scheduled, c, &error), AM_OK);
         assert_int_equal(iterations->kept_of_chunk[c], kept);
         assert_true(count_taken(program, first, joined_loop(program, s, CHUNKS + c), kept) > 0);
         assert_int_equal(count_taken(program, first, joined_loop(program, s, CHUNKS + 1 - c), kept), 0);

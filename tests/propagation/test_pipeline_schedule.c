@@ -23,10 +23,13 @@ static void open_paper(Paper *self, ScheduleKind kind, int32_t stages, int32_t m
                        int32_t chunks) {
     AmError error = {0};
     *self = (Paper){.stages = stages, .micro_batches = micro_batches, .chunks = chunks};
-    for (int32_t s = 0; s < stages; s++)
-        if (schedule_iterations(&self->iterations[s], &self->counts[s], &self->arena, kind, stages, s,
-                                micro_batches, chunks, &error) != AM_OK)
+    for (int32_t s = 0; s < stages; s++) {
+        const ScheduledStage stage = {
+            .kind = kind, .stages = stages, .stage = s, .micro_batches = micro_batches, .chunks = chunks};
+        if (schedule_iterations(&self->iterations[s], &self->counts[s], &self->arena, &stage, &error) !=
+            AM_OK)
             fail_msg("%s", error.text);
+    }
 }
 
 /* The time at which the inputs of an iteration are there; -1: not yet. */
@@ -106,9 +109,9 @@ static void test_every_kind(void **state) {
                     for (int32_t m = 0; m < iterations; m++)
                         assert_true(paper.ends[SCHEDULE_BACKWARD][s][m] > paper.ends[SCHEDULE_FORWARD][s][m]);
                     assert_int_equal(paper.counts[s], work * iterations);
-                    assert_int_equal(schedule_kept_of_chunk(&kept, &paper.arena, kind, stages, s, iterations,
-                                                            1, 0, &error),
-                                     AM_OK);
+                    const ScheduledStage stage = {
+                        .kind = kind, .stages = stages, .stage = s, .micro_batches = iterations, .chunks = 1};
+                    assert_int_equal(schedule_kept_of_chunk(&kept, &paper.arena, &stage, 0, &error), AM_OK);
                     assert_int_equal(kept, most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD));
                 }
                 arena_free(&paper.arena);
@@ -288,16 +291,14 @@ static void test_names_and_refusals(void **state) {
     for (ScheduleKind kind = SCHEDULE_GPIPE; kind < SCHEDULE_KINDS; kind++)
         assert_int_equal(schedule_kind_find(schedule_kind_name(kind)), kind);
     assert_int_equal(schedule_kind_find("none"), SCHEDULE_KINDS);
-    static const int32_t wrong[][4] = {{0, 0, 1, 1}, {2, 2, 1, 1}, {2, -1, 1, 1}, {2, 0, 0, 1}, {2, 0, 1, 0}};
+    static const ScheduledStage wrong[] = {
+        {SCHEDULE_INTERLEAVED, 0, 0, 1, 1},  {SCHEDULE_INTERLEAVED, 2, 2, 1, 1},
+        {SCHEDULE_INTERLEAVED, 2, -1, 1, 1}, {SCHEDULE_INTERLEAVED, 2, 0, 0, 1},
+        {SCHEDULE_INTERLEAVED, 2, 0, 1, 0},  {SCHEDULE_1F1B, 2, 0, 4, 2}};
+    static const ScheduledStage large = {SCHEDULE_INTERLEAVED, 2, 0, INT32_MAX, 9};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
-        assert_int_equal(schedule_iterations(&iterations, &count, &arena, SCHEDULE_INTERLEAVED, wrong[k][0],
-                                             wrong[k][1], wrong[k][2], wrong[k][3], NULL),
-                         AM_ERROR_USAGE);
-    assert_int_equal(schedule_iterations(&iterations, &count, &arena, SCHEDULE_1F1B, 2, 0, 4, 2, NULL),
-                     AM_ERROR_USAGE);
-    assert_int_equal(
-        schedule_iterations(&iterations, &count, &arena, SCHEDULE_INTERLEAVED, 2, 0, INT32_MAX, 9, NULL),
-        AM_ERROR_INTERNAL);
+        assert_int_equal(schedule_iterations(&iterations, &count, &arena, &wrong[k], NULL), AM_ERROR_USAGE);
+    assert_int_equal(schedule_iterations(&iterations, &count, &arena, &large, NULL), AM_ERROR_INTERNAL);
     arena_free(&arena);
 }
 

@@ -57,9 +57,9 @@ static double run(const Pipeline *self) {
     int32_t done[MOST_STAGES] = {0}, count = 0, stages = self->stage_count;
     Arena arena = {0};
     for (int32_t s = 0; s < stages; s++) {
-        assert_int_equal(schedule_iterations(&iterations[s], &count, &arena, self->kind, stages, s,
-                                             self->iterations, 1, NULL),
-                         AM_OK);
+        const ScheduledStage stage = {
+            .kind = self->kind, .stages = stages, .stage = s, .micro_batches = self->iterations, .chunks = 1};
+        assert_int_equal(schedule_iterations(&iterations[s], &count, &arena, &stage, NULL), AM_OK);
         for (int32_t m = 0; m < self->iterations; m++) sent[0][s][m] = sent[1][s][m] = INFINITY;
     }
     for (int32_t left = stages * count, before = -1; left > 0 && left != before;) {
