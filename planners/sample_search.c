@@ -158,11 +158,6 @@ static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
     return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
-/* Returns whether two candidates have the same step and shape: they are hardly different plans. */
-static bool are_alike(const PlanCandidate *a, const PlanCandidate *b) {
-    return a->seconds == b->seconds && plan_has_same_shape(a->plan, b->plan);
-}
-
 /* Moves the best plans of the sample. */
 static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                            const SearchResult *found, AmError *error) {
@@ -175,7 +170,9 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
         bool is_enough = list[k].seconds > MOVED_WITHIN * list[0].seconds || stop_wanted(&self->budget.stop);
         if (has_plan && is_enough) break;
-        if (k > 0 && are_alike(&list[k - 1], &list[k])) continue;
+        if (k > 0 && list[k - 1].seconds == list[k].seconds &&
+            plan_has_same_shape(list[k - 1].plan, list[k].plan))
+            continue; /* hardly another plan */
         AmStatus status = move_plan(self, moved, sample, &list[k], &refusal);
         if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
             continue; /* overrides may exclude others */

@@ -11,12 +11,6 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/single_stage/single_stage.h"
 
-/* The least bound over all numbers so far and one more; NAN if one is unknown. */
-static double least_bound(double bound, const SearchResult *found) {
-    bool is_known = found->plan && !isnan(found->plan->bound_seconds) && !isnan(bound);
-    return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
-}
-
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchOptions *options, int64_t size, AmError *error) {
     const MicroBatching *settings = self->settings;
@@ -47,7 +41,8 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         TRY(search_check_part(status, &failure, error));
         search_result_merge(result, &found);
         has_plan |= found.plan != NULL;
-        if (!cannot_split) *bound = least_bound(*bound, &found);
+        bool is_known = found.plan && !isnan(found.plan->bound_seconds) && !isnan(*bound);
+        if (!cannot_split) *bound = is_known ? fmin(*bound, found.plan->bound_seconds) : NAN;
         if (cannot_split || found.interrupted) break;
         if (k + 1 < count && budget_is_over(&self->budget)) *bound = NAN; /* of the others nothing is known */
     }

@@ -135,13 +135,6 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether a round has priced the floor: with the best number of micro-batches of its plan, too. */
-static bool round_has_floor(const Round *self) {
-    const SearchOptions *options = &self->options;
-    return self->result.plan && !options->request->method.no_seeds && options->searcher != SEARCHER_RANDOM &&
-           !stop_wanted(&self->search->budget.stop);
-}
-
 /* ---- phases: rounds and restarts ---- */
 
 typedef enum PhaseKind {
@@ -205,7 +198,9 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     if (phase->number >= 0 && !budget_is_over(&search->budget)) {
         TRY(add_stage_baselines(&round, error));
         TRY(add_pipeline_baselines(&round, error));
-        search->has_floor |= round_has_floor(&round);
+        /* The floor is priced with the best number of micro-batches of the plan, too. */
+        search->has_floor |= result->plan && !round.options.request->method.no_seeds &&
+                             round.options.searcher != SEARCHER_RANDOM && !stop_wanted(&search->budget.stop);
     }
     if (!result->plan) self->refusal = round.refusal;
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;

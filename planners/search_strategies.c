@@ -43,11 +43,6 @@ static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why
     return am_pass_error(status, why, error);
 }
 
-static bool has_degrees(const Degrees *degrees, const Strategy *strategy) {
-    return degrees_allow_stages(degrees, strategy->stages) &&
-           degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor);
-}
-
 /* Returns whether the target's trainer has that level of ZeRO. */
 static bool has_zero(const StrategySearch *self, int32_t level) {
     return target_row(self->search->options->request->constraints.target)->zero_levels >> level & 1;
@@ -65,13 +60,15 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
-    if (budget_is_over(&search->budget) ||
-        !has_degrees(&options->request->constraints.degrees, &priced->strategy))
+    const Degrees *degrees = &options->request->constraints.degrees;
+    const Strategy *strategy = &priced->strategy;
+    if (budget_is_over(&search->budget) || !degrees_allow_stages(degrees, strategy->stages) ||
+        !degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor))
         return AM_OK;
-    AmStatus status = strategy_context(&context, search->whole, &priced->strategy, &why);
+    AmStatus status = strategy_context(&context, search->whole, strategy, &why);
     if (status == AM_OK)
-        status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,
-                                   &priced->strategy, options->request->constraints.memory_fraction, &why);
+        status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster, strategy,
+                                   options->request->constraints.memory_fraction, &why);
     if (status == AM_OK && search_check_plan(options, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);

@@ -35,11 +35,6 @@ static IrPhase phase_of(const PlanContext *whole, const ShardingGraphNode *node)
     return whole->roles->phases[node->instruction];
 }
 
-static bool is_fused(const PlanContext *whole, const ShardingGraphNode *node) {
-    IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
-    return !node->is_tensor && !ir_is_product(opcode) && opcode != IR_REDUCE;
-}
-
 /* Makes operands from the forward pass free, since they may be recomputed. */
 static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
     const PlanContext *whole = model->context;
@@ -51,7 +46,9 @@ static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *err
     }
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];
-        if (!node->seconds || phase_of(whole, node) != IR_PHASE_FORWARD || !is_fused(whole, node)) continue;
+        if (!node->seconds || node->is_tensor || phase_of(whole, node) != IR_PHASE_FORWARD) continue;
+        IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
+        if (ir_is_product(opcode) || opcode == IR_REDUCE) continue; /* it is not fused */
         float *seconds = ARENA_ARRAY(arena, float, node->label_count), least = INFINITY;
         if (!seconds) return am_fail_memory(error, node->label_count);
         for (int32_t label = 0; label < node->label_count; label++)

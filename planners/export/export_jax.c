@@ -143,14 +143,9 @@ typedef struct PrimitiveGroups {
     int32_t count, capacity;
 } PrimitiveGroups;
 
-/* "dot_general" of "jit(step)/jvp()/dot_general". */
-static const char *primitive_of(const IrInstruction *instruction) {
-    const char *slash = strrchr(instruction->op_name, '/');
-    return slash ? slash + 1 : instruction->op_name;
-}
-
 static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const IrInstruction *instruction) {
-    const char *name = primitive_of(instruction);
+    const char *slash = strrchr(instruction->op_name, '/'); /* "jit(step)/jvp()/dot_general" */
+    const char *name = slash ? slash + 1 : instruction->op_name;
     for (int32_t k = 0; k < groups->count; k++)
         if (strcmp(groups->rows[k].name, name) == 0 &&
             ir_shape_equal(groups->rows[k].shape, &instruction->shape))

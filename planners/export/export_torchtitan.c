@@ -61,21 +61,18 @@ static json_t *fields_of(const TrainerPlan *degrees) {
     return fields;
 }
 
-static const char *checkpoint_of(const TrainerPlan *degrees) {
-    if (degrees->recomputed == 0) return "none";
-    return degrees->recomputed_modules == 0 ? "full" : "selective";
-}
-
 AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     TrainerPlan degrees;
     AmStatus status = trainer_plan_read(&degrees, &arena, TARGET_TORCHTITAN, context, plan, error);
     if (status == AM_OK) {
+        const char *checkpoint = degrees.recomputed_modules == 0 ? "full" : "selective";
+        if (degrees.recomputed == 0) checkpoint = "none";
         *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:I, s:I}, s:s, s:o}", "format", "automap-torchtitan-1",
                           "torchtitan", VERSION, "world_size", degrees.ranks, "parallelism",
                           fields_of(&degrees), "examples", "micro_batch", (json_int_t)degrees.examples,
-                          "step", (json_int_t)degrees.batch, "activation_checkpoint", checkpoint_of(&degrees),
-                          "layers", trainer_plan_layers(&degrees));
+                          "step", (json_int_t)degrees.batch, "activation_checkpoint", checkpoint, "layers",
+                          trainer_plan_layers(&degrees));
         if (!*root) status = am_fail_memory(error, 0);
     }
     arena_free(&arena);

@@ -27,10 +27,6 @@ static const double line_points[LINE_POINTS] = {0.3, 0.6, 0.8, 1.2, 1.5};
  * share. */
 #define LEAST_SLOPE 0.1
 
-static int32_t type_of(const Cluster *cluster, int32_t device) {
-    return (int32_t)(cluster_device_type(cluster, device) - cluster->types);
-}
-
 /* ---- mixed axes ---- */
 
 /* How many devices of a type are at a coordinate. */
@@ -38,7 +34,8 @@ static int32_t count_type(const Mesh *mesh, const int32_t *devices, const Cluste
                           int32_t coordinate, int32_t type) {
     int32_t count = 0;
     for (int32_t d = 0; d < mesh->device_count; d++)
-        count += mesh_coordinate(mesh, d, axis) == coordinate && type_of(cluster, devices[d]) == type;
+        count += mesh_coordinate(mesh, d, axis) == coordinate &&
+                 cluster_device_type(cluster, devices[d]) == &cluster->types[type];
     return count;
 }
 

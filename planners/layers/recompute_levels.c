@@ -61,11 +61,6 @@ static void find_last_uses(int32_t *last_use, const PlanContext *context) {
     }
 }
 
-static bool is_backward(const PlanContext *context, int32_t i) {
-    IrPhase phase = context->roles->phases[i];
-    return context->split_options->live[i] && (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED);
-}
-
 /* Fills the arrays of the operators. */
 static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const PlanContext *context,
                                const ClusterDeviceType *type, AmError *error) {
@@ -79,7 +74,10 @@ static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const Plan
     if (arena->failed) return am_fail_memory(error, entry);
     find_last_uses(levels->last_use, context);
     for (int32_t i = 0; i < entry; i++) {
-        for (int32_t k = 0; is_backward(context, i) && k < instructions[i].operand_count; k++)
+        IrPhase phase = context->roles->phases[i];
+        bool is_backward =
+            context->split_options->live[i] && (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED);
+        for (int32_t k = 0; is_backward && k < instructions[i].operand_count; k++)
             levels->is_needed[instructions[i].operands[k]] = true;
         levels->bytes[i] = context->split_options->bytes[i];
         if (recompute_covers(context, i)) levels->seconds[i] = seconds_of(context, i, type, &scratch);
