@@ -11,7 +11,7 @@
 #include "cost/cluster/cluster.h"
 #include "lowering/spmd/lower.h"
 #include "planners/problem/budget.h"
-#include "planners/problem/pins.h"
+#include "planners/problem/mesh_pins.h"
 #include "planners/problem/plan_constraints.h"
 #include "planners/problem/price_memo.h"
 #include "planners/problem/scratch.h"

@@ -10,8 +10,8 @@
  *
  * A stage of a pipeline keeps the pins of its own parameters and values, on its own mesh.
  */
-#ifndef PLANNERS_PROBLEM_PINS_H
-#define PLANNERS_PROBLEM_PINS_H
+#ifndef PLANNERS_PROBLEM_MESH_PINS_H
+#define PLANNERS_PROBLEM_MESH_PINS_H
 
 #include "planners/problem/value_pins.h"
 #include "propagation/propagate/propagate.h"

@@ -1,7 +1,7 @@
 /* Pins as prefixes of axis priorities. Assignment of the prefixes alone shows
  * whether the pins hold, once for all plans: a pinned parameter has no dimension
  * in a class that could be listed after them. */
-#include "planners/problem/pins.h"
+#include "planners/problem/mesh_pins.h"
 
 #include "lowering/spmd/lower_chunks.h"
 #include "lowering/spmd/ranks.h"
