@@ -61,12 +61,17 @@ void am_explanation_free(AmExplanation *explanation) {
     free(explanation);
 }
 
-static AmStatus append_page(Text *text, const AmExplanation *self, AmError *error) {
-    char date[32];
+/* The date of the page in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970). */
+static void format_date(char date[32]) {
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
     time_t now = epoch && *epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
     struct tm parts;
-    if (!gmtime_r(&now, &parts) || strftime(date, sizeof date, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
+    if (!gmtime_r(&now, &parts) || strftime(date, 32, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
+}
+
+static AmStatus append_page(Text *text, const AmExplanation *self, AmError *error) {
+    char date[32];
+    format_date(date);
     const Plan *plan = self->plan->plan;
     const ExplainPage page = {.title = self->title,
                               .date = date,

@@ -263,6 +263,8 @@ static EmitValue loss(Model *self, int32_t table, EmitValue x, EmitValue targets
     return value;
 }
 
+/* ---- optimizers ---- */
+
 /* 1 - decay^step */
 static EmitValue correction(Emitter *emitter, EmitValue step, double decay) {
     EmitValue power = emit_binary(emitter, "power", emit_fill(emitter, decay, step), step);

@@ -149,6 +149,15 @@ static EmitValue linear_backward(Model *self, const Linear *linear, EmitValue dy
 
 enum { JOINED = 3 };
 
+/* The products of one input with three weights, which frameworks store as one matrix. */
+static void joined_forward(Model *self, Linear *const *linears, EmitValue *results, EmitValue x) {
+    for (int32_t k = 0; k < JOINED; k++) linear_open(self, linears[k], x);
+    emit_begin_kernel(&self->emitter, "columns");
+    for (int32_t k = 0; k < JOINED; k++) results[k] = linear_product(self, linears[k]);
+    for (int32_t k = 0; k < JOINED; k++) results[k] = linear_add_bias(self, linears[k], results[k]);
+    emit_end_kernel(&self->emitter);
+}
+
 /* Returns the gradient of the input. */
 static EmitValue joined_backward(Model *self, Linear *const *linears, const EmitValue *dys) {
     EmitValue gradients[JOINED], dx = {0};
@@ -517,15 +526,9 @@ EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitV
     bool rotates = shape->family == TRANSFORMER_LLAMA;
     Linear *const linears[] = {&attention->query, &attention->key, &attention->value};
     EmitValue results[JOINED];
-    if (attention->is_self && shape->joins_products) {
-        for (int32_t k = 0; k < JOINED; k++) linear_open(self, linears[k], x);
-        emit_begin_kernel(&self->emitter, "columns");
-        for (int32_t k = 0; k < JOINED; k++) results[k] = linear_product(self, linears[k]);
-        for (int32_t k = 0; k < JOINED; k++) results[k] = linear_add_bias(self, linears[k], results[k]);
-        emit_end_kernel(&self->emitter);
-    } else {
+    if (attention->is_self && shape->joins_products) joined_forward(self, linears, results, x);
+    else
         for (int32_t k = 0; k < JOINED; k++) results[k] = linear_forward(self, linears[k], k ? memory : x);
-    }
     EmitValue q = split_heads(self, results[0], heads, heads);
     attention->k = split_heads(self, results[1], groups, groups);
     attention->v = split_heads(self, results[2], groups, groups);
@@ -592,6 +595,12 @@ static EmitValue gelu_tanh(Emitter *emitter, EmitValue x, EmitValue square) {
     return emit_unary(emitter, "tanh", emit_scaled(emitter, "multiply", inside, GELU_SCALE));
 }
 
+static EmitValue gelu_forward(Emitter *emitter, EmitValue x) {
+    EmitValue tanh = gelu_tanh(emitter, x, emit_binary(emitter, "multiply", x, x));
+    EmitValue share = emit_scaled(emitter, "multiply", emit_scaled(emitter, "add", tanh, 1), 0.5);
+    return emit_binary(emitter, "multiply", x, share);
+}
+
 /* dy (s + x (1 - t^2) (a + 3 a c x^2) / 2) with t = tanh(a (x + c x^3)) and s = (1 + t) / 2. */
 static EmitValue gelu_backward(Emitter *emitter, EmitValue x, EmitValue dy) {
     EmitValue square = emit_binary(emitter, "multiply", x, x);
@@ -624,9 +633,7 @@ EmitValue transformer_mlp_forward(Model *self, Mlp *mlp, EmitValue x) {
     } else if (self->shape->family == TRANSFORMER_T5) {
         y = emit_select(emitter, relu_mask(emitter, inner), inner, emit_fill(emitter, 0, inner));
     } else {
-        EmitValue tanh = gelu_tanh(emitter, inner, emit_binary(emitter, "multiply", inner, inner));
-        EmitValue share = emit_scaled(emitter, "multiply", emit_scaled(emitter, "add", tanh, 1), 0.5);
-        y = emit_binary(emitter, "multiply", inner, share);
+        y = gelu_forward(emitter, inner);
     }
     return result_product(self, &mlp->out, y);
 }

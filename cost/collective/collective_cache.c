@@ -41,16 +41,28 @@ void collective_cache_free(CollectiveCache *self) {
     free(self);
 }
 
+/* FNV-1a over whole numbers. */
+static uint64_t hash_members(const int32_t *members, int32_t count, int32_t group_size) {
+    uint64_t hash = 14695981039346656037u ^ (uint32_t)group_size;
+    for (int32_t k = 0; k < count; k++) hash = (hash ^ (uint32_t)members[k]) * 1099511628211u;
+    return hash ^ hash >> 32;
+}
+
+static bool is_among(const CollectiveTopology *list, int32_t count, const CollectiveTopology *topology) {
+    for (int32_t k = 0; k < count; k++)
+        if (list[k].profile == topology->profile) return true;
+    return false;
+}
+
 static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError *error) {
     CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     CollectiveTopology *distinct = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     if (arena->failed) return am_fail_memory(error, entry->group_count);
     TRY(collective_profiles(topologies, arena, cluster, entry->members, entry->group_count, entry->group_size,
                             error));
-    for (int32_t k = 0, d; k < entry->group_count; k++) {
-        for (d = 0; d < entry->distinct_count && distinct[d].profile != topologies[k].profile; d++) continue;
-        if (d == entry->distinct_count) distinct[entry->distinct_count++] = topologies[k];
-    }
+    for (int32_t k = 0; k < entry->group_count; k++)
+        if (!is_among(distinct, entry->distinct_count, &topologies[k]))
+            distinct[entry->distinct_count++] = topologies[k];
     entry->topologies = topologies;
     entry->distinct = distinct;
     return AM_OK;
@@ -82,13 +94,11 @@ static AmStatus find(Entry **entry, CollectiveCache *self, const Cluster *cluste
 AmStatus collective_cache_find(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                                const int32_t *members, AmError *error) {
     CollectiveCache *self = cluster->collectives;
-    uint64_t hash = 14695981039346656037u ^ (uint32_t)partition->group_size;
-    for (int32_t k = 0; k < partition->group_count * partition->group_size; k++)
-        hash = (hash ^ (uint32_t)members[k]) * 1099511628211u;
-    Entry wanted = {.group_count = partition->group_count,
-                    .group_size = partition->group_size,
-                    .members = members,
-                    .hash = hash ^ hash >> 32};
+    Entry wanted = {
+        .group_count = partition->group_count,
+        .group_size = partition->group_size,
+        .members = members,
+        .hash = hash_members(members, partition->group_count * partition->group_size, partition->group_size)};
     Entry *entry = NULL;
     pthread_mutex_lock(&self->lock);
     AmStatus status = find(&entry, self, cluster, &wanted, error);

@@ -79,6 +79,14 @@ static double attention_seconds(const ShardingGraphComputing *self, int32_t i, i
     return operator_seconds(&work, self->type);
 }
 
+/* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
+ * sum, the reduction is a view. */
+static double reduction_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
+    double read = local_bytes(self, i, label, 0);
+    double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
+    return read > written ? moving_seconds(self, read + written) : 0;
+}
+
 /* The best rate of the memory for as many bytes, or less. */
 static double memory_rate(const ClusterDeviceType *type, double bytes) {
     const ClusterCurve *curve = &type->memory;
@@ -230,11 +238,7 @@ static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32
     switch (kind) {
     case ATTENTION: return attention_seconds(self, i, label, attention);
     case PRODUCT: return product_seconds(self, i, label, size);
-    case REDUCTION: { /* a view where each device has one element of a sum */
-        double read = local_bytes(self, i, label, 0);
-        double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
-        return read > written ? moving_seconds(self, read + written) : 0;
-    }
+    case REDUCTION: return reduction_seconds(self, i, label);
     case FUSED: return fused_seconds(self, i, label, size);
     case MOVED: return moved_seconds(self, i, label);
     default: return 0;

@@ -109,6 +109,13 @@ static void tie_dot(const Batch *batch, int32_t value, int32_t lhs, int32_t rhs,
             tie(batch, rhs, d, value, result++);
 }
 
+static void tie_convolution(const Batch *batch, int32_t value, int32_t lhs, int32_t rhs,
+                            const IrConvolution *c) {
+    if (c->batch_group_count <= 1) tie(batch, lhs, c->input_batch, value, c->output_batch);
+    tie(batch, rhs, c->kernel_output_feature, value, c->output_feature);
+    if (c->feature_group_count <= 1) tie(batch, lhs, c->input_feature, rhs, c->kernel_input_feature);
+}
+
 /* Whole slices keep their dimension; the result's other dimensions are those of the indices. */
 static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32_t indices,
                        const IrGather *gather) {
@@ -195,14 +202,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
         if (instruction->shape.type != DTYPE_TUPLE) tie_kept(batch, value, operand, attributes);
         return;
     case IR_DOT: tie_dot(batch, value, operand, second, attributes->dot); return;
-    case IR_CONVOLUTION: {
-        const IrConvolution *c = attributes->convolution;
-        if (c->batch_group_count <= 1) tie(batch, operand, c->input_batch, value, c->output_batch);
-        tie(batch, second, c->kernel_output_feature, value, c->output_feature);
-        if (c->feature_group_count <= 1)
-            tie(batch, operand, c->input_feature, second, c->kernel_input_feature);
-        return;
-    }
+    case IR_CONVOLUTION: tie_convolution(batch, value, operand, second, attributes->convolution); return;
     case IR_GATHER: tie_gather(batch, value, operand, second, attributes->gather); return;
     case IR_WHILE: tie_scanned(batch, value); return;
     case IR_CONDITIONAL: tie_carried(batch, value); return;

@@ -254,6 +254,13 @@ static bool transpose_is_bitcast(const IrInstruction *transpose, const IrShape *
     return true;
 }
 
+static double scatter_bytes(const IrInstruction *scatter, const IrShape *operands) {
+    int32_t arrays = scatter->operand_count / 2;
+    double bytes = read_bytes(&operands[arrays]);
+    for (int32_t k = arrays + 1; k < scatter->operand_count; k++) bytes += 3 * read_bytes(&operands[k]);
+    return bytes;
+}
+
 /* The bytes of the computations that implement an operator; -1 for other operators. */
 static double called_bytes(const IrComputationWork *computations, const IrInstruction *instruction) {
     const int32_t *called = instruction->called;
@@ -295,13 +302,7 @@ static double bytes_of(const IrComputationWork *computations, const IrInstructio
     case IR_DYNAMIC_SLICE: return 2 * bytes + (count > 1 ? read_bytes(&operands[1]) : 0);
     case IR_DYNAMIC_UPDATE_SLICE:
         return 2 * read_bytes(&operands[1]) + (count > 2 ? read_bytes(&operands[2]) : 0);
-    case IR_SCATTER: {
-        int32_t arrays = instruction->operand_count / 2;
-        double moved = read_bytes(&operands[arrays]);
-        for (int32_t k = arrays + 1; k < instruction->operand_count; k++)
-            moved += 3 * read_bytes(&operands[k]);
-        return moved;
-    }
+    case IR_SCATTER: return scatter_bytes(instruction, operands);
     case IR_CHOLESKY: return read_bytes(&operands[0]);
     case IR_TRIANGULAR_SOLVE: return bytes + read_bytes(&operands[0]) / 2 + read_bytes(&operands[1]);
     case IR_OUTFEED: return written_bytes(&operands[0]);

@@ -91,6 +91,13 @@ static bool brings_gradient(const Phases *work, int32_t value) {
     return work->follows_work[value] && !work->follows_state[value] && instruction->opcode != IR_BROADCAST;
 }
 
+static void join_groups(Phases *work, int32_t operand, int32_t user) {
+    int32_t from = union_find_root(work->group, operand), to = union_find_root(work->group, user);
+    if (from == to) return;
+    if (work->new_weight[to] < 0) work->new_weight[to] = work->new_weight[from];
+    work->group[from] = to;
+}
+
 /* Grows the update regions from the outputs to their operands, and joins the values of a region. */
 static void grow_regions(Phases *work) {
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
@@ -107,10 +114,7 @@ static void grow_regions(Phases *work) {
             if (!work->in_update[operand] || !may_be_in_region(&work->module->instructions[operand]))
                 continue;
             work->in_region[operand] = true;
-            int32_t from = union_find_root(work->group, operand), to = union_find_root(work->group, i);
-            if (from == to) continue;
-            if (work->new_weight[to] < 0) work->new_weight[to] = work->new_weight[from];
-            work->group[from] = to;
+            join_groups(work, operand, i);
         }
         if (work->is_output[i]) work->last_use[i] = INT32_MAX;
     }
@@ -202,6 +206,13 @@ static void find_named_bodies(Phases *work) {
     }
 }
 
+/* The phase of an instruction that an update depends on. */
+static IrPhase phase_of_update(const Phases *work, int32_t value) {
+    if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
+    return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER
+                                                                         : IR_PHASE_BACKWARD;
+}
+
 /* Marks the forward instructions and the updates, then the results that depend on no update, with
  * their ancestors. */
 static void find_first_phases(Phases *work, const bool *live, bool *after_update, bool *of_result) {
@@ -209,11 +220,7 @@ static void find_first_phases(Phases *work, const bool *live, bool *after_update
         IrOpcode opcode = work->module->instructions[i].opcode;
         if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
         if (work->forward[i]) work->phases[i] = IR_PHASE_FORWARD;
-        else if (work->in_update[i])
-            work->phases[i] =
-                !work->before_gradient[i] || (work->follows_state[i] && !is_named_backward(work, i))
-                    ? IR_PHASE_OPTIMIZER
-                    : IR_PHASE_BACKWARD;
+        else if (work->in_update[i]) work->phases[i] = phase_of_update(work, i);
         after_update[i] = work->in_update[i] && !work->is_independent[i];
     }
     ir_flow_mark_dependents(work->graph, after_update);

@@ -16,6 +16,10 @@ static int64_t length_of(const IrShape *shape) {
     return length;
 }
 
+static bool is_integer(Dtype type) {
+    return type == DTYPE_S32 || type == DTYPE_S64;
+}
+
 static int64_t element_of(const IrLiteral *literal, Dtype type, int64_t k) {
     int32_t narrow;
     int64_t wide;
@@ -46,6 +50,14 @@ static IrProgression progression_of_constant(const IrInstruction *instruction) {
     return made;
 }
 
+/* Indices along a dimension of size 1 are 0. */
+static IrProgression progression_of_iota(const IrInstruction *instruction) {
+    const IrAttributes *attributes = instruction->attributes;
+    int64_t d = attributes->dimension_count > 0 ? attributes->dimensions[0] : 0;
+    if (instruction->shape.rank == 0) return unknown;
+    return (IrProgression){true, 0, instruction->shape.dimensions[d] > 1};
+}
+
 /* Returns whether all elements are numbers of the type, so that none has wrapped. */
 static bool fits(const IrProgression *made, const IrShape *shape) {
     int64_t length = length_of(shape), last, most = shape->type == DTYPE_S32 ? INT32_MAX : INT64_MAX;
@@ -57,14 +69,9 @@ static bool fits(const IrProgression *made, const IrShape *shape) {
 
 IrProgression ir_progression(const IrInstruction *instruction, const IrProgression *const *operands) {
     const IrShape *shape = &instruction->shape;
-    if (!(shape->type == DTYPE_S32 || shape->type == DTYPE_S64) || length_of(shape) <= 0) return unknown;
+    if (!is_integer(shape->type) || length_of(shape) <= 0) return unknown;
     if (instruction->opcode == IR_CONSTANT) return progression_of_constant(instruction);
-    if (instruction->opcode == IR_IOTA) {
-        const IrAttributes *attributes = instruction->attributes;
-        int64_t d = attributes->dimension_count > 0 ? attributes->dimensions[0] : 0;
-        if (instruction->shape.rank == 0) return unknown;
-        return (IrProgression){true, 0, instruction->shape.dimensions[d] > 1};
-    }
+    if (instruction->opcode == IR_IOTA) return progression_of_iota(instruction);
     int32_t count = instruction->operand_count;
     if (count < 1 || count > 2) return unknown;
     for (int32_t k = 0; k < count; k++)

@@ -151,6 +151,13 @@ static SplitValue *dynamic_slice(Splitter *self, const IrInstruction *instructio
     return static_slice(self, instruction, operands[0], starts);
 }
 
+static SplitValue *slice(Splitter *self, const IrInstruction *instruction, SplitValue *operand) {
+    const IrAttributes *attributes = instruction->attributes;
+    if (!operand->layers || !slices_layers(operand->shape, instruction->shape.dimensions)) return NULL;
+    if (attributes->slice_stride && attributes->slice_stride[0] != 1) return NULL;
+    return layers_of(self, operand, attributes->slice_start[0], &instruction->shape);
+}
+
 static bool has_depth(const Splitter *self, const IrShape *shape) {
     return shape->rank >= 1 && shape->dimensions[0] > 1 && shape->dimensions[0] <= LAYERS_MOST &&
            self->has_depth[shape->dimensions[0]];
@@ -225,6 +232,13 @@ static SplitValue *concatenate_stacks(Splitter *self, const IrInstruction *instr
 
 /* ---- one operator for each layer ---- */
 
+/* The fill of layer k of an operand, LAYERS_NONE if its elements may differ. */
+static int32_t fill_of(Splitter *self, SplitValue *operand, int32_t k) {
+    if (operand->shape->rank == 0) return split_whole(self, operand);
+    if (operand->layers) return operand->layers[k].fill;
+    return operand->fill;
+}
+
 static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
                                SplitValue *const *operands) {
     int32_t count = instruction->operand_count, fills[3], values[3], last[3] = {-1, -1, -1},
@@ -248,9 +262,7 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
     for (int32_t k = 0; k < instruction->shape.dimensions[0] && !self->is_too_large; k++) {
         bool is_filled = true, is_same = true;
         for (int32_t o = 0; o < count; o++) {
-            fills[o] = operands[o]->shape->rank == 0 ? split_whole(self, operands[o])
-                       : operands[o]->layers         ? operands[o]->layers[k].fill
-                                                     : operands[o]->fill;
+            fills[o] = fill_of(self, operands[o], k);
             is_filled = is_filled && fills[o] >= 0;
             is_same = is_same && fills[o] == last[o];
         }
@@ -332,6 +344,13 @@ static SplitValue *broadcast(Splitter *self, const IrInstruction *instruction, S
     return for_each_layer(self, instruction, &operand, lower_dimensions(self, attributes, 1));
 }
 
+static SplitValue *transpose(Splitter *self, const IrInstruction *instruction, SplitValue *operand) {
+    const IrAttributes *attributes = instruction->attributes;
+    if (!split_is_stack(operand) || attributes->dimension_count < 1 || attributes->dimensions[0] != 0)
+        return NULL;
+    return for_each_layer(self, instruction, &operand, lower_dimensions(self, attributes, 1));
+}
+
 static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, SplitValue *operand) {
     const IrShape *from = operand->shape, *to = &instruction->shape;
     if (operand->layers && from->dimensions[0] == 1) { /* one layer without its dimension */
@@ -382,36 +401,27 @@ static SplitValue *reduce_layers(Splitter *self, const IrInstruction *instructio
     return split_made(self, &instruction->shape, total);
 }
 
+static SplitValue *reduce(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
+    const IrAttributes *attributes = instruction->attributes;
+    if (instruction->operand_count != 2 || !split_is_stack(operands[0])) return NULL;
+    for (int32_t d = 0; d < attributes->dimension_count; d++)
+        if (attributes->dimensions[d] == 0) return reduce_layers(self, instruction, operands);
+    return for_each_layer(self, instruction, operands, lower_dimensions(self, attributes, 0));
+}
+
 SplitValue *split_operator(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
     SplitValue *value = known_integer(self, instruction, operands);
     if (value || instruction->operand_count == 0) return value;
     switch (instruction->opcode) {
     case IR_DYNAMIC_SLICE: return dynamic_slice(self, instruction, operands);
     case IR_DYNAMIC_UPDATE_SLICE: return dynamic_update(self, instruction, operands);
-    case IR_SLICE: {
-        const IrAttributes *attributes = instruction->attributes;
-        if (!operands[0]->layers || !slices_layers(operands[0]->shape, instruction->shape.dimensions))
-            return NULL;
-        if (attributes->slice_stride && attributes->slice_stride[0] != 1) return NULL;
-        return layers_of(self, operands[0], attributes->slice_start[0], &instruction->shape);
-    }
+    case IR_SLICE: return slice(self, instruction, operands[0]);
     case IR_PAD: return pad(self, instruction, operands);
     case IR_CONCATENATE: return concatenate_stacks(self, instruction, operands);
     case IR_BROADCAST: return broadcast(self, instruction, operands[0]);
-    case IR_TRANSPOSE: {
-        const IrAttributes *attributes = instruction->attributes;
-        if (!split_is_stack(operands[0]) || attributes->dimension_count < 1 || attributes->dimensions[0] != 0)
-            return NULL;
-        return for_each_layer(self, instruction, &operands[0], lower_dimensions(self, attributes, 1));
-    }
+    case IR_TRANSPOSE: return transpose(self, instruction, operands[0]);
     case IR_RESHAPE: return reshape(self, instruction, operands[0]);
-    case IR_REDUCE: {
-        const IrAttributes *attributes = instruction->attributes;
-        if (instruction->operand_count != 2 || !split_is_stack(operands[0])) return NULL;
-        for (int32_t d = 0; d < attributes->dimension_count; d++)
-            if (attributes->dimensions[d] == 0) return reduce_layers(self, instruction, operands);
-        return for_each_layer(self, instruction, operands, lower_dimensions(self, attributes, 0));
-    }
+    case IR_REDUCE: return reduce(self, instruction, operands);
     default: return ir_is_elementwise(instruction->opcode) ? elementwise(self, instruction, operands) : NULL;
     }
 }

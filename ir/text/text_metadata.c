@@ -50,6 +50,15 @@ static const struct {
 };
 #define METADATA_COUNT (sizeof METADATA / sizeof METADATA[0])
 
+/* Skips "key=value" pairs' values of any form. */
+static AmStatus skip_plain_value(IrScanner *scanner) {
+    IrWord word;
+    ProtobufCBinaryData bytes;
+    char next = ir_scan_peek(scanner);
+    if (next == '{') return ir_scan_braced(scanner, &word);
+    return next == '"' ? ir_scan_string(scanner, &bytes) : ir_scan_word(scanner, "a value", &word);
+}
+
 static AmStatus read_metadata_field(IrScanner *scanner, Hlo__OpMetadata *metadata, size_t row) {
     if (!METADATA[row].is_string) {
         int64_t value;
@@ -100,12 +109,7 @@ AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
             payload->payload_source_case = HLO__PAYLOAD__PAYLOAD_SOURCE_VALUE;
             TRY(ir_scan_string(scanner, &payload->value));
         } else {
-            IrWord word;
-            ProtobufCBinaryData bytes;
-            char next = ir_scan_peek(scanner);
-            TRY(next == '{'   ? ir_scan_braced(scanner, &word)
-                : next == '"' ? ir_scan_string(scanner, &bytes)
-                              : ir_scan_word(scanner, "a value", &word));
+            TRY(skip_plain_value(scanner));
         }
         ir_scan_accept(scanner, ",");
     }

@@ -19,6 +19,11 @@ typedef struct Users {
     int32_t *chains; /* of them those that go on with an asynchronous chain */
 } Users;
 
+static bool is_control(const IrInstruction *instruction) {
+    const char *target = instruction->attributes->custom_call_target;
+    return instruction->opcode == IR_CUSTOM_CALL && target && strcmp(target, "control_dep") == 0;
+}
+
 static AmStatus find_users(const Verifier *verifier, Users *users) {
     const IrModule *module = verifier->module;
     Arena *arena = &verifier->module->arena;
@@ -31,8 +36,7 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
     for (int32_t i = 0; i < count; i++) users->last[i] = -1;
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        const char *target = instruction->attributes->custom_call_target;
-        if (instruction->opcode == IR_CUSTOM_CALL && target && strcmp(target, "control_dep") == 0) continue;
+        if (is_control(instruction)) continue;
         bool is_chain = instruction->opcode == IR_ASYNC_DONE || instruction->opcode == IR_ASYNC_UPDATE;
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t operand = instruction->operands[k];
@@ -159,6 +163,15 @@ static AmStatus verify_one_user(const Verifier *verifier, const Users *users, in
                          ir_opcode_name(done));
 }
 
+/* An asynchronous chain goes on once; a loop's body may leave that to the next step. */
+static AmStatus verify_chain(const Verifier *verifier, const Users *users, int32_t index, bool is_body_root) {
+    const IrInstruction *instruction = &verifier->module->instructions[index];
+    if (users->chains[index] <= 1 && (users->count[index] > 0 || is_body_root)) return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "it has %d users that are async-update or async-done, expected 1",
+                         users->chains[index]);
+}
+
 static AmStatus verify_pair(const Verifier *verifier, const Users *users, int32_t index, bool is_inner_root) {
     const IrInstruction *instruction = &verifier->module->instructions[index];
     switch (instruction->opcode) {
@@ -170,11 +183,7 @@ static AmStatus verify_pair(const Verifier *verifier, const Users *users, int32_
     case IR_SEND: return is_inner_root ? AM_OK : verify_one_user(verifier, users, index, IR_SEND_DONE);
     case IR_RECV: return is_inner_root ? AM_OK : verify_one_user(verifier, users, index, IR_RECV_DONE);
     case IR_ASYNC_START:
-    case IR_ASYNC_UPDATE: /* A chain goes on once; a loop's body may leave that to the next step. */
-        if (users->chains[index] <= 1 && (users->count[index] > 0 || is_inner_root)) return AM_OK;
-        return verify_refuse(verifier, &verifier->module->instructions[index],
-                             "it has %d users that are async-update or async-done, expected 1",
-                             users->chains[index]);
+    case IR_ASYNC_UPDATE: return verify_chain(verifier, users, index, is_inner_root);
     default: return AM_OK;
     }
 }
@@ -248,6 +257,14 @@ static int32_t leaves_of(const IrShape *shape) {
     int32_t count = 0;
     for (int32_t i = 0; i < shape->rank; i++) count += leaves_of(&shape->elements[i]);
     return count;
+}
+
+static AmStatus verify_replication(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__ParameterReplication *replication = instruction->message->parameter_replication;
+    size_t count = replication ? replication->n_replicated_at_leaf_buffers : 0;
+    if (count == 0 || count == (size_t)leaves_of(&instruction->shape)) return AM_OK;
+    return verify_refuse(verifier, instruction, "parameter_replication has %zu values, expected %d", count,
+                         leaves_of(&instruction->shape));
 }
 
 /* Returns whether a path of an original value ends at a leaf of a shape. */
@@ -349,12 +366,7 @@ AmStatus verify_module(const Verifier *verifier) {
             status = verify_pair(verifier, &users, i, is_inner_root);
             if (status == AM_OK) status = verify_thread(verifier, instruction, c);
             if (status == AM_OK) status = verify_composite(verifier, instruction);
-            const Hlo__ParameterReplication *replication = instruction->message->parameter_replication;
-            size_t values = replication ? replication->n_replicated_at_leaf_buffers : 0;
-            if (status == AM_OK && values > 0 && values != (size_t)leaves_of(&instruction->shape))
-                status =
-                    verify_refuse(verifier, instruction, "parameter_replication has %zu values, expected %d",
-                                  values, leaves_of(&instruction->shape));
+            if (status == AM_OK) status = verify_replication(verifier, instruction);
             if (status == AM_OK) status = verify_origin(verifier, instruction);
             if (status == AM_OK) status = verify_async_owner(verifier, instruction, starts);
             if (status == AM_OK) status = verify_constrained(verifier, instruction, &reduce);

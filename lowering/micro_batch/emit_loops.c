@@ -17,16 +17,18 @@ static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
 
 static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation);
 
+/* Bodies, conditions and branches are copied for each caller, so that it can be planned through. */
+static int32_t copy_called(MicroBatchEmitter *self, const IrInstruction *caller, int32_t computation) {
+    if (caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL)
+        return copy_computation(self, computation);
+    if (self->copied[computation] < 0) self->copied[computation] = copy_computation(self, computation);
+    return self->copied[computation];
+}
+
 static int32_t *copy_all_called(MicroBatchEmitter *self, const IrInstruction *caller) {
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, caller->called_count + 1);
-    /* Bodies, conditions and branches are copied for each caller, so that it can be planned through. */
-    bool is_own = caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL;
-    for (int32_t k = 0; called && k < caller->called_count; k++) {
-        int32_t computation = caller->called[k];
-        if (is_own || self->copied[computation] < 0) called[k] = copy_computation(self, computation);
-        else called[k] = self->copied[computation];
-        if (!is_own) self->copied[computation] = called[k];
-    }
+    for (int32_t k = 0; called && k < caller->called_count; k++)
+        called[k] = copy_called(self, caller, caller->called[k]);
     return called;
 }
 
@@ -404,6 +406,10 @@ static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
     return &self->carries[self->carry_count++];
 }
 
+static IrOpcode adding(Dtype type, SbpReduction reduction) {
+    return type == DTYPE_PRED && reduction == SBP_ADD ? IR_OR : sbp_reduction_opcode(reduction);
+}
+
 /* Carries what value i gives in every iteration; returns which carry it is. */
 static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     const MicroBatchRewrite *axis = self->axis;
@@ -429,10 +435,7 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
         return carry;
     }
     const int32_t operands[] = {made->inside, micro_batch_convert(self, &self->body, value, shape.type)};
-    made->next = micro_batch_add(
-        self, &self->body,
-        shape.type == DTYPE_PRED && reduction == SBP_ADD ? IR_OR : sbp_reduction_opcode(reduction), &shape,
-        operands, 2, NULL);
+    made->next = micro_batch_add(self, &self->body, adding(shape.type, reduction), &shape, operands, 2, NULL);
     return carry;
 }
 
@@ -596,6 +599,12 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
     return self->arena->failed ? am_fail_memory(error, self->carry_count) : AM_OK;
 }
 
+/* ---- the entry ---- */
+
+static int32_t segment_of(const MicroBatchRewrite *axis, int32_t i) {
+    return micro_batch_in_loop(axis, i) ? micro_batch_level(axis, i) : axis->available[i];
+}
+
 /* Returns whether the entry itself makes the whole value, rather than a loop. */
 static bool is_made_outside(const MicroBatchRewrite *axis, int32_t i) {
     if (!(axis->needs[i] & TIME_NEED_WHOLE) || axis->module->instructions[i].opcode == IR_PARAMETER)
@@ -606,8 +615,7 @@ static bool is_made_outside(const MicroBatchRewrite *axis, int32_t i) {
 static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
     const MicroBatchRewrite *axis = self->axis;
     for (int32_t i = 0; i < axis->rules->entry_count && !self->arena->failed; i++) {
-        if (!micro_batch_is_written(axis, i) || !is_made_outside(axis, i) ||
-            (micro_batch_in_loop(axis, i) ? micro_batch_level(axis, i) : axis->available[i]) != segment)
+        if (!micro_batch_is_written(axis, i) || !is_made_outside(axis, i) || segment_of(axis, i) != segment)
             continue;
         MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
         if (!micro_batch_is_reader(axis, i)) {

@@ -82,6 +82,10 @@ typedef struct Clock {
     double now, network;   /* computed until now; until when collectives take place */
 } Clock;
 
+static bool computes(const Program *program, const bool *late, int32_t i) {
+    return !late[i] && program->instructions[i].kind != PROGRAM_COLLECTIVE;
+}
+
 static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const bool *late, AmError *error) {
     const int32_t *order = self->order;
     int32_t count = self->graph->count;
@@ -95,10 +99,7 @@ static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const 
     const double *work = clock->latency.work;
     for (int32_t k = 0; k < count; k++)
         clock->before[k + 1] =
-            clock->before[k] +
-            (late[order[k]] || self->program->instructions[order[k]].kind == PROGRAM_COLLECTIVE
-                 ? 0
-                 : work[order[k]]);
+            clock->before[k] + (computes(self->program, late, order[k]) ? work[order[k]] : 0);
     double next = INFINITY;
     for (int32_t k = count - 1; k >= 0; k--) {
         if (clock->latency.is_awaited[order[k]]) next = clock->before[k];

@@ -14,6 +14,26 @@ static bool same_dimensions(const IrShape *a, const IrShape *b) {
     return true;
 }
 
+static const Tiles *broadcast_operand(Spread *self, const IrInstruction *user, const Tiles *tiles) {
+    DimensionMap map = spread_no_map(user->attributes->dimension_count);
+    for (int32_t d = 0; d < user->attributes->dimension_count; d++)
+        map.to[user->attributes->dimensions[d]] = d;
+    return spread_apply(self, tiles, &map);
+}
+
+static const Tiles *transpose_operand(Spread *self, const IrInstruction *user, const Tiles *tiles) {
+    DimensionMap map = spread_no_map(user->shape.rank);
+    for (int32_t d = 0; d < user->shape.rank; d++) map.to[d] = (int32_t)user->attributes->dimensions[d];
+    return spread_apply(self, tiles, &map);
+}
+
+static const Tiles *reverse_operand(Spread *self, const IrInstruction *user, const Tiles *tiles) {
+    bool is_reversed[IR_MAX_RANK] = {false};
+    for (int32_t k = 0; k < user->attributes->dimension_count; k++)
+        is_reversed[user->attributes->dimensions[k]] = true;
+    return tiles_reverse(&self->pool, tiles, is_reversed);
+}
+
 /* The inputs of a reduce agree, so that shardings of the others are merged. */
 static const Tiles *reduce_operand(Spread *self, const IrInstruction *user, int32_t i, const Tiles *tiles) {
     const IrShape *shape = &ir_instruction(self->module, i)->shape;
@@ -86,12 +106,7 @@ static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, i
     const IrInstruction *user = ir_instruction(self->module, user_index);
     const IrShape *shape = &ir_instruction(self->module, i)->shape;
     switch (user->opcode) {
-    case IR_BROADCAST: {
-        DimensionMap map = spread_no_map(user->attributes->dimension_count);
-        for (int32_t d = 0; d < user->attributes->dimension_count; d++)
-            map.to[user->attributes->dimensions[d]] = d;
-        return spread_apply(self, tiles, &map);
-    }
+    case IR_BROADCAST: return broadcast_operand(self, user, tiles);
     case IR_CONCATENATE: return level == 0 ? NULL : tiles;
     case IR_CONVOLUTION:
     case IR_DOT: return spread_product_operand(self, user_index, operand);
@@ -102,18 +117,9 @@ static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, i
     case IR_PAD: return operand == 0 ? tiles : NULL;
     case IR_SLICE:
     case IR_SORT: return tiles;
-    case IR_TRANSPOSE: {
-        DimensionMap map = spread_no_map(user->shape.rank);
-        for (int32_t d = 0; d < user->shape.rank; d++) map.to[d] = (int32_t)user->attributes->dimensions[d];
-        return spread_apply(self, tiles, &map);
-    }
+    case IR_TRANSPOSE: return transpose_operand(self, user, tiles);
     case IR_REDUCE: return operand < user->operand_count / 2 ? reduce_operand(self, user, i, tiles) : NULL;
-    case IR_REVERSE: {
-        bool is_reversed[IR_MAX_RANK] = {false};
-        for (int32_t k = 0; k < user->attributes->dimension_count; k++)
-            is_reversed[user->attributes->dimensions[k]] = true;
-        return tiles_reverse(&self->pool, tiles, is_reversed);
-    }
+    case IR_REVERSE: return reverse_operand(self, user, tiles);
     case IR_GATHER: return spread_gather_operand(self, user_index, operand);
     case IR_SCATTER: return spread_scatter_operand(self, user_index, operand);
     case IR_CUSTOM_CALL:

@@ -412,6 +412,13 @@ static bool view_result(Spread *self, int32_t i) {
     return spread_improve(self, i, &self->leaves[first], spread_has_one_user(self, i));
 }
 
+static bool transpose_result(Spread *self, int32_t i) {
+    const IrInstruction *instruction = ir_instruction(self->module, i);
+    DimensionMap map = spread_no_map(instruction->shape.rank);
+    for (int32_t d = 0; d < instruction->shape.rank; d++) map.to[instruction->attributes->dimensions[d]] = d;
+    return from_operand(self, i, instruction->operands[0], &map);
+}
+
 static bool reshape_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t operand = instruction->operands[0];
@@ -439,12 +446,7 @@ bool spread_from_operands(Spread *self, int32_t i) {
     case IR_CONCATENATE: return concatenate_result(self, i);
     case IR_CONVOLUTION:
     case IR_DOT: return spread_product_result(self, i);
-    case IR_TRANSPOSE: {
-        DimensionMap map = spread_no_map(instruction->shape.rank);
-        for (int32_t d = 0; d < instruction->shape.rank; d++)
-            map.to[instruction->attributes->dimensions[d]] = d;
-        return from_operand(self, i, instruction->operands[0], &map);
-    }
+    case IR_TRANSPOSE: return transpose_result(self, i);
     case IR_REDUCE_WINDOW:
     case IR_SELECT_AND_SCATTER: return window_result(self, i);
     case IR_RESHAPE: return reshape_result(self, i);

@@ -40,6 +40,14 @@ static void add_product(Sum *sum, const KernelCall *call, int64_t at, int64_t ce
     wide_fold(&sum->wide, &x, kind, SBP_ADD, 1);
 }
 
+static void store_sum(const KernelCall *call, int64_t at, const Sum *sum) {
+    Dtype type = ((const ConvolutionKernel *)call->compiled)->output_type, part = dtype_real_part(type);
+    char *out = (char *)call->results[0] + at * dtype_bytes(type);
+    const Wide parts[2] = {{.floating = sum->real}, {.floating = sum->imaginary}};
+    if (part != type) wide_store(out, part, parts, WIDE_FLOATING, 2, 1);
+    else wide_store(out, type, &sum->wide, wide_kind(type), 1, 1);
+}
+
 /* Adds up the window of one output position for output feature f. `base`: where batch and group begin. */
 static void sum_window(Sum *sum, const KernelCall *call, const int64_t *position, int64_t base, int64_t f) {
     const ConvolutionKernel *kernel = call->compiled;
@@ -74,13 +82,7 @@ void convolution_run_plain(const KernelCall *call) {
                 int64_t group = f / kernel->group_features;
                 int64_t base = b * kernel->batch_stride + group * kernel->group_input_step;
                 if (!is_empty) sum_window(&sum, call, position, base, f);
-                Dtype type = ((const ConvolutionKernel *)call->compiled)->output_type,
-                      part = dtype_real_part(type);
-                char *to =
-                    (char *)call->results[0] + (out + f * kernel->output_feature_stride) * dtype_bytes(type);
-                const Wide parts[2] = {{.floating = sum.real}, {.floating = sum.imaginary}};
-                if (part != type) wide_store(to, part, parts, WIDE_FLOATING, 2, 1);
-                else wide_store(to, type, &sum.wide, wide_kind(type), 1, 1);
+                store_sum(call, out + f * kernel->output_feature_stride, &sum);
             }
         } while (strided_next(position, kernel->output_sizes, kernel->spatial_count));
     }

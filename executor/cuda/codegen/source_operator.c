@@ -187,15 +187,19 @@ void cuda_append_store(Text *out, Dtype type, const char *text) {
     else text_append_string(out, text);
 }
 
+/* Floating to integer saturates and takes NaN to 0, integers wrap, pred is "not 0". */
+static void append_unrounded_convert(Text *out, const TypeRow *from, const TypeRow *to, const char *text) {
+    if (from == to) text_append_string(out, text);
+    else if (to->class == PRED) text_append(out, "(pred)(%s != 0)", text);
+    else if (from->class == FLOATING && to->least)
+        text_append(out, "saturate<%s>(%s, %s, %s)", to->name, text, to->least, to->most);
+    else text_append(out, "(%s)%s", to->name, text);
+}
+
 void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text) {
     bool rounds = half_name(to) && from != to;
     if (rounds) text_append(out, "%s_round(", half_name(to));
-    if (row_of(from) == row_of(to)) text_append_string(out, text);
-    else if (row_of(to)->class == PRED) text_append(out, "(pred)(%s != 0)", text);
-    else if (row_of(from)->class == FLOATING && row_of(to)->least) /* NaN becomes 0 */
-        text_append(out, "saturate<%s>(%s, %s, %s)", row_of(to)->name, text, row_of(to)->least,
-                    row_of(to)->most);
-    else text_append(out, "(%s)%s", row_of(to)->name, text);
+    append_unrounded_convert(out, row_of(from), row_of(to), text);
     if (rounds) text_append_string(out, ")");
 }
 

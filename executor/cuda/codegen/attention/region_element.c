@@ -33,6 +33,10 @@ void region_element_set(RegionElement *self, int32_t value, const char *expressi
     self->slots[value] = self->count++;
 }
 
+static const char *suffix_of(const RegionElement *self) {
+    return strcmp(self->index, "u32") == 0 ? "u" : "ll";
+}
+
 /* The sum of the indices of labels [first, end) of a list, each times the sizes of the later ones. */
 static void append_index(const RegionElement *self, Text *out, const int32_t *list, int32_t first,
                          int32_t end) {
@@ -41,8 +45,7 @@ static void append_index(const RegionElement *self, Text *out, const int32_t *li
     for (int32_t k = first; k < end; k++) {
         stride /= self->plan->blocks.labels.sizes[list[k]];
         text_append(out, "%sl%d", k > first ? " + " : "", list[k]);
-        if (stride > 1)
-            text_append(out, " * %lld%s", (long long)stride, strcmp(self->index, "u32") == 0 ? "u" : "ll");
+        if (stride > 1) text_append(out, " * %lld%s", (long long)stride, suffix_of(self));
     }
     if (end == first) text_append_string(out, "0");
 }
@@ -93,6 +96,11 @@ static void append_score(RegionElement *self, const ProgramInstruction *instruct
     region_element_set(self, instruction->first_result, element.failed ? "" : element.data);
     self->out->failed |= element.failed;
     text_free(&element);
+}
+
+static bool is_same_element(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_BROADCAST ||
+           instruction->opcode == IR_RESHAPE || instruction->opcode == IR_TRANSPOSE;
 }
 
 static void append_operator(RegionElement *self, const ProgramInstruction *instruction) {
@@ -150,9 +158,7 @@ void region_element_append(RegionElement *self, const int32_t *values, int32_t c
         if (!self->needed[value] || self->slots[value] >= 0) continue;
         if (plan->sum_of[value] >= 0) append_load(self, value);
         else if (plan->is_score[i]) append_score(self, instruction);
-        else if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_BROADCAST ||
-                 instruction->opcode == IR_RESHAPE || instruction->opcode == IR_TRANSPOSE)
-            self->slots[value] = self->slots[instruction->operands[0]];
+        else if (is_same_element(instruction)) self->slots[value] = self->slots[instruction->operands[0]];
         else append_operator(self, instruction);
     }
 }
