@@ -36,16 +36,18 @@ int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
 typedef enum IrOpcodeFact {
     FACT_MOVES = 1 << 0,    /* moves elements unchanged: views, slices, broadcasts, conversions, tuples */
     FACT_NO_FLOPS = 1 << 1, /* moves, makes or renames values and computes nothing */
-    FACT_TRANSCENDENTAL = 1 << 2, /* counted apart from FLOPs */
-    FACT_COSTLY = 1 << 3,         /* floating work that one would rather store than repeat */
-    FACT_RECOMPUTABLE = 1 << 4,   /* a fusion may recompute it instead of reading its result */
-    FACT_EFFECT = 1 << 5,         /* stays, even if no output needs it */
-    FACT_DIMENSIONS = 1 << 6,     /* has the attribute `dimensions` */
-    FACT_PARTITIONED = 1 << 7,    /* only in modules that are divided among devices */
-    FACT_COMPILED = 1 << 8,       /* only in compiled modules */
-    FACT_HOST = 1 << 9,           /* needs a channel to the host */
-    FACT_PRODUCT = 1 << 10,       /* sums products of two arrays over contracted dimensions */
-    FACT_MATRIX_PRODUCT = 1 << 11 /* and every dimension is batch, free or contracted: no windows */
+    FACT_TRANSCENDENTAL = 1 << 2,  /* counted apart from FLOPs */
+    FACT_COSTLY = 1 << 3,          /* floating work that one would rather store than repeat */
+    FACT_RECOMPUTABLE = 1 << 4,    /* a fusion may recompute it instead of reading its result */
+    FACT_EFFECT = 1 << 5,          /* stays, even if no output needs it */
+    FACT_DIMENSIONS = 1 << 6,      /* has the attribute `dimensions` */
+    FACT_PARTITIONED = 1 << 7,     /* only in modules that are divided among devices */
+    FACT_COMPILED = 1 << 8,        /* only in compiled modules */
+    FACT_HOST = 1 << 9,            /* needs a channel to the host */
+    FACT_PRODUCT = 1 << 10,        /* sums products of two arrays over contracted dimensions */
+    FACT_MATRIX_PRODUCT = 1 << 11, /* and every dimension is batch, free or contracted: no windows */
+    FACT_VIEW = 1 << 12,       /* the elements of the operand in the same order, of another shape at most */
+    FACT_KEEPS_TYPES = 1 << 13 /* XLA compares its element types exactly: most only pass values on */
 } IrOpcodeFact;
 bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
 

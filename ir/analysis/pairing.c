@@ -74,12 +74,10 @@ static const IrShape *output_shape(const Matcher *matcher, int32_t output) {
 
 /* A value of the same elements: a conversion, a copy, a reshape that changes nothing. */
 static bool is_view(const IrInstruction *instruction) {
+    if (ir_opcode_has(instruction->opcode, FACT_VIEW)) return true;
     switch (instruction->opcode) {
-    case IR_COPY:
     case IR_CONVERT:
     case IR_REDUCE_PRECISION:
-    case IR_RESHAPE:
-    case IR_BITCAST:
     case IR_OPT_BARRIER: return true;
     case IR_CUSTOM_CALL: return instruction->operand_count == 1; /* annotations of sharding */
     default: return false;

@@ -68,8 +68,7 @@ static bool forwards_values(const IrInstruction *instruction) {
 
 /* Returns whether an operator keeps the elements and changes their type or shape alone. */
 static bool is_view(const IrInstruction *instruction) {
-    return instruction->opcode == IR_CONVERT || instruction->opcode == IR_COPY ||
-           instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST;
+    return instruction->opcode == IR_CONVERT || ir_opcode_has(instruction->opcode, FACT_VIEW);
 }
 
 static bool may_be_in_region(const IrInstruction *instruction) {

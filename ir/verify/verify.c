@@ -109,14 +109,8 @@ static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *ins
     Verifier first = {module, &strict, false}, second = {module, &ignored, true};
     AmStatus status = verify_instruction(&first, instruction);
     if (status == AM_OK) return AM_OK;
-    /* XLA compares the element types of these exactly: most of them only pass values on. */
-    bool keeps_types = instruction->opcode == IR_CALL || instruction->opcode == IR_COMPLEX ||
-                       instruction->opcode == IR_CONDITIONAL || instruction->opcode == IR_CUSTOM_CALL ||
-                       instruction->opcode == IR_FFT || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
-                       instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_TUPLE ||
-                       instruction->opcode == IR_WHILE;
-    bool is_accepted =
-        status == AM_ERROR_INPUT && !keeps_types && verify_instruction(&second, instruction) == AM_OK;
+    bool is_accepted = status == AM_ERROR_INPUT && !ir_opcode_has(instruction->opcode, FACT_KEEPS_TYPES) &&
+                       verify_instruction(&second, instruction) == AM_OK;
     if (!is_accepted) {
         module->refused = instruction->message;
         if (verifier->error && verifier->error->code == AM_OK) *verifier->error = strict;

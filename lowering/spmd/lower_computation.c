@@ -78,7 +78,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
     }
     add_values(self, i, shape_of(self, i));
     ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
-    bool is_view = source->opcode == IR_RESHAPE || source->opcode == IR_BITCAST || source->opcode == IR_COPY;
+    bool is_view = ir_opcode_has(source->opcode, FACT_VIEW);
     *instruction =
         (ProgramInstruction){.kind = is_view ? PROGRAM_VIEW : PROGRAM_COMPUTE,
                              .opcode = source->opcode,

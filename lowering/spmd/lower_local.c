@@ -169,10 +169,8 @@ static bool changes_ones_only(const Lowering *self, const IrInstruction *instruc
 }
 
 bool lower_is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result) {
+    if (ir_opcode_has(instruction->opcode, FACT_VIEW)) return true;
     switch (instruction->opcode) {
-    case IR_RESHAPE:
-    case IR_BITCAST:
-    case IR_COPY: return true;
     case IR_BROADCAST:
     case IR_REDUCE: return changes_ones_only(self, instruction, operand, result);
     default: return false;

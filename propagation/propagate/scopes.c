@@ -118,9 +118,8 @@ __attribute__((format(printf, 4, 5))) static AmStatus refuse(Resolver *self, int
 
 /* Returns whether an operator passes on elements of its operand. */
 static bool is_view(IrOpcode opcode) {
-    return opcode == IR_CONVERT || opcode == IR_COPY || opcode == IR_RESHAPE || opcode == IR_BITCAST ||
-           opcode == IR_TRANSPOSE || opcode == IR_BROADCAST || opcode == IR_SLICE ||
-           opcode == IR_DYNAMIC_SLICE;
+    return ir_opcode_has(opcode, FACT_VIEW) || opcode == IR_CONVERT || opcode == IR_TRANSPOSE ||
+           opcode == IR_BROADCAST || opcode == IR_SLICE || opcode == IR_DYNAMIC_SLICE;
 }
 
 /* Finds views. A body follows its caller, so that initial values of a loop are known before their
