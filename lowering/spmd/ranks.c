@@ -1,9 +1,10 @@
-/* Ranks of a plan: the stages completed, then a rank's stage lowered for its device.
+/* Ranks of a plan: assigns shardings to the values of every stage, and lowers a rank's stage for its device.
  *
- * Groups of devices: each way in which a stage's assignment splits a dimension of some size is listed once. A
- * device's signature is the hash of the sizes of its parts. An operator with a halo reads other ranges at
- * each place, so that the places along its axes count, too. Example: 12 A100 with a share of 1/16 and 8 T4
- * with 1/32 of a batch of 64 have parts of 4 and of 2, thus two groups. */
+ * Groups of devices: each way in which a stage's assignment splits a dimension of some size is listed once.
+ * Devices whose shards have the same sizes form a group; hashes of the sizes avoid most comparisons. An
+ * operator with a halo reads other ranges at each place, so that the places along its axes count, too.
+ * Example: 12 A100 with a share of 1/16 and 8 T4 with 1/32 of a batch of 64 have shards of 4 and of 2, thus
+ * two groups. */
 #include "lowering/spmd/ranks.h"
 
 #include <string.h>
@@ -117,17 +118,16 @@ static void add_factors(DimensionSplits *self, const Assignment *assignment, con
     }
 }
 
-static uint64_t sign_device(const DimensionSplits *self, const Mesh *mesh, int32_t device) {
-    uint64_t hash = 0;
+/* Sets `sizes` [count + MESH_MAX_AXES] to those of the device's shards, then its places along halo axes. */
+static void list_sizes(int64_t *sizes, const DimensionSplits *self, const Mesh *mesh, int32_t device) {
     for (int32_t k = 0; k < self->count; k++) {
-        int64_t start, extent;
-        sbp_shard(mesh, self->splits[k].state, device, 0, self->splits[k].size, &start, &extent);
-        hash = hash_combine(hash, (uint64_t)extent);
+        int64_t start;
+        sbp_shard(mesh, self->splits[k].state, device, 0, self->splits[k].size, &start, &sizes[k]);
     }
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (self->halo_axes >> axis & 1)
-            hash = hash_combine(hash, (uint64_t)mesh_coordinate(mesh, device, axis));
-    return hash;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        bool counts = axis < mesh->axis_count && self->halo_axes >> axis & 1;
+        sizes[self->count + axis] = counts ? mesh_coordinate(mesh, device, axis) : 0;
+    }
 }
 
 AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, const PlanRanks *ranks,
@@ -136,6 +136,7 @@ AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, cons
     const Rules *rules = ranks->context->rules;
     DimensionSplits splits = {.arena = arena};
     uint64_t *signatures = ARENA_ARRAY(arena, uint64_t, mesh->device_count);
+    int64_t **sizes = ARENA_ARRAY(arena, int64_t *, mesh->device_count); /* [group]: of its devices */
     *group_of = ARENA_ARRAY(arena, int32_t, mesh->device_count);
     *count = 0;
     if (arena->failed) return am_fail_memory(error, mesh->device_count);
@@ -147,11 +148,22 @@ AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, cons
             add_factors(&splits, ranks->assignments[p], &rules->rules[i], i);
         }
     if (arena->failed) return am_fail_memory(error, rules->count);
+    int64_t *own = ARENA_ARRAY(arena, int64_t, splits.count + MESH_MAX_AXES);
+    if (!own) return am_fail_memory(error, splits.count);
+    size_t bytes = (size_t)(splits.count + MESH_MAX_AXES) * sizeof *own;
     for (int32_t d = 0; d < mesh->device_count; d++) {
-        uint64_t signature = sign_device(&splits, mesh, d);
+        list_sizes(own, &splits, mesh, d);
+        uint64_t signature = hash_bytes(own, bytes, 0);
         int32_t group = 0;
-        while (group < *count && signatures[group] != signature) group++;
-        if (group == *count) signatures[(*count)++] = signature;
+        while (group < *count && (signatures[group] != signature || memcmp(sizes[group], own, bytes) != 0))
+            group++;
+        if (group == *count) {
+            int64_t *next = ARENA_ARRAY(arena, int64_t, splits.count + MESH_MAX_AXES);
+            if (!next) return am_fail_memory(error, splits.count);
+            signatures[group] = signature;
+            sizes[(*count)++] = own;
+            own = next;
+        }
         (*group_of)[d] = group;
     }
     return AM_OK;
