@@ -127,7 +127,7 @@ bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b) 
 }
 
 AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *candidate, AmError *error) {
-    if (!budget_allows(&self->budget, 1)) return AM_OK;
+    if (!budget_try_take(&self->budget, 1)) return AM_OK;
     self->priced[self->priced_count++] = candidate;
     return simulate(self, candidate, 1, error);
 }

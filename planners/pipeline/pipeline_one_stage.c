@@ -124,7 +124,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (self->plans.options->limits.evaluations == 0 && !options.nested.is_trial)
         options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);
     if (options.nested.is_small && !stop_wanted(&self->budget.stop)) return AM_OK;
-    if (options.limits.evaluations < 1 || !budget_allows(&self->budget, 1)) return AM_OK;
+    if (options.limits.evaluations < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     options.nested.budget = budget_part(&self->budget);
     if (self->best) options.nested.rival_seconds = self->best->seconds;
     double deadline = self->budget.stop.deadline;
@@ -145,7 +145,7 @@ AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidate
     bool is_best = self->best && candidate_is_better(&self->pool.best, &single->pool.best);
     const Plan *plan = is_best ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || pipeline_must_stop(self)) return AM_OK;
-    if (!budget_allows(&self->budget, 1)) return AM_OK;
+    if (!budget_try_take(&self->budget, 1)) return AM_OK;
     Budget part = budget_part(&self->budget);
     Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);

@@ -159,7 +159,7 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
                                                 TARGET_ALIKE_STAGES,
                                    .most_tables = most_tables(self)};
     Found found;
-    if (settings.most_tables < LEAST_TABLES || !budget_allows(&self->budget, LEAST_TABLES)) return AM_OK;
+    if (settings.most_tables < LEAST_TABLES || !budget_try_take(&self->budget, LEAST_TABLES)) return AM_OK;
     bool is_reduced = budget_left(&self->budget) < settings.most_tables;
     if (is_reduced) settings.most_tables = (int32_t)budget_left(&self->budget);
     device_orders_close(&self->orders);
@@ -172,7 +172,7 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
      */
     self->budget.is_cut |= is_reduced && self->model->table_count == settings.most_tables;
-    if (self->budget.is_cut || !budget_allows(&self->budget, 1)) return AM_OK;
+    if (self->budget.is_cut || !budget_try_take(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
     search_watch_expect(options->request->callbacks.watch, self->most_candidates + self->most_changes);
@@ -290,7 +290,7 @@ static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *ca
     MemoryFit fit;
     if (options->request->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
     if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
-    if (!budget_allows(&self->budget, 1)) return AM_OK;
+    if (!budget_try_take(&self->budget, 1)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &self->budget.used, self->plans.arena, candidate->plan, &search,
                            error));
     if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);

@@ -18,7 +18,7 @@ int64_t budget_take(Budget *budget, int64_t wanted) {
     return left > 0 ? left : 0;
 }
 
-bool budget_allows(Budget *budget, int64_t wanted) {
+bool budget_try_take(Budget *budget, int64_t wanted) {
     return budget_take(budget, wanted) == wanted;
 }
 

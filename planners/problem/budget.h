@@ -6,13 +6,17 @@
  * good.
  *
  *     limit   where the part in work ends: a part that reaches it is complete
- *     cap     where the sequence is cut: is_cut is set, and nothing may follow
+ *     cap     where the sequence is cut: is_cut is set, and no evaluation may follow
  *
  * A part has a budget of its own, so that parts can work side by side:
  *
  *     Budget part = budget_part(&budget);               its cap is the remainder of the budget
  *     ...                                               budget_take() before, `used` after evaluations
  *     budget_return(&budget, part.used, part.is_cut);
+ *
+ * Exception: a search of forms or of devices gives each of its searches a share of the cap. One that reaches
+ * the end of its share leaves the shares of the others, so that its cut is not passed on: budget_return()
+ * gets false. A larger cap there divides into other shares.
  *
  * A zeroed budget has neither cap nor stop signal.
  */
@@ -39,8 +43,9 @@ int64_t budget_left(const Budget *budget);
 /* Returns how many of the next `wanted` evaluations the cap allows: none once the budget is cut. If they are
  * fewer than wanted, the budget is cut. The caller adds those that it makes to `used`. */
 int64_t budget_take(Budget *budget, int64_t wanted);
-/* Returns whether the cap allows all of the next `wanted` evaluations; if not, the budget is cut. */
-bool budget_allows(Budget *budget, int64_t wanted);
+/* Returns whether the cap allows all of the next `wanted` evaluations; if not, the budget is cut. The caller
+ * adds those that it makes to `used`. */
+bool budget_try_take(Budget *budget, int64_t wanted);
 /* Returns whether the budget is cut or used up, or the stop signal is set. The limit of the part in work has
  * no effect. */
 bool budget_is_over(const Budget *budget);

@@ -480,7 +480,7 @@ AmStatus problem_price(StageProblem *self, const AxisPlan *axis_plan, PlanPrice 
         keep_best(self, axis_plan, price);
         return AM_OK;
     }
-    if (!budget_allows(&self->budget, 1)) {
+    if (!budget_try_take(&self->budget, 1)) {
         *price = (PlanPrice){.seconds = INFINITY, .compute_seconds = INFINITY};
         return AM_OK;
     }
@@ -518,7 +518,7 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
     for (int32_t k = 0; k < count; k++) {
         if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
         if (self->budget.used + batch->count >= self->budget.limit) break;
-        if (!budget_allows(&self->budget, most_of_one * (batch->count + 1))) break;
+        if (!budget_try_take(&self->budget, most_of_one * (batch->count + 1))) break;
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];
     }
     /* A thread takes longer to start than a small module to be priced. */

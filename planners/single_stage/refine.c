@@ -214,7 +214,7 @@ static AmStatus try_jointly(OverrideSearch *self, const OverrideTrial *best, boo
     }
     *is_taken = false;
     if (count == 1 || self->problem->budget.used >= self->problem->budget.limit) return AM_OK;
-    if (!budget_allows(&self->problem->budget, 1)) return AM_OK;
+    if (!budget_try_take(&self->problem->budget, 1)) return AM_OK;
     self->joint = (OverrideTrial){0};
     TRY(change_stage(&self->joint.stage, self, joined, count, error));
     try_one(self, &self->joint);
@@ -248,7 +248,7 @@ static AmStatus make_trial(void *user, int32_t move, ClimbMove *made, AmError *e
     if (self->is_done[move]) return AM_OK;
     *made = CLIMB_FULL;
     if (budget->used + self->trial_count >= budget->limit) return AM_OK;
-    if (!budget_allows(budget, self->trial_count + 1)) return AM_OK;
+    if (!budget_try_take(budget, self->trial_count + 1)) return AM_OK;
     OverrideTrial *trial = &self->trials[self->trial_count++];
     *trial = (OverrideTrial){.change = change};
     *made = CLIMB_ADDED;

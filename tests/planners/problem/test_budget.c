@@ -54,10 +54,10 @@ static void test_nothing_follows_a_cut(void **state) {
     (void)state;
     Budget budget = {0};
     budget_set_cap(&budget, 5);
-    assert_true(budget_allows(&budget, 5));
+    assert_true(budget_try_take(&budget, 5));
     budget.used = 3;
     assert_false(budget_is_over(&budget));
-    assert_false(budget_allows(&budget, 3));
+    assert_false(budget_try_take(&budget, 3));
     assert_true(budget.is_cut && budget_is_over(&budget));
     assert_int_equal(budget_left(&budget), 2);
     assert_int_equal(budget_take(&budget, 1), 0);
