@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
+#include "base/hash.h"
 #include "cost/cluster/topology.h"
 #include "cost/cluster/topology_expression.h"
 
@@ -158,15 +159,9 @@ static bool is_device_name(const Cluster *cluster, const char *name, int32_t *de
     return true;
 }
 
-static uint64_t hash_name(const char *name) {
-    uint64_t hash = 14695981039346656037u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 1099511628211u;
-    return hash ^ hash >> 29;
-}
-
 /* The place of a switch in the table: where it is or may be put. */
 static int32_t *switch_place(TopologyReader *self, const char *name) {
-    uint64_t at = hash_name(name);
+    uint64_t at = hash_bytes(name, strlen(name), 0);
     for (;; at++) {
         int32_t *place = &self->switch_table[at & (uint64_t)(self->table_size - 1)];
         if (*place == 0 ||

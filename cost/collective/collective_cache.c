@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "cost/collective/collective_profile.h"
 
 enum { BUCKETS = 512, MOST_KEPT = 4096, MOST_BYTES = 64 << 20 };
@@ -39,13 +40,6 @@ void collective_cache_free(CollectiveCache *self) {
     pthread_mutex_destroy(&self->lock);
     arena_free(&self->arena);
     free(self);
-}
-
-/* FNV-1a over whole numbers. */
-static uint64_t hash_members(const int32_t *members, int32_t count, int32_t group_size) {
-    uint64_t hash = 14695981039346656037u ^ (uint32_t)group_size;
-    for (int32_t k = 0; k < count; k++) hash = (hash ^ (uint32_t)members[k]) * 1099511628211u;
-    return hash ^ hash >> 32;
 }
 
 static bool is_among(const CollectiveTopology *list, int32_t count, const CollectiveTopology *topology) {
@@ -94,11 +88,11 @@ static AmStatus find(Entry **entry, CollectiveCache *self, const Cluster *cluste
 AmStatus collective_cache_find(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                                const int32_t *members, AmError *error) {
     CollectiveCache *self = cluster->collectives;
-    Entry wanted = {
-        .group_count = partition->group_count,
-        .group_size = partition->group_size,
-        .members = members,
-        .hash = hash_members(members, partition->group_count * partition->group_size, partition->group_size)};
+    size_t count = (size_t)partition->group_count * (size_t)partition->group_size;
+    Entry wanted = {.group_count = partition->group_count,
+                    .group_size = partition->group_size,
+                    .members = members,
+                    .hash = hash_bytes(members, count * sizeof *members, (uint64_t)partition->group_size)};
     Entry *entry = NULL;
     pthread_mutex_lock(&self->lock);
     AmStatus status = find(&entry, self, cluster, &wanted, error);

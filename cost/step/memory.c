@@ -252,7 +252,7 @@ MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *
         least = bytes;
         fit.device = devices[k];
     }
-    fit.limit_bytes = (int64_t)memory_usable(cluster, devices, count, fraction);
+    fit.limit_bytes = (int64_t)memory_usable(cluster, &fit.device, 1, fraction);
     fit.needed_fraction = (double)peak_bytes / (double)least;
     fit.fits = peak_bytes <= fit.limit_bytes;
     return fit;

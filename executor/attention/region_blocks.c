@@ -1,7 +1,7 @@
 /* Finds the labels that a region is divided along and the stage of every instruction. */
 #include "executor/attention/region_blocks.h"
 
-static AmStatus refuse(const char *reason, AmError *error) {
+AmStatus region_refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
 }
 
@@ -124,7 +124,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, bool joins, AmEr
     bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[REGION_MOST_LABELS] = {false};
     if (!after) return am_fail_memory(error, self->region->value_count);
     const ProgramInstruction *scores = find_scores(self, after);
-    if (!scores) return refuse("no product depends on another", error);
+    if (!scores) return region_refuse("no product depends on another", error);
     self->scores = scores;
     const ValueLabels *of = &self->labels.values[scores->first_result];
     const RegionLabels *labels = &self->labels;
@@ -139,7 +139,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, bool joins, AmEr
         self->row = label;
         side = on_left ? 0 : 1;
     }
-    if (self->row < 0) return refuse("no dimension of the products can be divided", error);
+    if (self->row < 0) return region_refuse("no dimension of the products can be divided", error);
     for (int32_t k = 0; k < of->count && k < REGION_MOST_LABELS; k++)
         self->is_divided[of->list[k]] =
             may[k] && region_labels_has(labels, scores->operands[side], of->list[k]);
@@ -182,14 +182,14 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
             is_before &= !region_labels_has(&self->labels, instruction->operands[k], l);
     }
     if (is_after && reads_block)
-        return refuse("one operator reads a complete sum and a value of one block", error);
+        return region_refuse("one operator reads a complete sum and a value of one block", error);
     self->stage[i] = is_after ? REGION_AFTER : is_before && !self->is_free[i] ? REGION_BEFORE : REGION_BLOCK;
     if (is_after || !is_reduced) return AM_OK;
     /* Every part of a sum is added once: each summed label is one of the result or of the terms. */
     for (int32_t l = 0; l < self->labels.count; l++)
         if (self->is_summed[l] && !region_labels_has(&self->labels, instruction->first_result, l) &&
             !reduces(self, instruction, l))
-            return refuse("a sum lacks a divided dimension", error);
+            return region_refuse("a sum lacks a divided dimension", error);
     self->is_accumulated[instruction->first_result] = true;
     return AM_OK;
 }
@@ -198,11 +198,11 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
 static AmStatus check_outputs(const RegionBlocks *self, AmError *error) {
     const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->output_count; k++) {
-        if (self->producer[region->outputs[k]] < 0) return refuse("an output is a parameter", error);
+        if (self->producer[region->outputs[k]] < 0) return region_refuse("an output is a parameter", error);
         for (int32_t l = 0; l < self->labels.count; l++)
             if (self->is_divided[l] && !self->is_summed[l] &&
                 !region_labels_has(&self->labels, region->outputs[k], l))
-                return refuse("an output lacks a divided dimension", error);
+                return region_refuse("an output lacks a divided dimension", error);
     }
     return AM_OK;
 }
@@ -218,9 +218,9 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
     blocks->is_free = ARENA_ARRAY(arena, bool, region->instruction_count + 1);
     blocks->is_accumulated = ARENA_ARRAY(arena, bool, region->value_count + 1);
     if (arena->failed) return am_fail_memory(error, region->value_count * 8);
-    if (region->execution.update_count > 0) return refuse("it repeats", error);
+    if (region->execution.update_count > 0) return region_refuse("it repeats", error);
     for (int32_t k = 0; k < region->roles->output_count; k++)
-        if (region->outputs[k] < 0) return refuse("an output is missing", error);
+        if (region->outputs[k] < 0) return region_refuse("an output is missing", error);
     for (int32_t v = 0; v < region->value_count; v++) blocks->producer[v] = -1;
     for (int32_t i = 0; i < region->instruction_count; i++)
         blocks->producer[region->instructions[i].first_result] = i;

@@ -513,10 +513,6 @@ static Term evaluate(FormSearch *self, const ProgramInstruction *instruction) {
     }
 }
 
-static AmStatus refuse(const char *reason, AmError *error) {
-    return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
-}
-
 int32_t softmax_form_width(const SoftmaxForm *form, int32_t value) {
     const ValueLabels *labels = &form->blocks.labels.values[value];
     int32_t width = -1;
@@ -540,10 +536,10 @@ static AmStatus find_sides(FormSearch *self, AmError *error) {
     for (int32_t k = 0; k < labels->values[scores->first_result].count; k++) {
         int32_t label = labels->values[scores->first_result].list[k];
         if (region_labels_has(labels, scores->operands[of_rows], label)) continue;
-        if (form->key >= 0) return refuse("its keys have several dimensions", error);
+        if (form->key >= 0) return region_refuse("its keys have several dimensions", error);
         form->key = label;
     }
-    return form->key >= 0 ? AM_OK : refuse("its scores have no keys", error);
+    return form->key >= 0 ? AM_OK : region_refuse("its scores have no keys", error);
 }
 
 static void find_parameters(FormSearch *self) {
@@ -585,9 +581,9 @@ static AmStatus find_role(FormSearch *self, int32_t k, AmError *error) {
         bool is_plain = term->kind != TERM_POLYNOMIAL ||
                         (term->list[0].powers[EXPONENTIAL] == 0 && term->list[0].powers[SLOPE] == 0 &&
                          term->list[0].powers[SLOPE_SUM] == 0);
-        return is_plain ? AM_OK : refuse("an output has another form", error);
+        return is_plain ? AM_OK : region_refuse("an output has another form", error);
     }
-    if (term->kind != TERM_RESULT) return refuse("an output has another form", error);
+    if (term->kind != TERM_RESULT) return region_refuse("an output has another form", error);
     *role = term->role;
     bool is_output = term->role == SOFTMAX_OUTPUT, is_value = term->role == SOFTMAX_VALUE_GRADIENT;
     if (is_output) settle(self, &form->values, term->parameter);
@@ -595,14 +591,14 @@ static AmStatus find_role(FormSearch *self, int32_t k, AmError *error) {
     if (term->role == SOFTMAX_QUERY_GRADIENT) settle(self, &form->keys, term->parameter);
     if (term->role == SOFTMAX_KEY_GRADIENT) settle(self, &form->queries, term->parameter);
     if ((is_output || is_value) && (term->sums != -1 || !is_same(term->factor, 1)))
-        return refuse("its weights are scaled", error);
+        return region_refuse("its weights are scaled", error);
     if (!is_output && !is_value && !is_same(term->factor, form->scale))
-        return refuse("a gradient is scaled", error);
+        return region_refuse("a gradient is scaled", error);
     if (is_output) {
         const ValueLabels *scores = &form->blocks.labels.values[form->blocks.scores->first_result];
         for (int32_t l = 0; l < scores->count; l++)
             if (scores->list[l] != form->key && !has(self, value, scores->list[l]))
-                return refuse("its output lacks a dimension", error);
+                return region_refuse("its output lacks a dimension", error);
         return AM_OK;
     }
     int32_t like = is_value                               ? form->values
@@ -610,7 +606,7 @@ static AmStatus find_role(FormSearch *self, int32_t k, AmError *error) {
                                                           : form->keys;
     return like >= 0 && has_equal_labels(self, value, parameters[like])
                ? AM_OK
-               : refuse("a gradient has other dimensions than its operand", error);
+               : region_refuse("a gradient has other dimensions than its operand", error);
 }
 
 AmStatus softmax_form_find(SoftmaxForm *form, Arena *arena, const Program *region, AmError *error) {
@@ -623,17 +619,17 @@ AmStatus softmax_form_find(SoftmaxForm *form, Arena *arena, const Program *regio
     if (arena->failed) return am_fail_memory(error, region->value_count * (int64_t)sizeof(Term));
     TRY(find_sides(&self, error));
     find_parameters(&self);
-    if (self.statistic_count > 2) return refuse("it has more than two statistics of rows", error);
+    if (self.statistic_count > 2) return region_refuse("it has more than two statistics of rows", error);
     for (int32_t i = 0; i < region->instruction_count; i++)
         self.terms[region->instructions[i].first_result] = evaluate(&self, &region->instructions[i]);
-    if (!self.has_scores) return refuse("it has another form than a softmax of scores", error);
+    if (!self.has_scores) return region_refuse("it has another form than a softmax of scores", error);
     for (int32_t k = 0; k < region->roles->output_count; k++) TRY(find_role(&self, k, error));
     form->is_backward = self.has_slopes;
-    if (self.is_inconsistent) return refuse("it has several attentions", error);
+    if (self.is_inconsistent) return region_refuse("it has several attentions", error);
     if (form->queries < 0 || form->keys < 0 || form->values < 0 ||
         (form->is_backward && form->output_gradient < 0))
-        return refuse("it lacks an operand", error);
+        return region_refuse("it lacks an operand", error);
     if (form->is_backward && self.statistic_count == 2 && form->sum < 0)
-        return refuse("it reads a statistic of unknown use", error);
-    return is_useful(&self) ? AM_OK : refuse("a row sees no key", error);
+        return region_refuse("it reads a statistic of unknown use", error);
+    return is_useful(&self) ? AM_OK : region_refuse("a row sees no key", error);
 }

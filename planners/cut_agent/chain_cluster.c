@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
+#include "cost/step/memory.h"
 
 #define MOST_NUMBERS 100000
 #define MOST_DEVICES 1024
@@ -38,12 +39,13 @@ AmStatus chain_cluster_units(ChainProblem *problem, const Cluster *cluster, int3
         double rate = type->flops_per_second[DTYPE_F32] / fastest, inside = bandwidth(cluster, server->link);
         for (int32_t k = 0; k < server->device_count; k += size) {
             int32_t devices = server->device_count - k < size ? server->device_count - k : size;
+            int32_t first = server->first_device + k;
             bool is_last = k + size >= server->device_count;
             problem->units[problem->unit_count++] =
                 (ChainUnit){.devices = devices,
                             .rate = rate * devices,
                             .fastest = rate,
-                            .memory_bytes = memory_fraction * (double)type->memory_bytes,
+                            .memory_bytes = memory_usable(cluster, &first, 1, memory_fraction),
                             .inside = inside,
                             .outwards = is_last ? bandwidth(cluster, cluster->between_servers) : inside};
         }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/hash.h"
 
 #define NUMBERS 4
 
@@ -164,9 +165,7 @@ static AmStatus read_lines(ProfileGraphReader *reader) {
 
 /* The place of a name in the table: of its node, or empty. */
 static int32_t *find(const ProfileGraphReader *reader, const char *name) {
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    int32_t at = (int32_t)(hash % (uint64_t)reader->table_size);
+    int32_t at = (int32_t)(hash_bytes(name, strlen(name), 0) % (uint64_t)reader->table_size);
     while (reader->table[at] && strcmp(reader->graph->nodes[reader->table[at] - 1].name, name) != 0)
         at = (at + 1) % reader->table_size;
     return &reader->table[at];

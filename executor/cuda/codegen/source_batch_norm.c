@@ -5,7 +5,6 @@
  * what depends on the feature alone, to the results and, in double, to the
  * scratch memory; then one thread per element computes the array.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,12 +46,7 @@ static void expand(Text *out, const BatchNormForm *self, const char *template) {
         c++;
         if (*c == 'n') text_append(out, "%lld.0", (long long)(self->outer * self->inner));
         if (*c == 'f') text_append(out, "%lldll", (long long)self->features);
-        if (*c == 'e') {
-            uint64_t bits;
-            memcpy(&bits, &self->epsilon, sizeof bits);
-            if (isfinite(self->epsilon)) text_append(out, "%.17e", self->epsilon);
-            else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
-        }
+        if (*c == 'e') cuda_append_double(out, self->epsilon);
         if (*c >= '0' && *c <= '4') {
             char element[64];
             const char *end = strchr(c, ']') + 1;

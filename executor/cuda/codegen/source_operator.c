@@ -235,7 +235,7 @@ static void append_single(Text *out, float value) {
     else text_append(out, "bits_as<f32>(0x%08xu)", bits);
 }
 
-static void append_double(Text *out, double value) {
+void cuda_append_double(Text *out, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     if (isfinite(value)) append_floating(out, value, false);
@@ -273,7 +273,7 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
     case DTYPE_U32: text_append(out, "%uu", value.u32); return true;
     case DTYPE_U64: text_append(out, "%lluull", (unsigned long long)value.u64); return true;
     case DTYPE_F32: append_single(out, value.f32); return true;
-    case DTYPE_F64: append_double(out, value.f64); return true;
+    case DTYPE_F64: cuda_append_double(out, value.f64); return true;
     case DTYPE_C64:
         text_append_string(out, "c64{");
         append_single(out, value.c64[0]);
@@ -283,9 +283,9 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
         return true;
     case DTYPE_C128:
         text_append_string(out, "c128{");
-        append_double(out, value.c128[0]);
+        cuda_append_double(out, value.c128[0]);
         text_append_string(out, ", ");
-        append_double(out, value.c128[1]);
+        cuda_append_double(out, value.c128[1]);
         text_append_string(out, "}");
         return true;
     default: return false;

@@ -19,6 +19,8 @@ const char *cuda_word(int64_t bytes); /* C type of 1, 2, 4, 8 or 16 bytes */
 bool cuda_has_arithmetic(Dtype type); /* pred, integers, floating types */
 bool cuda_has_operators(Dtype type);  /* these and c64 */
 
+/* Appends an f64 literal; a value without digits (infinity, NaN) by its bits. */
+void cuda_append_double(Text *out, double value);
 /* `text` as a value of `type` in registers: "bf16_load(TEXT)" or the text itself; and back. */
 void cuda_append_load(Text *out, Dtype type, const char *text);
 void cuda_append_store(Text *out, Dtype type, const char *text);

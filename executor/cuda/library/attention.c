@@ -46,10 +46,6 @@ typedef struct Planner {
     CudaSource before, between, after;
 } Planner;
 
-static AmStatus refuse(const char *reason, AmError *error) {
-    return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
-}
-
 static const Program *region_of(const Planner *self) {
     return self->call->instruction->regions.programs[0];
 }
@@ -232,7 +228,7 @@ static AmStatus place_operand(Planner *self, CudaAttentionArray array, int32_t o
     int32_t width = softmax_form_width(&self->form, value);
     int64_t sizes[DNN_RANK];
     Placed placed = {.array = operand};
-    if (width < 0 || !has(self, value, line)) return refuse("an operand has other dimensions", error);
+    if (width < 0 || !has(self, value, line)) return region_refuse("an operand has other dimensions", error);
     if (!lay_out(self, value, line, width, sizes, self->shape.strides[array])) {
         int64_t elements = pack_strides(self, is_of_keys(array), false, self->shape.strides[array]);
         placed = (Placed){.array = -1, .at = reserve(self, elements * dtype_bytes(self->shape.type))};
@@ -252,14 +248,14 @@ static AmStatus place_bias(Planner *self, AmError *error) {
               &strides[1]) ||
         !join(self, value, &self->form.row, 1, &sizes[2], &strides[2]) ||
         stride_of(self, value, self->form.key) != 1)
-        return refuse("its bias lies in another way", error);
+        return region_refuse("its bias lies in another way", error);
     sizes[3] = self->shape.keys;
     strides[3] = 1;
     for (int32_t d = 2; d >= 0; d--)
         if (sizes[d] == 1) strides[d] = strides[d + 1] * sizes[d + 1];
     self->shape.bias_type = shape_of(self, value)->type;
     if (self->shape.bias_type != self->shape.type && self->shape.bias_type != DTYPE_F32)
-        return refuse("its bias has another type", error);
+        return region_refuse("its bias has another type", error);
     place(self, ATTENTION_BIAS, (Placed){.array = self->form.bias});
     return AM_OK;
 }
@@ -309,7 +305,7 @@ static AmStatus place_results(Planner *self, AmError *error) {
         }
         if (!self->shape.uses[array]) place_scratch(self, array);
         Placed *placed = &self->kernel->placed[0][array];
-        if (placed->array >= 0) return refuse("it has one result twice", error);
+        if (placed->array >= 0) return region_refuse("it has one result twice", error);
         int32_t count = list_packed(self, list, is_of_keys(array), line, width);
         TRY(unpack(self, k, type, placed->at, list, count, error));
     }
@@ -366,14 +362,14 @@ static AmStatus plan_backward(Planner *self, AmError *error) {
         if (!self->shape.uses[array]) place_scratch(self, (CudaAttentionArray)array);
     if (self->shape.uses[ATTENTION_OUTPUT] || self->shape.uses[ATTENTION_MAXIMUM] ||
         self->shape.uses[ATTENTION_SUM] || self->shape.uses[ATTENTION_LOG_SUM])
-        return refuse("it has results of both passes", error);
+        return region_refuse("it has results of both passes", error);
     place_scratch(self, ATTENTION_OUTPUT);
     place_scratch(self, ATTENTION_LOG_SUM);
     if (self->form.maximum < 0) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
         int32_t parameter = k == 0 ? self->form.maximum : self->form.sum;
         if (parameter >= 0 && shape_of(self, region->parameters[parameter])->type != DTYPE_F32)
-            return refuse("its statistics are not f32", error);
+            return region_refuse("its statistics are not f32", error);
     }
     int64_t bytes = self->shape.batch * self->shape.heads * self->shape.rows * 4;
     placed[1][ATTENTION_LOG_SUM] = (Placed){.array = -1, .at = reserve(self, bytes)};
@@ -385,10 +381,10 @@ static AmStatus plan_backward(Planner *self, AmError *error) {
 /* cuDNN gives the maximum and the sum together, or the log-sum-exp. */
 static AmStatus plan_forward(Planner *self, AmError *error) {
     TRY(place_results(self, error));
-    if (!self->shape.uses[ATTENTION_OUTPUT]) return refuse("it has no output", error);
+    if (!self->shape.uses[ATTENTION_OUTPUT]) return region_refuse("it has no output", error);
     bool *uses = self->shape.uses;
     if (uses[ATTENTION_LOG_SUM] && (uses[ATTENTION_MAXIMUM] || uses[ATTENTION_SUM]))
-        return refuse("it has statistics of both kinds", error);
+        return region_refuse("it has statistics of both kinds", error);
     if (uses[ATTENTION_MAXIMUM] && !uses[ATTENTION_SUM]) place_scratch(self, ATTENTION_SUM);
     if (uses[ATTENTION_SUM] && !uses[ATTENTION_MAXIMUM]) place_scratch(self, ATTENTION_MAXIMUM);
     return AM_OK;
@@ -404,12 +400,12 @@ static AmStatus find_shape(Planner *self, AmError *error) {
     shape->type = shape_of(self, region->parameters[form->queries])->type;
     for (int32_t k = 0; k < 4; k++)
         if (operands[k] >= 0 && shape_of(self, region->parameters[operands[k]])->type != shape->type)
-            return refuse("its operands have different types", error);
+            return region_refuse("its operands have different types", error);
     find_units(self);
     int32_t query_width = softmax_form_width(form, region->parameters[form->queries]);
     int32_t value_width = softmax_form_width(form, region->parameters[form->values]);
     if (query_width < 0 || value_width < 0 || size_of(self, query_width) != size_of(self, value_width))
-        return refuse("its values have another head size", error);
+        return region_refuse("its values have another head size", error);
     for (int32_t first = self->unit_count; first >= 0; first--) {
         int32_t packs = 0;
         bool is_usual = first == self->unit_count - 1;
@@ -497,7 +493,8 @@ static AmStatus plan(Planner *self, AmError *error) {
     TRY(softmax_form_find(&self->form, self->arena, region_of(self), error));
     self->units = ARENA_ARRAY(self->arena, int32_t, self->form.blocks.labels.count + 1);
     if (!self->units) return am_fail_memory(error, self->form.blocks.labels.count * 4);
-    if (self->form.blocks.labels.count > REGION_MOST_LABELS - 2) return refuse("too many dimensions", error);
+    if (self->form.blocks.labels.count > REGION_MOST_LABELS - 2)
+        return region_refuse("too many dimensions", error);
     TRY(find_shape(self, error));
     TRY(place_operand(self, ATTENTION_QUERIES, self->form.queries, error));
     TRY(place_operand(self, ATTENTION_KEYS, self->form.keys, error));
@@ -511,14 +508,14 @@ AmStatus cuda_prepare_attention(KernelCall *call, Arena *arena, AmError *error) 
     Planner *self = ARENA_ARRAY(arena, Planner, 1);
     AttentionKernel *kernel = ARENA_ARRAY(arena, AttentionKernel, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *self);
-    if (call->instruction->regions.count != 1) return refuse("it lacks its computation", error);
+    if (call->instruction->regions.count != 1) return region_refuse("it lacks its computation", error);
     self->call = call;
     self->arena = arena;
     self->kernel = kernel;
     /* The scratch memory is an argument of all kernels. */
     self->before = self->between = self->after =
         (CudaSource){.parameters = call->operand_count + call->result_count, .scratch_bytes = 1};
-    if (self->before.parameters > CUDA_MOST_PARAMETERS) return refuse("it has too many arrays", error);
+    if (self->before.parameters > CUDA_MOST_PARAMETERS) return region_refuse("it has too many arrays", error);
     TRY(plan(self, error));
     TRY(cuda_open_dnn(device, error));
     CudaAttentionShape *passes = ARENA_ARRAY(arena, CudaAttentionShape, 2);

@@ -5,10 +5,6 @@
 
 #include "base/integers.h"
 
-static AmStatus refuse(const char *reason, AmError *error) {
-    return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
-}
-
 static bool is_used(const RegionPlan *self, int32_t i) {
     return self->blocks.stage[i] != REGION_UNUSED;
 }
@@ -61,7 +57,7 @@ static AmStatus find_sides(RegionPlan *self, AmError *error) {
             continue;
         if (self->key < 0 || blocks->labels.sizes[label] > blocks->labels.sizes[self->key]) self->key = label;
     }
-    if (self->key < 0) return refuse("its scores have no keys", error);
+    if (self->key < 0) return region_refuse("its scores have no keys", error);
     self->is_unit[self->key] = false;
     return AM_OK;
 }
@@ -94,7 +90,7 @@ static AmStatus classify(const RegionPlan *self, RegionSum *sum, const ProgramIn
         bool is_tile = region_plan_is_tile(self, instruction->operands[k]);
         bool is_wide = has_width(self, instruction->operands[k]);
         if (is_tile) sum->tile = k;
-        if (is_tile && is_wide) return refuse("a tile has widths", error);
+        if (is_tile && is_wide) return region_refuse("a tile has widths", error);
         tiles += is_tile;
         widths += is_wide;
     }
@@ -103,9 +99,9 @@ static AmStatus classify(const RegionPlan *self, RegionSum *sum, const ProgramIn
     int32_t other = instruction->operands[!sum->tile], result = instruction->first_result;
     bool by_row = region_plan_has(self, result, self->row), by_key = region_plan_has(self, result, self->key);
     if (by_row == by_key || region_plan_has(self, other, by_row ? self->row : self->key))
-        return refuse(unknown, error);
+        return region_refuse(unknown, error);
     for (int32_t l = 0; l < self->blocks.labels.count; l++)
-        if (sum->is_looped[l] && region_plan_is_width(self, l)) return refuse(unknown, error);
+        if (sum->is_looped[l] && region_plan_is_width(self, l)) return region_refuse(unknown, error);
     return AM_OK;
 }
 
@@ -126,15 +122,16 @@ static AmStatus check_labels(const RegionPlan *self, const ProgramInstruction *i
     const IrShape *shape = &self->blocks.region->values[instruction->first_result].shape;
     for (int32_t k = 0; k < labels->count; k++)
         for (int32_t n = 0; n < k; n++)
-            if (labels->list[n] == labels->list[k]) return refuse("a value has one label twice", error);
-    if (!cuda_has_arithmetic(shape->type)) return refuse("a value's type has no arithmetic", error);
+            if (labels->list[n] == labels->list[k])
+                return region_refuse("a value has one label twice", error);
+    if (!cuda_has_arithmetic(shape->type)) return region_refuse("a value's type has no arithmetic", error);
     if (instruction->opcode == IR_CONSTANT)
-        return labels->count == 0 ? AM_OK : refuse("it has an array of constants", error);
+        return labels->count == 0 ? AM_OK : region_refuse("it has an array of constants", error);
     if (summed_operands(instruction) > 0) return AM_OK;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         if (!is_within(self, instruction->operands[k], instruction->first_result))
-            return refuse("dimensions are joined in another way", error);
-    return instruction->operand_count <= 3 ? AM_OK : refuse("more than three operands", error);
+            return region_refuse("dimensions are joined in another way", error);
+    return instruction->operand_count <= 3 ? AM_OK : region_refuse("more than three operands", error);
 }
 
 static AmStatus find_sums(RegionPlan *self, Arena *arena, AmError *error) {
@@ -146,9 +143,9 @@ static AmStatus find_sums(RegionPlan *self, Arena *arena, AmError *error) {
         TRY(check_labels(self, instruction, error));
         if (summed_operands(instruction) == 0) continue;
         if (instruction->opcode == IR_DOT && !has_product_type(self, instruction))
-            return refuse("a product of integers", error);
+            return region_refuse("a product of integers", error);
         if (instruction->opcode == IR_REDUCE && !folds(self, instruction))
-            return refuse("a reduction has another operator", error);
+            return region_refuse("a reduction has another operator", error);
         if (region->values[instruction->first_result].shape.type == DTYPE_F64) self->product = DTYPE_F64;
         self->is_score[i] = is_score(self, instruction);
         if (self->is_score[i]) continue;
@@ -275,7 +272,7 @@ static AmStatus check_outputs(const RegionPlan *self, bool *needed, AmError *err
         region_plan_mark(self, needed, &value, 1, attached < 0 ? -1 : self->sums[attached].value);
         for (int32_t i = 0; i < region->instruction_count; i++)
             if (self->is_score[i] && needed[region->instructions[i].first_result])
-                return refuse("an output has the scores' size", error);
+                return region_refuse("an output has the scores' size", error);
     }
     return AM_OK;
 }
@@ -300,7 +297,7 @@ AmStatus region_plan_find(RegionPlan *plan, Arena *arena, const Program *region,
         if (value < 0) continue;
         plan->parameter_of[value] = k;
         if (!cuda_has_arithmetic(region->values[value].shape.type))
-            return refuse("a parameter's type has no arithmetic", error);
+            return region_refuse("a parameter's type has no arithmetic", error);
     }
     TRY(find_sides(plan, error));
     TRY(find_sums(plan, arena, error));
