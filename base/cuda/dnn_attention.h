@@ -37,7 +37,7 @@ typedef struct CudaAttentionShape {
     int64_t bias_sizes[DNN_RANK];
     int64_t strides[ATTENTION_ARRAY_COUNT][DNN_RANK]; /* elements */
     double scale;
-    bool has_last, has_first; /* a row sees no key behind row + last, and none before row - first */
+    bool has_last, has_first; /* a row sees no key after row + last, and none before row - first */
     int64_t last, first;
 } CudaAttentionShape;
 

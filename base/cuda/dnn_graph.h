@@ -1,4 +1,4 @@
-/* Graphs of operators that cuDNN runs as one kernel or a few: its graph API behind one object.
+/* Graphs of operators that cuDNN runs as one kernel or a few: an object that hides its graph API.
  *
  * A graph has tensors of four dimensions and operators that relate them. A virtual tensor has no memory, an
  * array has an address in each run, a number is a constant. In

@@ -1,5 +1,5 @@
 /* The insides of a folded sharding graph, for what builds it (graph_fold.c), passes its messages and
- * bounds it (graph_bound.c), shares boxings out among readers (graph_shares.c) and looks for changes of
+ * bounds it (graph_bound.c), divides reshard costs among readers (graph_shares.c) and looks for changes of
  * a plan (graph_changes.c). */
 #ifndef COST_RELAXATION_GRAPH_FOLD_H
 #define COST_RELAXATION_GRAPH_FOLD_H
@@ -78,7 +78,7 @@ double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, i
 /* The least of fold->phi, which is the class's. */
 double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *class);
 
-/* Moves what readers pay for boxings to where the bound gains by it. */
+/* Moves the reshard costs of readers to the places where they raise the bound. */
 void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights);
 
 /* A class and by how much a plan is dearer there than the bound. */

@@ -145,7 +145,7 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
                           self->device_of, error);
 }
 
-/* The pieces of a stage as the pipeline's clock wants them. */
+/* The pieces of a stage as the pipeline's clock takes them. */
 static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     const StagePieces *stage = &self->stages[s].of_all;
     PipelinePiece *pieces = ARENA_ARRAY(self->arena, PipelinePiece, stage->piece_count + 1);

@@ -93,8 +93,8 @@ class Partition:
         has_data[self.data_values()] = True
         for number, value in enumerate(self.whole.inputs):
             has_state[value] = number not in self.data
-        maker = {}
-        self.group, self.maker = [], {value: k for k, node in enumerate(nodes) for value in node.outputs}
+        producer = {}
+        self.group, self.producer = [], {value: k for k, node in enumerate(nodes) for value in node.outputs}
         early = self.before_batch() if self.count == 1 else set()
         for k, node in enumerate(nodes):
             inputs = numbers(node)
@@ -107,12 +107,12 @@ class Partition:
                 self.group.append("before")  # a sum of data alone, such as the number of words of a masked mean
             elif not has_data[node.outputs[0]]:
                 self.group.append("before" if counts or has_state[node.outputs[0]] or any(
-                    self.group[maker[value]] == "before" for value in inputs if value in maker) else "free")
+                    self.group[producer[value]] == "before" for value in inputs if value in producer) else "free")
             elif not has_batch and k not in early:
                 self.group.append("after")
             else:
                 self.group.append("micro" if has_state[node.outputs[0]] else "free")
-            maker.update((value, k) for value in node.outputs)
+            producer.update((value, k) for value in node.outputs)
         self.find_invariant()
         is_update = {row["output"] for row in rows if row["output"] is not None}
         losses = [value for at, value in enumerate(self.whole.outputs)
@@ -150,7 +150,7 @@ class Partition:
             graph.outputs = [value if isinstance(value, Constant) else replaced.get(value, value)
                              for value in graph.outputs]
         self.group = [group for k, group in enumerate(self.group) if k not in dropped]
-        self.maker = {value: k for k, node in enumerate(self.whole.nodes) for value in node.outputs}
+        self.producer = {value: k for k, node in enumerate(self.whole.nodes) for value in node.outputs}
 
     def find_invariant(self):
         """Values that an operator on the batch gives without using the data, such as the weights that a scan keeps for
@@ -217,7 +217,7 @@ class Partition:
     def ancestors(self, values):
         found, open_values = set(), list(values)
         while open_values:
-            k = self.maker.get(open_values.pop())
+            k = self.producer.get(open_values.pop())
             if k is None or k in found:
                 continue
             found.add(k)
@@ -456,7 +456,7 @@ class Run:
         open_values = [value for k in later for value in numbers(nodes[k])]
         while open_values:
             for value in self.through_free([open_values.pop()]):
-                k = plan.maker.get(value)
+                k = plan.producer.get(value)
                 if k in planned and value not in found:
                     found.update(dict.fromkeys(nodes[k].outputs, k))
                     open_values += numbers(nodes[k])
@@ -520,7 +520,7 @@ class Run:
         found, open_values = set(), [value for node in chosen for value in numbers(node)]
         while open_values:
             for value in self.through_free([open_values.pop()]):
-                k = self.plan.maker.get(value)
+                k = self.plan.producer.get(value)
                 if k in repeated and k not in found:
                     found.add(k)
                     open_values += numbers(self.plan.whole.nodes[k])

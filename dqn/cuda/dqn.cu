@@ -36,7 +36,7 @@ struct Layer {
 };
 
 /* Where everything is, and the settings: the same struct as UpdateCuda in
- * learner_cuda.h, field by field. */
+ * learner_cuda.c, field by field. */
 struct Update {
     /* The replay: [capacity, ..]. owners is 0 between kernels. */
     float *observations, *next_observations, *rewards, *discounts;

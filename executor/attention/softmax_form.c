@@ -1,5 +1,20 @@
 /* Evaluates a region on terms: what is known of each value. A term is a polynomial, an operand times a
- * number, or one of the forms between the scores and the exponential, which have no polynomial. */
+ * number, or one of the forms between the scores and the exponential, which have no polynomial.
+ *
+ *   kind        value                                            producer
+ *   OTHER       nothing is known                                 all other operators
+ *   POLYNOMIAL  sum of monomials in e, l, g and r; a number      exp, constants, sums and products of these
+ *   INPUT       factor times a parameter                         parameter, multiply by a number
+ *   POSITION    along * row + across * key + offset, integers    iota, add, subtract
+ *   SEES        the mask, or its negation                        compare of positions, and, not
+ *   PRODUCT     factor times rows of a parameter by keys         dot of two inputs
+ *   SCORES      such a product, perhaps with bias and mask       add of a bias, select by a mask
+ *   MAXIMUM     maximum of the scores of a row                   reduce by maximum
+ *   SHIFTED     scores minus a statistic of the row              subtract
+ *   LOGARITHM   logarithm of the sum of exponentials             log
+ *   LOG_SUM     maximum plus logarithm                           add
+ *   RESULT      factor times a product of weights or gradients   dot with a polynomial
+ */
 #include "executor/attention/softmax_form.h"
 
 #include <math.h>
@@ -551,8 +566,8 @@ static void find_parameters(FormSearch *self) {
         const ProgramValue *of = &region->values[value];
         if (dtype_is_floating(of->shape.type))
             self->terms[value] = (Term){.kind = TERM_INPUT, .parameter = k, .factor = 1, .bias = -1};
-        else if (of->is_counted && labels->values[value].count == 1)
-            self->terms[value] = position(self, labels->values[value].list[0], of->first_number);
+        else if (of->is_iota && labels->values[value].count == 1)
+            self->terms[value] = position(self, labels->values[value].list[0], of->iota_first);
         self->statistic_count += is_statistic(self, value);
     }
 }

@@ -3,7 +3,7 @@
  *     s = scale q k^T + bias, masked by positions;  p = softmax(s);  o = p v
  *     backward: dq, dk and dv from do and the statistics of the rows
  *
- * The form is found by algebra, not by the order of operators. Behind the exponential e = exp(s - max), every
+ * The form is found by algebra, not by the order of operators. After the exponential e = exp(s - max), every
  * value is a polynomial in e, the sum l of e, the products g = do v^T and the sum r of g e. The weights are e
  * / l, and the gradient of the scores is g e / l - r e / l^2, however a program writes them. Roundings
  * between operators are ignored.

@@ -159,7 +159,7 @@ static void settle(Checkpoint *self) {
 
 /* ---- Opening and resuming ---- */
 
-/* Returns whether all processes find that all is well; the failure of one is everybody's. */
+/* Returns AM_OK if all processes pass AM_OK. If one process fails, all processes fail. */
 static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
     ProcessGroup *processes = self->owner.processes;
     if (!processes) return am_pass_error(status, own, error);

@@ -72,6 +72,9 @@ typedef struct ElementComputation {
  * loop. */
 AmStatus element_program_build(ElementProgram **program, Arena *arena, const ElementComputation *computation,
                                int32_t *refused, AmError *error);
+/* Reads computation `computation` of a module (to_apply) as operators on slots. The arena owns the arrays.
+ * AM_ERROR_INPUT: there is no such computation, or an operator in it has another form: a call, more than
+ * three operands, or a result that is no scalar. */
 AmStatus element_computation_read(ElementComputation *result, Arena *arena, const IrModule *module,
                                   int32_t computation, AmError *error);
 /* Compiles a scalar computation (to_apply) as a program over lanes. */

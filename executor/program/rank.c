@@ -1,7 +1,7 @@
 /* One rank: memory, shards, and a step's run.
  *
  * The allocation holds the program's values, then the scratch memory of the
- * kernel that wants most and, as they work beside kernels, of the collective
+ * kernel that needs most and, as they work beside kernels, of the collective
  * that does.
  */
 #include "executor/program/rank.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "executor/array/strided.h"
-#include "lowering/program/counted.h"
+#include "lowering/program/iota_values.h"
 
 static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
                                AmError *error) {
@@ -55,7 +55,7 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     rank->device = device;
     rank->comm = comm;
     rank->program = program;
-    program_find_counted(program);
+    program_find_iotas(program);
     TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
     TRY(describe_shards(rank, error));
     rank->scratch_bytes =

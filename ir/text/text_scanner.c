@@ -1,7 +1,7 @@
 /* The characters of HLO text: white space, comments, words, numbers, strings.
  *
  * There is no token stream: what "2x3" or "b01f" means depends on the attribute,
- * so each construct reads the characters it wants. Every loop is bounded by the
+ * so each construct reads the characters it needs. Every loop is bounded by the
  * end of the text, which need not be NUL-terminated; nesting of skipped values
  * is counted, not recursed into.
  */

@@ -1,4 +1,8 @@
-/* Estimates are of bytes and extents as if all parts were equal, so that all ranks find the same. */
+/* Estimates the work between collectives, by which reduce_early.c and gather_ahead.c order a program.
+ *
+ * The unit is an operation of a product. A byte that is read or written counts as OPERATIONS_PER_BYTE
+ * operations, a byte that is sent as OPERATIONS_PER_SENT_BYTE. Sizes are those of equal shards, so that all
+ * ranks compute the same estimates and orders. Example: an all-reduce of 1 MiB counts as 2^31 operations. */
 #include "lowering/passes/latency.h"
 
 #include <math.h>

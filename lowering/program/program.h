@@ -108,16 +108,19 @@ typedef struct ProgramShard {
                               dimensions; NULL without a window */
 } ProgramShard;
 
-/* A loop of `count` iterations whose transfers have slots; `second` < 0 if it is not joined.
- * Otherwise two such loops, of which the second reads in its iteration m the results of the first
- * one's iteration m (interleave.h), or three: the third reads the results of both in iteration m
- * (interleave_weights.h). They are adjacent in the steps and run as one. The first one's iteration
- * f may begin when the second has ended iteration f - kept, and the third iteration f -
- * kept_until_third; it then has priority. The second's iteration b may begin when the third has
- * ended iteration b - kept_from_second; it then has priority over the third. Values between two
- * loops have that many places, iteration m in m modulo the number. If the stage is in chunks
- * (lower_chunks.h), all first loops are adjacent, followed by all second ones, and schedule_iterations()
- * gives the order of their iterations. */
+/* A loop F of `count` iterations whose transfers have slots; `second` < 0 if it is not joined. Otherwise F is
+ * joined with a second loop B (interleave.h), and perhaps with a third loop W (interleave_weights.h). They
+ * are adjacent in the steps and run as one. An iteration may begin when these have ended:
+ *
+ *   F -> B, F -> W, B -> W     iteration m of the reader: the iteration m whose results it reads
+ *   B -> F                     iteration m of F: iteration m - kept of B
+ *   W -> F                     iteration m of F: iteration m - kept_until_third of W
+ *   W -> B                     iteration m of B: iteration m - kept_from_second of W
+ *
+ * F then has priority over the others, and B over W. Values between two loops have as many places as the
+ * number kept, iteration m in m modulo the number. If the stage is in chunks (lower_chunks.h), all first
+ * loops are adjacent, followed by all second ones, and schedule_iterations() gives the order of their
+ * iterations. */
 typedef struct InterleavedLoops {
     int32_t second, third; /* instructions, or -1 */
     bool is_backward;      /* alone, it is the one that would be second */
@@ -231,8 +234,8 @@ typedef struct ProgramValue {
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
     bool in_registers; /* of a fused kernel that is only priced: no bytes (cost/operator/fused_kernels.h) */
     bool lies_apart;   /* the result of such a kernel: never in place of an operand */
-    bool is_counted; /* its elements are first_number, first_number + 1, ...; set by program_find_counted() */
-    int64_t first_number;
+    bool is_iota;      /* its elements are iota_first, iota_first + 1, ...; set by program_find_iotas() */
+    int64_t iota_first;
 } ProgramValue;
 
 /* A fusion computes `op_count` element-wise operators over one index space.

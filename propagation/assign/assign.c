@@ -511,7 +511,7 @@ static bool mixes_blocks(const Assigner *self, int32_t i) {
     return in_blocks && axes > 1;
 }
 
-/* Resolves collisions between open states and storage entries, which are chosen axis by axis: the
+/* Resolves collisions between unconstrained values and storage entries, which are chosen axis by axis: the
  * later of two incompatible choices becomes replicated. */
 static void part_collisions(Assigner *self) {
     for (int32_t k = 0; k < self->split_options->decided_count; k++) {

@@ -505,7 +505,7 @@ class Geometry:
         self.reach = [(k - 1) * d for k, d in zip(sizes, self.dilation)]  # from the first to the last place of a window
 
     def rest(self, x, result):
-        """What x has behind the last window in each dimension."""
+        """Returns the number of elements of x after the last window in each dimension."""
         return [x[2 + d] + 2 * self.padding[d] - 1 - self.reach[d] - self.stride[d] * (result[2 + d] - 1)
                 for d in range(self.count)]
 

@@ -139,8 +139,8 @@ def check_training(folder, name, form):
     plans = {"split": ["--layers", "split"], "pipeline": ["--layers", "split", "--baseline", "even_pipeline",
                                                           "--micro-batches", "2"]}
     for kind, options in plans.items():
-        document = search(model, plan, *options, "--evaluations",
-                          30) if kind == "split" else search(model, plan, *options)
+        limit = ["--evaluations", 30] if kind == "split" else []
+        document = search(model, plan, *options, *limit)
         undone = {"recomputation": "undone"} if kind == "split" else {}  # a baseline keeps what the source prescribes
         assert document["rewriting"] == {"layers": "split"} | undone, document["rewriting"]
         assert kind == "split" or len(document["stages"]) > 1

@@ -191,19 +191,18 @@ def movement():
     yield "set-dimension-size", "n = s32[] constant(3)\n  ROOT r = f32[<=4,8] set-dimension-size(x, n), dimensions={0}"
     yield "tuple", "ROOT r = () tuple()"
     yield "tuple", "t = (f32[4,8], s32[4,8]) tuple(x, i)\n  ROOT r = ((f32[4,8], s32[4,8]), pred[4,8]) tuple(t, p)"
-    yield "tuple", ("ROOT r = (f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8]) tuple(x, y, x, y, "
-                    "x, y, x)")
+    yield "tuple", ("ROOT r = (f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8]) "
+                    "tuple(x, y, x, y, x, y, x)")
     yield "get-tuple-element", "t = (f32[4,8], s32[4,8]) tuple(x, i)\n  ROOT r = s32[4,8] get-tuple-element(t), index=1"
     yield "opt-barrier", "t = (f32[4,8], s32[4,8]) tuple(x, i)\n  ROOT r = (f32[4,8], s32[4,8]) opt-barrier(t)"
     yield "copy-start", "s = (f32[4,8], f32[4,8], u32[]) copy-start(x)\n  ROOT r = f32[4,8] copy-done(s)"
-    yield "copy-start", ("s = (f32[4,8], f32[4,8], u32[]) copy-start(x), cross_program_prefetch_index=0\n  ROOT r = "
-                         "f32[4,8] copy-done(s)")
-    yield "copy-done", ("s = (f32[4,8]{1,0:S(1)}, f32[4,8], u32[]) copy-start(x)\n  ROOT r = f32[4,8]{1,0:S(1)} "
-                        "copy-done(s)")
+    yield "copy-start", ("s = (f32[4,8], f32[4,8], u32[]) copy-start(x), cross_program_prefetch_index=0\n"
+                         "  ROOT r = f32[4,8] copy-done(s)")
+    yield "copy-done", ("s = (f32[4,8]{1,0:S(1)}, f32[4,8], u32[]) copy-start(x)\n"
+                        "  ROOT r = f32[4,8]{1,0:S(1)} copy-done(s)")
     yield "parameter", "q = f32[3] parameter(4), parameter_replication={true}\n  ROOT r = (f32[3]) tuple(q)"
-    yield "parameter", ("q = (f32[3], (s32[], u8[2])) parameter(4), parameter_replication={true,false,true}\n  ROOT r "
-                        "= "
-                        "f32[3] get-tuple-element(q), index=0")
+    yield "parameter", ("q = (f32[3], (s32[], u8[2])) parameter(4), parameter_replication={true,false,true}\n"
+                        "  ROOT r = f32[3] get-tuple-element(q), index=0")
 
 
 def contractions():

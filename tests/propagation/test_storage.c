@@ -392,7 +392,7 @@ static void test_places_in_a_loop(void **state) {
     plan_context_free(context);
 }
 
-/* A sum over devices that its one user wants in parts is a reduce_scatter. */
+/* A sum over devices that its one reader needs in parts is a reduce_scatter. */
 static void test_wanted_parts_are_scattered(void **state) {
     (void)state;
     PlanContext *context =

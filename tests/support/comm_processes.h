@@ -60,7 +60,7 @@ static char *comm_processes_pack(const CommShared *shared, int64_t *bytes) {
     return packed;
 }
 
-/* Everybody's operands to everybody; by the first rank. */
+/* Sends the operands of all ranks to all ranks; by the first rank. */
 static AmStatus comm_processes_exchange(CommShared *shared, AmError *error) {
     ProcessGroup *processes = shared->processes;
     int64_t bytes;

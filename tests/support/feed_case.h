@@ -40,7 +40,7 @@ typedef struct FeedCase {
     AmWarnings warnings;
     AmError error;
     FedRank fed[MOST_RANKS];
-    Rank ranks[MOST_RANKS]; /* as feeds_open() wants them */
+    Rank ranks[MOST_RANKS]; /* as feeds_open() takes them */
     int32_t rank_count;
     int64_t loaded; /* batches, since the feeds were opened */
 } FeedCase;
@@ -100,7 +100,7 @@ static inline int feed_teardown(void **state) {
     return left;
 }
 
-/* Rank r holds `part` of `parts` of the batch; the rate is everybody's. */
+/* Rank r holds `part` of `parts` of the batch; the rate is equal on all ranks. */
 static inline void make_rank(FeedCase *self, int32_t r, int32_t part, int32_t parts) {
     static KernelDevice *const host = &kernel_device_cpu;
     FedRank *fed = &self->fed[r];

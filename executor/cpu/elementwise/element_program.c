@@ -310,8 +310,8 @@ static void find_last_uses(ElementProgramBuilder *builder, const ProgramFusionOp
     for (int32_t k = 0; k < output_count; k++) builder->last_use[output_slots[k]] = INT32_MAX;
 }
 
-/* Returns whether output k can be computed where the caller wants it: it is as in memory, its operator is the
- * first to write there, and no input, which may lie there too, is read later. */
+/* Returns whether output k can be computed where the caller requests it: it is as in memory, its operator is
+ * the first to write there, and no input, which may lie there too, is read later. */
 static bool is_direct(const ElementProgramBuilder *builder, int32_t k, const int32_t *slots) {
     const ElementProgram *program = builder->program;
     int32_t slot = slots[k], first = 0;

@@ -7,7 +7,7 @@
  * the operands column by column as LAPACK reads them and brings the results
  * back. Its options (which triangle, which vectors) are numbers in the custom
  * call's backend_config, "{uplo = 76 : ui8}". A routine is first asked how much
- * memory it wants, when the call is prepared, and then run once per matrix.
+ * memory it needs, when the call is prepared, and then run once per matrix.
  */
 #include <ctype.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* Fused attention by cuDNN, where the region is plain attention of 16-bit operands (softmax_form.h).
  *
- * cuDNN wants arrays [batch, head, row or key, width] with one stride each. The labels of units are divided
+ * cuDNN takes arrays [batch, head, row or key, width] with one stride each. The labels of units are divided
  * among batch and heads so that most arrays fit as they lie; the others are packed, and so are results of
  * another type. A region of gradients gets no output of the forward pass, which cuDNN needs:
  *

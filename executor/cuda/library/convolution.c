@@ -1,22 +1,24 @@
-/* convolution by cuDNN: which of its three forms an HLO convolution is.
+/* Runs an HLO convolution as a kernel of cuDNN, if it has one of cuDNN's three forms.
  *
- * With lhs, rhs and result, window size k, stride s, dilations of base b and of
- * window d, and padding low l, along each spatial dimension:
+ * Names: x input, w filter, y output; along each spatial dimension window size k, stride s, dilations b of
+ * the base and d of the window, and padding l at the low end. The first case that applies counts:
  *
- *   forward          x = lhs, w = rhs, y = result: stride s, dilation d, padding l
- *   input gradient   y = lhs, w = rhs, x = result, s = 1: stride b, dilation d, padding (k - 1) d - l, and
- *                    the window turned around, as a gradient meets the filter from its end
- *   filter gradient  x = lhs, y = rhs, w = result, b = 1: stride d, dilation s, padding l; the batch of the
- *                    sum is HLO's feature
+ *   condition                                     kernel
+ *   1  no cuDNN; other types; b > 1 with s > 1    generated (source_convolution.c)
+ *      or with groups of the batch; groups of
+ *      both kinds; only some dimensions reversed
+ *   2  b > 1                                      input gradient: y = lhs, w = rhs, x = result, stride b,
+ *                                                 dilation d, padding (k - 1) d - l, the filter reversed
+ *   3  groups of the batch (not reversed, or      filter gradient: x = lhs, y = rhs, w = result, stride d,
+ *      generated); or, without groups and         dilation s, padding l; the sum is over HLO's feature
+ *      reversal, a window larger than the result
+ *   4  others                                     forward: x = lhs, w = rhs, y = result, stride s,
+ *                                                 dilation d, padding l
+ *   5  2 to 4, if cuDNN has no kernel        the same with all operands packed, features first; then
+ *                                                 the generated kernel
  *
- * A dilated base is an input gradient. A window larger than the result, or a
- * batch in groups, is a filter gradient. cuDNN pads both sides alike, so where
- * that does not give the sizes wanted x is padded or cropped by a pack, which
- * lets padding be 0. A filter is packed unless it lies as cuDNN wants it. What
- * cuDNN refuses as it lies is tried with all operands packed features first;
- * what it then refuses, what is none of the three forms and what has other types
- * runs as the generated kernel of source_convolution.c, and so does everything
- * where there is no cuDNN.
+ * cuDNN pads both sides of x by the same number. If HLO's paddings differ, x is padded or cropped by a pack,
+ * and the padding is 0. A filter is packed unless its strides are those that cuDNN takes.
  */
 #include <string.h>
 

@@ -434,7 +434,7 @@ static bool run_convolution(void *argument) {
     return true;
 }
 
-/* x, w and y lie in device memory, and so does the workspace that the algorithm wants. */
+/* x, w and y lie in device memory, and so does the workspace that the algorithm needs. */
 static bool is_sound(const Convolution *it, int algorithm, size_t given) {
     size_t bytes = element_bytes(element_of(it->w.type));
     const size_t wanted[3] = {(size_t)tensor_elements(&it->x) * bytes,

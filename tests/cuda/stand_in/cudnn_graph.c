@@ -5,7 +5,7 @@
  * that the documentation states, sizes of operands fit, arrays lie in device memory, and every tensor that is
  * neither virtual nor a number gets an address. The heuristic first proposes an engine that gives different
  * bits each time. Graphs that the fused engines would refuse for their structure alone are evaluated: tests
- * of the real library (test_cuda_attention_engines.c) find these.
+ * of the real library (test_cudnn_engines.c) find these.
  */
 #include <math.h>
 #include <stdlib.h>

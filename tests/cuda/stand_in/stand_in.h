@@ -53,7 +53,7 @@ typedef struct StandIn {
     CUresult (*enqueue)(CUstream stream, const char *name, bool (*run)(void *argument), const void *argument,
                         size_t bytes, const void *group);
     /* First thing in every function of a stand-in: counts the call, and returns the code that
-     * STAND_IN_FAIL wants of it, else 0. */
+     * STAND_IN_FAIL gives for it, else 0. */
     int (*enter)(const char *call);
     /* Returns whether this function refuses the problem of that number, by STAND_IN_REFUSE. */
     bool (*refuses)(const char *call, uint64_t problem);

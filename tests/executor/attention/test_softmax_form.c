@@ -1,16 +1,16 @@
 /* The recognition of plain attention (softmax_form.h): parts, scale, mask and results of forms whose text
- * states them, and forms that are no plain attention. Vectors that count (lowering/program/counted.h),
+ * states them, and forms that are no plain attention. Iota vectors (lowering/program/iota_values.h),
  * through loops. */
 #include "executor/attention/softmax_form.h"
-#include "lowering/program/counted.h"
+#include "lowering/program/iota_values.h"
 #include "tests/support/attention_case.h"
 
 static void open_form(AttentionRegion *region, const AttentionForm *form) {
     attention_open(region, &kernel_device_cpu, form);
     for (int32_t k = 0; k < 2 && form->has_positions; k++) {
         ProgramValue *value = &region->region->values[region->region->parameters[3 + form->has_bias + k]];
-        value->is_counted = true;
-        value->first_number = k == 0 ? 7 : 0;
+        value->is_iota = true;
+        value->iota_first = k == 0 ? 7 : 0;
     }
 }
 
@@ -63,7 +63,7 @@ static void test_parts(void **state) {
     }
 }
 
-/* Other functions of the scores, and positions that nobody knows. */
+/* Other functions of the scores, and positions that are unknown. */
 static void test_others(void **state) {
     static const AttentionForm forms[] = {
         {1, 2, 1, 16, 16, 8, "f32", .has_cap = true},
@@ -135,15 +135,15 @@ static void test_counted(void **state) {
         ir_canonicalize(&canonical, module, &error) != AM_OK ||
         program_from_computation(&program, &arena, canonical, canonical->entry, false, &error) != AM_OK)
         fail_msg("%s", error.text);
-    program_find_counted(program);
+    program_find_iotas(program);
     for (int32_t i = 0; i < program->instruction_count; i++) {
         if (program->instructions[i].opcode != IR_WHILE) continue;
         const Program *body = program->instructions[i].regions.programs[0];
         for (int32_t k = 0; k < body->roles->parameter_count; k++) {
             const ProgramValue *value = &body->values[body->parameters[k]];
             vectors += value->shape.rank == 1;
-            counted += value->is_counted;
-            if (value->is_counted) assert_int_equal(value->first_number, 0);
+            counted += value->is_iota;
+            if (value->is_iota) assert_int_equal(value->iota_first, 0);
         }
     }
     assert_int_equal(vectors, 2);

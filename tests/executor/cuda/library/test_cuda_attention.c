@@ -32,8 +32,8 @@ static void mark_positions(AttentionRegion *region, const AttentionForm *form) {
     int32_t first = 3 + form->has_bias;
     for (int32_t k = 0; k < 2 && form->has_positions; k++) {
         ProgramValue *value = &region->region->values[region->region->parameters[first + k]];
-        value->is_counted = true;
-        value->first_number = k == 0 ? 7 : 0;
+        value->is_iota = true;
+        value->iota_first = k == 0 ? 7 : 0;
     }
 }
 

@@ -1,13 +1,13 @@
 /* Marks the results of iota, and passes the marks on through views, copies and the parameters of regions. */
-#include "lowering/program/counted.h"
+#include "lowering/program/iota_values.h"
 
 static void copy_mark(ProgramValue *to, const ProgramValue *from) {
-    to->is_counted = from->is_counted;
-    to->first_number = from->first_number;
+    to->is_iota = from->is_iota;
+    to->iota_first = from->iota_first;
 }
 
-/* The value that a view shows, or the value itself. */
-static int32_t behind_views(const Program *program, int32_t value) {
+/* Returns the value of which `value` is a view, or `value` itself. */
+static int32_t viewed_value(const Program *program, int32_t value) {
     int32_t producer = program->values[value].instruction;
     while (producer >= 0 && program->instructions[producer].kind == PROGRAM_VIEW) {
         value = program->instructions[producer].operands[0];
@@ -20,7 +20,7 @@ static int32_t behind_views(const Program *program, int32_t value) {
 static bool keeps(const ProgramInstruction *loop, int32_t k) {
     const Program *body = loop->regions.programs[0];
     if (k >= body->roles->output_count || body->outputs[k] < 0) return true;
-    return behind_views(body, body->outputs[k]) == body->parameters[k];
+    return viewed_value(body, body->outputs[k]) == body->parameters[k];
 }
 
 /* The regions of calls, fusions and loops have the operands as parameters. */
@@ -34,11 +34,11 @@ static void enter_regions(const Program *program, const ProgramInstruction *inst
              k++)
             if (region->parameters[k] >= 0 && (!is_loop || keeps(instruction, k)))
                 copy_mark(&region->values[region->parameters[k]], &program->values[instruction->operands[k]]);
-        program_find_counted(region);
+        program_find_iotas(region);
     }
 }
 
-void program_find_counted(Program *program) {
+void program_find_iotas(Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->regions.count > 0) enter_regions(program, instruction);
@@ -47,8 +47,8 @@ void program_find_counted(Program *program) {
         bool is_integer = result->shape.type == DTYPE_S32 || result->shape.type == DTYPE_S64;
         if (result->shape.rank != 1 || !is_integer) continue;
         if (instruction->kind == PROGRAM_COMPUTE && instruction->opcode == IR_IOTA) {
-            result->is_counted = true;
-            result->first_number = instruction->compute.shard ? instruction->compute.shard->start[0] : 0;
+            result->is_iota = true;
+            result->iota_first = instruction->compute.shard ? instruction->compute.shard->start[0] : 0;
         } else if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_COPY) {
             const ProgramValue *from = &program->values[instruction->operands[0]];
             if (from->shape.type == result->shape.type && from->shape.rank == 1 &&
