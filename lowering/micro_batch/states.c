@@ -341,12 +341,12 @@ static int32_t count_leading(const PlanContext *context, int32_t class) {
 
 static double class_flops(const PlanContext *context, int32_t class) {
     bool is_examples = class >= 0 && context->classes->classes[class].weight_count == 0;
-    return is_examples ? context->classes->classes[class].flops : 0;
+    return is_examples ? context->classes->classes[class].merged_flops : 0;
 }
 
-/* Among the classes of data dimensions that occur in many products, the one that is the first
- * dimension of most inputs, and the earliest of those; *size is the dimension's, 0 without one.
- * Class -1: dimensions of no other tensor. */
+/* Among the classes of data dimensions that occur in many products, also as the minor part of rows, the one
+ * that is the first dimension of most inputs, and the earliest of those; *size is the dimension's, 0 without
+ * one. Class -1: dimensions of no other tensor. */
 static int32_t batch_class(const PlanContext *context, int64_t *size) {
     int32_t best = -1, most = -1;
     double flops = 0;

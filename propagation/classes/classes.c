@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/integers.h"
+#include "base/union_find.h"
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
 #include "propagation/classes/ties.h"
@@ -287,6 +288,13 @@ static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
+/* FLOPs of a product of a planned computation in all its runs. */
+static double flops_of_step(ClassBuilder *builder, int32_t computation, int32_t i) {
+    const Rules *rules = builder->rules;
+    return rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch) *
+           ir_layers_of(rules->module, i);
+}
+
 /* Divisor, weight of the operators, and whether the set matters. */
 static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
     const Rules *rules = builder->rules;
@@ -298,10 +306,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
         if (rules->on_demand[i] || !rules->is_planned[computation]) continue;
         const IrInstruction *instruction = &rules->module->instructions[i];
         bool is_product = ir_is_product(instruction->opcode);
-        double flops =
-            is_product ? rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch)
-                       : 0;
-        flops *= ir_layers_of(rules->module, i);
+        double flops = is_product ? flops_of_step(builder, computation, i) : 0;
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
             if (!factor_may_split(factor)) continue;
@@ -505,6 +510,65 @@ static AmStatus index_blocks(Classes *classes, const Rules *rules, Arena *scratc
     return AM_OK;
 }
 
+/* Joins classes in the same blocks of the same dimensions. A product ties the major part of a merged
+ * dimension alone, so that the minor part, such as the batch in rows of positions, is another class after it.
+ * Returns [class]: union-find; NULL without memory. */
+static int32_t *join_minor_parts(Arena *scratch, const Classes *classes) {
+    int32_t *joined = ARENA_ARRAY(scratch, int32_t, classes->count + 1);
+    if (!joined) return NULL;
+    union_find_begin(joined, classes->count);
+    for (int32_t c = 0; c < classes->count; c++)
+        for (int32_t k = classes->first_blocks[c]; k < classes->first_blocks[c + 1]; k++)
+            for (int32_t other = classes->first_blocks[c]; other < k; other++) {
+                const ClassBlocks *a = &classes->blocks[other], *b = &classes->blocks[k];
+                if (a->blocks != b->blocks || a->size != b->size) continue;
+                union_find_join(joined, a->class_index, b->class_index);
+            }
+    return joined;
+}
+
+/* FLOPs of products by joined classes: a product counts once for those of its factors and for those in blocks
+ * of its dimensions. */
+typedef struct MergedFlops {
+    int32_t *joined, *last; /* [class]: union-find, the last product counted + 1 */
+    double *sums;           /* [class] */
+} MergedFlops;
+
+static void count_product(const MergedFlops *merged, int32_t class, int32_t product, double flops) {
+    int32_t root = union_find_root(merged->joined, class);
+    if (merged->last[root] != product + 1) merged->sums[root] += flops;
+    merged->last[root] = product + 1;
+}
+
+static AmStatus gather_merged_flops(ClassBuilder *builder, AmError *error) {
+    const Rules *rules = builder->rules;
+    const Classes *classes = builder->classes;
+    const MergedFlops merged = {.joined = join_minor_parts(&builder->scratch, classes),
+                                .last = ARENA_ARRAY(&builder->scratch, int32_t, classes->count + 1),
+                                .sums = ARENA_ARRAY(&builder->scratch, double, classes->count + 1)};
+    if (builder->scratch.failed) return am_fail_memory(error, classes->count);
+    int32_t computation = 0;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const IrComputation *within = &rules->module->computations[computation];
+        if (i >= within->first + within->count) computation++;
+        if (rules->on_demand[i] || !rules->is_planned[computation]) continue;
+        if (!ir_is_product(rules->module->instructions[i].opcode)) continue;
+        double flops = flops_of_step(builder, computation, i);
+        for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
+            const Factor *factor = &rules->rules[i].factors[f];
+            int32_t class = classes_of_factor(classes, i, f);
+            if (class < 0 || factor->halo != HALO_NONE) continue;
+            count_product(&merged, class, i, flops);
+            for (int32_t k = classes->first_blocks[class]; k < classes->first_blocks[class + 1]; k++)
+                if (classes->blocks[k].size == factor->size)
+                    count_product(&merged, classes->blocks[k].class_index, i, flops);
+        }
+    }
+    for (int32_t c = 0; c < classes->count; c++)
+        classes->classes[c].merged_flops = merged.sums[union_find_root(merged.joined, c)];
+    return builder->scratch.failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error) {
     ClassBuilder builder = {.rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
@@ -518,6 +582,7 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
     TRY_OR_FAIL(make_classes(&builder, arena, error));
     TRY_OR_FAIL(index_factors(builder.classes, rules, arena, error));
     TRY_OR_FAIL(index_blocks(builder.classes, rules, &builder.scratch, arena, error));
+    TRY_OR_FAIL(gather_merged_flops(&builder, error));
     TRY_OR_FAIL(ties_find(builder.classes, rules, error));
     *classes = builder.classes;
 fail:

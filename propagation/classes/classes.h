@@ -28,7 +28,9 @@ typedef struct DimensionClass {
     int64_t weight_elements; /* elements of the weights it splits */
     int32_t node_count;      /* tensor dimensions in it */
     double flops;            /* of the dots and convolutions it is a factor of, halos apart */
-    int32_t tie;             /* classes of equal tie are repeated layers of one another; decided as one */
+    double merged_flops; /* of those it is a factor of, or in blocks of a dimension of; classes in the same
+                            blocks of the same dimensions count as one */
+    int32_t tie;         /* classes of equal tie are repeated layers of one another; decided as one */
 } DimensionClass;
 
 /* A class that is in each of `blocks` blocks of the dimensions of `size` elements

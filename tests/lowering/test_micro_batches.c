@@ -20,6 +20,7 @@ static const BatchCase cases[] = {
     {"counters", batch_counters, {2, 4, 8, 0}},
     {"per example", batch_per_example, {2, 4, 8, 0}},
     {"embedding", batch_embedding, {2, 4, 0}},
+    {"positions", batch_positions, {2, 4, 8, 0}},
     {"two passes", batch_two_passes, {2, 4, 0}},
     {"sorted", batch_sorted, {2, 4, 0}},
     {"regrouped", batch_regrouped, {2, 4, 0}},

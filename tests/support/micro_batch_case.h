@@ -128,6 +128,36 @@ static const char batch_embedding[] =
                      "  loss = f32[] reduce(y, nothing), dimensions={0,1}, to_apply=add\n"
                      "  ROOT r = (f32[10,4], f32[]) tuple(updated, loss) }\n";
 
+/* Rows of the products are positions, and examples within them, as in PyTorch's attention. Each example is
+ * compared over its positions. */
+static const char batch_positions[] =
+    "HloModule positions\n" BATCH_ADD BATCH_MAXIMUM "ENTRY step {\n"
+    "  t_given = f32[10,6] parameter(0) w_given = f32[6,8] parameter(1) words = s32[8,4] "
+    "parameter(2)\n" BATCH_START BATCH_WHOLE("t", "f32[10,6]") BATCH_WHOLE(
+        "w",
+        "f32[6,8]") "  found = f32[8,4,6] gather(t, words), offset_dims={2}, collapsed_slice_dims={0}, "
+                    "start_index_map={0}, "
+                    "index_vector_dim=2, slice_sizes={1,6}\n"
+                    "  turned = f32[4,8,6] transpose(found), dimensions={1,0,2} rows = f32[32,6] "
+                    "reshape(turned)\n"
+                    "  product = f32[32,8] dot(rows, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                    "  apart = f32[4,8,8] reshape(product) low = f32[] constant(-inf)\n"
+                    "  top = f32[8,8] reduce(apart, low), dimensions={0}, to_apply=max\n"
+                    "  tops = f32[4,8,8] broadcast(top), dimensions={1,2} below = f32[4,8,8] subtract(apart, "
+                    "tops)\n"
+                    "  y = f32[4,8,8] clamp(least, below, most) back = f32[32,8] reshape(y)\n"
+                    "  g = f32[6,8] dot(rows, back), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+                    "  to_rows = f32[32,6] dot(back, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+                    "  to_turned = f32[4,8,6] reshape(to_rows) to_found = f32[8,4,6] transpose(to_turned), "
+                    "dimensions={1,0,2}\n"
+                    "  empty = f32[10,6] broadcast(nothing), dimensions={}\n"
+                    "  d = f32[10,6] scatter(empty, words, to_found), update_window_dims={2}, "
+                    "inserted_window_dims={0}, "
+                    "scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=add\n"
+                    "  next_t = f32[10,6] add(t, d) next_w = f32[6,8] add(w, g)\n"
+                    "  loss = f32[] reduce(y, nothing), dimensions={0,1,2}, to_apply=add\n"
+                    "  ROOT r = (f32[10,6], f32[6,8], f32[]) tuple(next_t, next_w, loss) }\n";
+
 /* A first pass over the batch finds the weights of a second. */
 static const char batch_two_passes[] =
     "HloModule passes\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER("y", "x", "w") BATCH_GRADIENT(
