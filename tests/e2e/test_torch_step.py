@@ -202,6 +202,20 @@ class Recurrent(nn.Module):
         return self.head(self.gru(self.lstm(self.table(words))[0])[0])
 
 
+class Attention(nn.Module):
+    """Attention reads a table directly: its products have rows of positions, and of examples within them."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.mixed = nn.Embedding(WORDS, WIDTH), nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words):
+        x = self.table(words)
+        normed = self.norm(x)
+        return self.head(x + self.mixed(normed, normed, normed, need_weights=False)[0])
+
+
 class Dropped(nn.Module):
     """Half of the features are dropped."""
 
@@ -268,7 +282,7 @@ def blocks():
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
-          "recurrent": Recurrent}
+          "recurrent": Recurrent, "attention": Attention}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -286,19 +300,21 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", []), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
-         ("recurrent", "adamw", [])]
+         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
-             for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent")
+             for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
+                              "attention")
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"]),
               ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
               ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
-              ("recurrent", "adamw", ["searched", "stages"])]
+              ("recurrent", "adamw", ["searched", "stages"]),
+              ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"])]
 
 
 def make(name, optimizer):
