@@ -348,15 +348,10 @@ static double exposed_share(const PlanPrice *price) {
     return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
 }
 
-AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
-                      AmError *error) {
-    OverrideSearch *self = ARENA_ARRAY(arena, OverrideSearch, 1);
-    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (OverrideSearch){.arena = arena, .problem = problem, .stage = stage, .price = price};
-    /* Instructions of a module that was rewritten may stand for one of the file's together. */
-    if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
+/* Changes the stage in rounds; its overrides are in self->arena then. */
+static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     TRY(open_model(self, error));
-    double share = exposed_share(price);
+    double share = exposed_share(self->price);
     bool is_open = self->model != NULL;
     for (int32_t round = 0; round < ROUNDS && is_open; round++) {
         self->weights = (ShardingGraphWeights){1, round == 0 ? share : 1};
@@ -364,6 +359,30 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StagePro
         is_open = self->is_changed || (round == 0 && share < 1);
     }
     return AM_OK;
+}
+
+/* Copies the overrides of a stage to an arena. */
+static AmStatus move_overrides(PlanStage *stage, Arena *arena, AmError *error) {
+    PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
+    if (!overrides) return am_fail_memory(error, stage->override_count);
+    if (stage->override_count > 0)
+        memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
+    stage->overrides = overrides;
+    return AM_OK;
+}
+
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
+                      AmError *error) {
+    /* Instructions of a module that was rewritten may stand for one of the file's together. */
+    if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
+    Arena own = {0}; /* of the sharding graph and the stages of all trials */
+    OverrideSearch *self = ARENA_ARRAY(&own, OverrideSearch, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (OverrideSearch){.arena = &own, .problem = problem, .stage = stage, .price = price};
+    AmStatus status = run_rounds(self, error);
+    AmStatus moved = move_overrides(stage, arena, status == AM_OK ? error : NULL);
+    arena_free(&own);
+    return status == AM_OK ? moved : status;
 }
 
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
