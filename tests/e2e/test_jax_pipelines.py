@@ -63,18 +63,21 @@ SMALL = {
 }
 BATCH_NORM = ["--stages", "2", "--data", "2", "--micro-batches", "1", "--cluster", "nominal:4", "--evaluations", "10"]
 MASKED = [*EVEN, "--micro-batches", "4", "--mesh", "data=1", "--schedule", "1f1b", "--cluster", "nominal:2"]
+RECOMPUTED = ["--stages", "2", "--micro-batches", "4", "--cluster", "nominal:2", "--evaluations", "20",
+              "--memory-fraction"]
 MORE = {
     "gpipe": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
     "1f1b": [*EVEN, "--micro-batches", "4", "--mesh", "data=4", "--cluster", "nominal:8"],
     "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
     "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
                     "--cluster", "nominal:4"],
-    "recomputed": ["--stages", "2", "--micro-batches", "4", "--memory-fraction", "1.7e-4", "--cluster", "nominal:2",
-                   "--evaluations", "20"],
+    "recomputed": [*RECOMPUTED, "1.7e-4"],
     **{f"zero{level}": ["--baseline", f"zero{level}", "--micro-batches", "2", "--cluster", "nominal:4"]
        for level in (1, 2, 3)},
     "searched": ["--cluster", "nominal:8"],
 }
+# No plan of T5 that the search finds fits in the share of the others. In this one, a stage saves products.
+OWN = {"t5_tiny": {"recomputed": [*RECOMPUTED, "2.8e-4"]}}
 # A chunk needs a value of the stage's other chunk, or has no work in one of the passes.
 REFUSED = {("mlp_tiny", "interleaved"), ("t5_tiny", "interleaved"), ("llama_tiny", "interleaved")}
 STEPS = 20 if FULL else 3
@@ -84,7 +87,7 @@ def cases():
     for name, plans in SMALL.items():
         yield from ((name, what, options) for what, options in plans.items())
     for name in ("mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "vgg_tiny", "llama_tiny") if FULL else ():
-        yield from ((name, what, options) for what, options in MORE.items())
+        yield from ((name, what, options) for what, options in (MORE | OWN.get(name, {})).items())
     if FULL:
         yield "fused_tiny", "masked mean", MASKED
         yield "flax_tiny", "batch norm", BATCH_NORM
@@ -283,9 +286,9 @@ def check_saved():
         run = automap_jax.run({**document, "stages": [stage]}, step, arguments)
         for found, expected in zip(run(*arguments), step(*arguments), strict=True):
             assert np.allclose(found, expected), (found, expected)
-        producers = [run.plan.whole.nodes[run.plan.producer[value]] for value in run.functions["forward", 0].outputs]
+        makers = [run.plan.whole.nodes[run.plan.maker[value]] for value in run.functions["forward", 0].outputs]
         products[len(recomputed[0][3])
-                 if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in producers)
+                 if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in makers)
     assert products == {0: 2, 1: 1, 3: 0}, products
 
 
