@@ -286,9 +286,9 @@ def check_saved():
         run = automap_jax.run({**document, "stages": [stage]}, step, arguments)
         for found, expected in zip(run(*arguments), step(*arguments), strict=True):
             assert np.allclose(found, expected), (found, expected)
-        makers = [run.plan.whole.nodes[run.plan.maker[value]] for value in run.functions["forward", 0].outputs]
+        producers = [run.plan.whole.nodes[run.plan.producer[value]] for value in run.functions["forward", 0].outputs]
         products[len(recomputed[0][3])
-                 if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in makers)
+                 if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in producers)
     assert products == {0: 2, 1: 1, 3: 0}, products
 
 
