@@ -365,8 +365,9 @@ static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, Spl
         if (to->rank < 1 || to->dimensions[0] != from->dimensions[0]) return NULL;
         return for_each_layer(self, instruction, &operand, instruction->attributes);
     }
+    if (operand->layers || to->rank < 1 || to->dimensions[0] != 1) return NULL;
     IrShape row = {.type = to->type, .rank = to->rank - 1, .dimensions = to->dimensions + 1};
-    if (operand->layers || to->rank < 1 || to->dimensions[0] != 1 || !ir_shape_equal(&row, from)) return NULL;
+    if (!ir_shape_equal(&row, from)) return NULL;
     SplitValue *stack = split_stack(self, to); /* a row that may become a layer */
     if (!stack) return NULL;
     stack->layers[0] = (LayerValue){split_whole(self, operand), operand->fill};
