@@ -15,6 +15,7 @@ and the gap. --write replaces the rows of these models in the document.
 
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -195,19 +196,18 @@ def measure(model, cluster, plan, evaluations):
 
 
 def export(name, folder):
-    """Exports a model of MODELS; returns its path and its cluster."""
+    """Exports a model of MODELS."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "datasets"))
     from automap_jax.exporter import write_module
     from automap_jax.zoo import llama, transformer
 
-    sizes, is_unrolled, cluster = MODELS[name]
+    sizes, is_unrolled, _ = MODELS[name]
     if sizes:
         model = llama.model(*sizes, unrolled=is_unrolled)
     else:
         model = transformer.model(transformer.gpt2_logits, transformer.next_tokens, 96, 12288, 96, 49152, 50257, 512,
                                   2048)
     write_module(model.step, model.arguments, folder, constants=model.constants)
-    return folder / "model.hlo.pb", cluster
 
 
 def write_row(path, row):
@@ -223,7 +223,13 @@ def measure_models(names, folder, document=None):
     other programs lengthen."""
     print("model\tcluster\tall s\tprocessor s\tMB\tplans\tstep s\tgap %")
     for name in names:
-        model, cluster = export(name, folder / name)
+        # In a process of its own: the peak memory of a child counts what its parent held when it was started.
+        exporter = multiprocessing.get_context("spawn").Process(target=export, args=(name, folder / name))
+        exporter.start()
+        exporter.join()
+        if exporter.exitcode != 0:
+            raise SystemExit(f"the export of {name} failed")
+        model, cluster = folder / name / "model.hlo.pb", MODELS[name][2]
         words = [AUTOMAP, "search", str(model), "--cluster", cluster, "-o", os.devnull, "--json"]
         begin = time.monotonic()
         with open(folder / "result.json", "w+") as out:
