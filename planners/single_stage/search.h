@@ -1,9 +1,8 @@
-/* Search: from a module and a cluster to the best plan found, with its record.
+/* The search of one-stage plans: all allowed meshes, each a StageProblem.
  *
- * The options name the searched space: by default every one, of which pipeline_search.h has those of
- * multiple stages. For one-stage plans, all allowed meshes are searched. A search starts from the
- * baselines (unless disabled), keeps the best plan seen, improves it locally, and never returns a
- * plan that is slower than the best baseline.
+ * It starts from the baselines (unless disabled), keeps the best plan, improves it locally, and never returns
+ * a plan that is slower than the best baseline. plan_search() calls it for one stage; pipeline_search.h has
+ * plans of several stages. single_stage.h is the state that the parts of this search share.
  */
 #ifndef PLANNERS_SINGLE_STAGE_SEARCH_H
 #define PLANNERS_SINGLE_STAGE_SEARCH_H
@@ -17,11 +16,10 @@ int64_t search_default_evaluations(Searcher searcher);
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
 /* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the baseline of a
- * pipeline; plan_search() is for every space.
- * AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
- * needed and the limit of the plan that came nearest; or if some pin can hold on
- * no mesh: it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh
- * that is not the cluster's size, or a space too large to enumerate. */
+ * pipeline; plan_search() is for every space. AM_ERROR_INFEASIBLE if nothing fits: the text names the device,
+ * the bytes needed and the limit of the plan that came nearest; or if some pin can hold on no mesh: it names
+ * the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh that is not the cluster's size, or a space too
+ * large to enumerate. */
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, AmError *error);
 
