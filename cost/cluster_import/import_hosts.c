@@ -186,6 +186,14 @@ static bool is_ipv6(const char *start, const char *stop) {
     return inet_pton(AF_INET6, text, &address) == 1;
 }
 
+/* Returns whether the text is a number such as "12" or "2.4", as in a table: no name and no address. */
+static bool is_number(const char *start, size_t length) {
+    char text[INET_ADDRSTRLEN] = "";
+    struct in_addr address;
+    if (length < sizeof text) memcpy(text, start, length);
+    return strspn(start, "0123456789.") >= length && inet_pton(AF_INET, text, &address) != 1;
+}
+
 /* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or
  * "node[001-003,7]". *length is 0 without an address. A single colon after a name begins its slots;
  * several are an IPv6 address. */
@@ -264,7 +272,8 @@ static AmStatus read_host(const HostReader *self, const char **at, const char *e
     int64_t slots = 0;
     int32_t first = self->import->host_count;
     const char *address = take_address(at, end, &length, &is_list);
-    if (length == 0 || (length > LONGEST_HOST && !is_list)) return fail_at(self, line, host_line);
+    bool is_name = length > 0 && (is_list || (length <= LONGEST_HOST && !is_number(address, length)));
+    if (!is_name) return fail_at(self, line, host_line);
     if (*at < end && **at == ':') {
         const char *number = ++*at;
         slots = take_number(at);

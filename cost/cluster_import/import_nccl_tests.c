@@ -223,8 +223,9 @@ static int by_bytes(const void *left, const void *right) {
 
 /* Adds a size in MB; `sent`: bytes that a rank sends of a byte of it. */
 static AmStatus add_aceso_row(MeasurementReader *self, double mebi, double seconds, double sent) {
-    if (!(mebi > 0 && mebi < 1e9)) return fail_at(self, NULL, "a size above 0, MB");
+    if (!(mebi * MEBI >= 1 && mebi < 1e9)) return fail_at(self, NULL, "a size of one byte to 10^9 MB");
     if (!(seconds > 0 && seconds < 1e6)) return fail_at(self, NULL, "a time or a rate above 0");
+    if (!(mebi * MEBI / seconds < 1e15)) return fail_at(self, NULL, "a rate below 1,000,000 GB/s");
     if (self->row_count == MOST_ROWS) return fail_at(self, NULL, "at most 4096 rows");
     ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
     if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
