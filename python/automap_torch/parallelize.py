@@ -23,6 +23,7 @@ gradients and the optimizer's state become DTensors with the placements of the p
 """
 
 import inspect
+import warnings
 
 import torch
 from torch import distributed
@@ -102,7 +103,8 @@ class TensorTraining(Training):
     """Parameters as DTensors, on which the model computes."""
 
     def place(self, placements):
-        self.module, self.computes_whole, self.has_passed = LossOf(self.model, self.loss), False, False
+        self.module, self.has_passed = LossOf(self.model, self.loss), False
+        self.computes_whole = self.reads_whole = False
         convolutions = [module for module in self.model.modules() if isinstance(module, CONVOLUTIONS)]
         self.differentiates_batch = bool(convolutions)
         kernels = {id(value) for module in convolutions for value in module.parameters()}
@@ -122,18 +124,25 @@ class TensorTraining(Training):
         return value
 
     def pass_over(self, batch, _, cuts):
-        placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
-        if self.differentiates_batch:  # else DTensor's gradient of a convolution fails on meshes of two axes
-            placed = [value.requires_grad_() if value.is_floating_point() else value for value in placed]
-        try:
-            value = self.differentiate(placed, cuts)
-        except (AssertionError, NotImplementedError, RuntimeError):
-            if self.computes_whole or self.has_passed:
-                raise
-            self.computes_whole = True  # DTensor cannot split an operator of the model so
-            for parameter in self.model.parameters():
-                parameter.grad = None
-            value = self.differentiate(placed, cuts)
+        while True:
+            whole = [Replicate()] * self.mesh.ndim
+            placed = [cut_batch(value, self.mesh, whole if self.reads_whole else placements)
+                      for value, placements in zip(batch, self.data, strict=True)]
+            if self.differentiates_batch:  # else DTensor's gradient of a convolution fails on meshes of two axes
+                placed = [value.requires_grad_() if value.is_floating_point() else value for value in placed]
+            try:
+                value = self.differentiate(placed, cuts)
+                break
+            except (AssertionError, NotImplementedError, RuntimeError):
+                if self.reads_whole or self.has_passed:
+                    raise
+                # DTensor cannot split an operator of the model so: whole weights, then the whole batch as well.
+                self.reads_whole, self.computes_whole = self.computes_whole, True
+                if self.reads_whole and self.mesh.get_rank() == 0:
+                    warnings.warn("DTensor cannot split an operator of the model as the plan does: each rank computes "
+                                  "the whole batch", stacklevel=4)
+                for parameter in self.model.parameters():
+                    parameter.grad = None
         self.has_passed = True
         return float(value.detach().full_tensor())
 

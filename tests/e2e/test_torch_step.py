@@ -216,6 +216,27 @@ class Attention(nn.Module):
         return self.head(x + self.mixed(normed, normed, normed, need_weights=False)[0])
 
 
+class Pooled(nn.Module):
+    """A class for each sequence. Plans split the positions over two axes, which DTensor cannot split from the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.position = nn.Embedding(WORDS, 32), nn.Parameter(torch.randn(16, 32) * 0.02)
+        self.mixed = nn.ModuleList(nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(2))
+        self.norm = nn.ModuleList(nn.LayerNorm(32) for _ in range(2))
+        self.up = nn.ModuleList(nn.Linear(32, 64) for _ in range(2))
+        self.down = nn.ModuleList(nn.Linear(64, 32) for _ in range(2))
+        self.head = nn.Linear(32, 8)
+
+    def forward(self, words):
+        x = self.table(words) + self.position
+        for mixed, norm, up, down in zip(self.mixed, self.norm, self.up, self.down, strict=True):
+            normed = norm(x)
+            x = x + mixed(normed, normed, normed, need_weights=False)[0]
+            x = x + down(functional.gelu(up(x)))
+        return self.head(x.mean(1))
+
+
 class Dropped(nn.Module):
     """Half of the features are dropped."""
 
@@ -282,7 +303,7 @@ def blocks():
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
-          "recurrent": Recurrent, "attention": Attention}
+          "recurrent": Recurrent, "attention": Attention, "pooled": Pooled}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -292,6 +313,7 @@ PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"
          "zero3": ["--baseline", "zero3", "--micro-batches", "2"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
          "stages": [*STAGES, "4", "--data", "2"], "stages of tensors": [*STAGES, "2", "--tensor", "2"],
+         "tensors": ["--tensor", "2"],
          "two stages": [*STAGES, "1"], "four stages": ["--stages", "4", "--micro-batches", "4"],
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
@@ -300,7 +322,7 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", []), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
-         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"])]
+         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
@@ -308,13 +330,14 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
-                              "attention")
+                              "attention", "pooled")
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages of tensors"]), ("halves", "sgd", ["searched"]),
               ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
               ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
               ("recurrent", "adamw", ["searched", "stages"]),
-              ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"])]
+              ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"]),
+              ("pooled", "adamw", ["tensors", "megatron"])]
 
 
 def make(name, optimizer):
@@ -328,6 +351,8 @@ def make(name, optimizer):
         batch = (x, torch.randint(0, 8, (8,)))
         if name == "mlp":
             batch[1][:3] = -100  # the first micro-batch has fewer targets
+    elif name == "pooled":
+        batch = torch.randint(0, WORDS, (16, 16)), torch.randint(0, 8, (16,))
     else:
         batch = torch.randint(0, WORDS, (8, 16)), torch.randint(0, WORDS, (8, 16))
         batch[1][:3, 5:] = -100  # targets that cross_entropy ignores: micro-batches have other counts
