@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cost/cluster_import/import.h"
 
@@ -49,6 +51,18 @@ static void end(Imported *self) {
 }
 
 static char path[] = "/tmp/automap-import-XXXXXX";
+
+/* Fixtures of the group of tests: the file at `path`. */
+static int make_file(void **state) {
+    (void)state;
+    int file = mkstemp(path);
+    return file < 0 ? -1 : close(file);
+}
+
+static int remove_file(void **state) {
+    (void)state;
+    return unlink(path);
+}
 
 /* The file at `path`, with this text. */
 static const char *write_file(const char *text, size_t length) {

@@ -153,10 +153,5 @@ int main(void) {
         cmocka_unit_test(layers_of_sailor_give_products),
         cmocka_unit_test(wrong_files_of_sailor_are_refused),
     };
-    int file = mkstemp(path);
-    if (file < 0) return 1;
-    close(file);
-    int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
-    return failures;
+    return cmocka_run_group_tests(tests, make_file, remove_file);
 }
