@@ -1,7 +1,7 @@
 /* Benchmark of one evaluation: assigning, lowering and pricing a one-stage plan.
  *
  * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32 devices
- * of the built-in cluster C: priorities of up to four candidates of each axis drawn with a fixed seed, and
+ * of the built-in cluster C: priorities of up to four class sets of each axis drawn with a fixed seed, and
  * storage. Each part is timed on one thread, the best of several rounds for each plan, and the means are
  * printed with a number that is made of everything that pricing reads of the programs, bit for bit: two
  * builds that print the same number lower alike.
@@ -34,10 +34,10 @@ static void draw_axis_plan(AxisPlan *axis_plan, const StageProblem *problem, Ran
     *axis_plan = (AxisPlan){0};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int32_t entries = (int32_t)random_below(random, 5);
-        for (int32_t k = 0; k < entries && problem->candidate_count > 0; k++) {
-            int32_t candidate = (int32_t)random_below(random, (uint64_t)problem->candidate_count);
-            if (problem_usable(problem, candidate, axis))
-                axis_plan_insert(axis_plan, axis, axis_plan->count[axis], candidate);
+        for (int32_t k = 0; k < entries && problem->class_set_count > 0; k++) {
+            int32_t class_set = (int32_t)random_below(random, (uint64_t)problem->class_set_count);
+            if (problem_can_split(problem, class_set, axis))
+                axis_plan_insert(axis_plan, axis, axis_plan->count[axis], class_set);
         }
         int32_t kinds = problem_storage_kinds(problem, axis);
         if (kinds > 0 && random_below(random, 2))

@@ -7,10 +7,10 @@
 #include "planners/baselines/layer_path.h"
 #include "propagation/groups/strict.h"
 
-static int32_t candidate_of_class(const StageProblem *problem, int32_t class) {
-    for (int32_t k = 0; k < problem->candidate_count; k++)
-        for (int32_t c = 0; c < problem->candidates[k].class_count; c++)
-            if (problem->candidates[k].classes[c] == class) return k;
+static int32_t class_set_of_class(const StageProblem *problem, int32_t class) {
+    for (int32_t k = 0; k < problem->class_set_count; k++)
+        for (int32_t c = 0; c < problem->class_sets[k].class_count; c++)
+            if (problem->class_sets[k].classes[c] == class) return k;
     return -1;
 }
 
@@ -21,17 +21,17 @@ bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_pl
         if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
         int32_t class =
             classes_of(context->classes, context->rules, context->roles->parameters[p].instruction, 0);
-        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
-        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
-        votes[candidate]++;
-        if (best < 0 || votes[candidate] > votes[best]) best = candidate;
+        int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
+        if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;
+        votes[class_set]++;
+        if (best < 0 || votes[class_set] > votes[best]) best = class_set;
     }
     /* For a batch in micro-batches: its remainder in the products. */
-    for (int32_t k = 0; k < problem->candidate_count && best < 0; k++) {
-        const Candidate *candidate = &problem->candidates[k];
-        bool splits = candidate->splits_data && !candidate->splits_weights && candidate->flops_share > 0;
-        if (!splits || !problem_usable(problem, k, axis)) continue;
-        if (inner < 0 || candidate->flops_share > problem->candidates[inner].flops_share) inner = k;
+    for (int32_t k = 0; k < problem->class_set_count && best < 0; k++) {
+        const ClassSet *class_set = &problem->class_sets[k];
+        bool splits = class_set->splits_data && !class_set->splits_weights && class_set->flops_share > 0;
+        if (!splits || !problem_can_split(problem, k, axis)) continue;
+        if (inner < 0 || class_set->flops_share > problem->class_sets[inner].flops_share) inner = k;
     }
     if (best < 0) best = inner;
     return best >= 0 && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], best);
@@ -48,7 +48,7 @@ static int32_t class_of_member(const PlanContext *context, const LinkageMember *
     return inside ? inside->class_index : -1;
 }
 
-/* The candidates that the best partition by the strict rules splits, and how many elements of weights. */
+/* The class sets that the best partition by the strict rules splits, and how many elements of weights. */
 typedef struct StrictChoice {
     bool chosen[UINT8_MAX + 1];
     int64_t elements;
@@ -66,9 +66,9 @@ static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *proble
         for (int32_t m = 0; m < group->member_count; m++) {
             int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
             int32_t class = class_of_member(context, &group->members[m]);
-            int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
-            if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
-            choice->chosen[candidate] = true;
+            int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
+            if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;
+            choice->chosen[class_set] = true;
             choice->elements += ir_shape_elements(&context->canonical->instructions[instruction].shape);
         }
     }
@@ -76,7 +76,7 @@ static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *proble
     return status;
 }
 
-static AmStatus find_strict_candidates(StrictCandidates *strict, const StageProblem *problem, int32_t axis,
+static AmStatus find_strict_class_sets(StrictClassSets *strict, const StageProblem *problem, int32_t axis,
                                        AmError *error) {
     StrictChoice even, any;
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
@@ -91,11 +91,11 @@ static AmStatus find_strict_candidates(StrictCandidates *strict, const StageProb
 
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error) {
-    StrictCandidates *strict = &problem->strict[axis];
+    StrictClassSets *strict = &problem->strict[axis];
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
-    if (!strict->is_known) TRY(find_strict_candidates(strict, problem, axis, error));
-    for (int32_t k = 0; k < problem->candidate_count; k++)
+    if (!strict->is_known) TRY(find_strict_class_sets(strict, problem, axis, error));
+    for (int32_t k = 0; k < problem->class_set_count; k++)
         if (strict->chosen[k] && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], k)) *found = true;
     return AM_OK;
 }
@@ -126,10 +126,10 @@ bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis
         if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
         if (context->canonical->instructions[instruction].shape.rank < 2) continue;
         int32_t class = classes_of(context->classes, context->rules, instruction, 1);
-        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
-        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
-        if (problem->candidates[candidate].flops_share == 0 || is_of_features(context, class)) continue;
-        found = axis_plan_insert(axis_plan, axis, axis_plan->count[axis], candidate) || found;
+        int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
+        if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;
+        if (problem->class_sets[class_set].flops_share == 0 || is_of_features(context, class)) continue;
+        found = axis_plan_insert(axis_plan, axis, axis_plan->count[axis], class_set) || found;
     }
     return found;
 }

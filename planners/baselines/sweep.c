@@ -38,7 +38,7 @@ typedef struct SweepContext {
     bool has_stages; /* the backward pass has iterations of its own */
     bool alternates; /* and they may alternate with those of the forward pass */
     Arena arena;
-    StageProblem *problem; /* candidates; of all meshes the same, as there are no pins */
+    StageProblem *problem; /* class sets; of all meshes the same, as there are no pins */
     SweepTensor *tensors;  /* [tensor_count], by size */
     AmStatus status;
     AmError error;

@@ -261,7 +261,7 @@ void layer_costs_close(LayerCosts *costs) {
 
 static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError *error) {
     StageProblem problem = *self->problem;
-    StrictCandidates strict[MESH_MAX_AXES] = {0}; /* of this size; other threads have other sizes */
+    StrictClassSets strict[MESH_MAX_AXES] = {0}; /* of this size; other threads have other sizes */
     problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size;
     problem.strict = strict;
     TRY(baseline_megatron(&problem, 1, &tensor->axis_plan, &tensor->found, error));

@@ -78,7 +78,7 @@ typedef struct LayerCosts {
     Arena arena;
     const PlanContext *context; /* as read */
     const Cluster *cluster;
-    StageProblem *problem; /* candidates of a mesh data x model */
+    StageProblem *problem; /* class sets of a mesh data x model */
     int64_t batch;
     int32_t unit_count;
     int32_t *cuts; /* [unit_count + 1] unit u is instructions [cuts[u], cuts[u + 1]) */

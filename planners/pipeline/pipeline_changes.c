@@ -53,25 +53,25 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
     }
 }
 
-/* The candidate at the end of the axis's list, or in front of it. */
-static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
+/* The class set at the end of the axis's list, or in front of it. */
+static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_set, bool at_end) {
     const StageProblem *problem = &self->problems[k];
     AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
     int32_t place = at_end ? changed.count[axis] : 0;
-    if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
+    if (problem->mesh.axes[axis].size == 1 || !problem_can_split(problem, class_set, axis)) return;
     if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
-    if (axis_plan_insert(&changed, axis, place, candidate)) add(self, k, &changed);
+    if (axis_plan_insert(&changed, axis, place, class_set)) add(self, k, &changed);
 }
 
 /* Entry `place` taken out, and moved to the other axis's end. */
 static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
     const StageProblem *problem = &self->problems[k];
     AxisPlan without = self->candidate->axis_plans[self->stages[k]];
-    int32_t candidate = without.entries[axis][place], other = 1 - axis;
+    int32_t class_set = without.entries[axis][place], other = 1 - axis;
     axis_plan_remove(&without, axis, place);
     add(self, k, &without);
-    if (problem->mesh.axes[other].size == 1 || !problem_usable(problem, candidate, other)) return;
-    if (axis_plan_insert(&without, other, without.count[other], candidate)) add(self, k, &without);
+    if (problem->mesh.axes[other].size == 1 || !problem_can_split(problem, class_set, other)) return;
+    if (axis_plan_insert(&without, other, without.count[other], class_set)) add(self, k, &without);
 }
 
 AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
@@ -82,7 +82,7 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
         TRY(pipeline_plans_problem(&self.problems[k], plans, candidate, self.stages[k], error));
     for (int32_t k = 0; k < self.stage_count; k++)
         for (int32_t axis = 0; axis < 2; axis++) add_storage(&self, k, axis);
-    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
+    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].class_set_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, true);
     for (int32_t place = 0; place < AXIS_PLAN_MAX_ENTRIES; place++)
@@ -90,7 +90,7 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
             for (int32_t axis = 0; axis < 2; axis++)
                 if (place < candidate->axis_plans[self.stages[k]].count[axis])
                     add_removals(&self, k, axis, place);
-    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
+    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].class_set_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, false);
     *count = self.count;

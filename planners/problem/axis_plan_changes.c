@@ -5,17 +5,17 @@ static int32_t any(Random *random, int32_t count) {
     return (int32_t)random_below(random, count);
 }
 
-/* A random candidate that the axis can be split by; -1: none was drawn. */
-static int32_t draw_candidate(const StageProblem *problem, Random *random, int32_t axis) {
-    if (problem->candidate_count == 0) return -1;
-    int32_t candidate = any(random, problem->candidate_count);
-    return problem_usable(problem, candidate, axis) ? candidate : -1;
+/* A random class set that the axis can be split by; -1: none was drawn. */
+static int32_t draw_class_set(const StageProblem *problem, Random *random, int32_t axis) {
+    if (problem->class_set_count == 0) return -1;
+    int32_t class_set = any(random, problem->class_set_count);
+    return problem_can_split(problem, class_set, axis) ? class_set : -1;
 }
 
 static bool insert_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
-    int32_t candidate = draw_candidate(problem, random, axis);
+    int32_t class_set = draw_class_set(problem, random, axis);
     int32_t place = any(random, axis_plan->count[axis] + 1);
-    return candidate >= 0 && axis_plan_insert(axis_plan, axis, place, candidate);
+    return class_set >= 0 && axis_plan_insert(axis_plan, axis, place, class_set);
 }
 
 static bool remove_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
@@ -26,21 +26,21 @@ static bool remove_any(const StageProblem *problem, Random *random, AxisPlan *ax
 }
 
 static bool replace_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
-    int32_t candidate = draw_candidate(problem, random, axis);
-    if (axis_plan->count[axis] == 0 || candidate < 0) return false;
+    int32_t class_set = draw_class_set(problem, random, axis);
+    if (axis_plan->count[axis] == 0 || class_set < 0) return false;
     int32_t place = any(random, axis_plan->count[axis]);
     axis_plan_remove(axis_plan, axis, place);
-    return axis_plan_insert(axis_plan, axis, place, candidate);
+    return axis_plan_insert(axis_plan, axis, place, class_set);
 }
 
 /* To another place, of this axis or another one. */
 static bool move_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     if (axis_plan->count[axis] == 0) return false;
     int32_t place = any(random, axis_plan->count[axis]), target = any(random, problem->mesh.axis_count);
-    int32_t candidate = axis_plan->entries[axis][place];
-    if (!problem_usable(problem, candidate, target)) return false;
+    int32_t class_set = axis_plan->entries[axis][place];
+    if (!problem_can_split(problem, class_set, target)) return false;
     axis_plan_remove(axis_plan, axis, place);
-    return axis_plan_insert(axis_plan, target, any(random, axis_plan->count[target] + 1), candidate);
+    return axis_plan_insert(axis_plan, target, any(random, axis_plan->count[target] + 1), class_set);
 }
 
 static bool change_storage(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "planners/problem/problem.h"
 
-/* Inserts, removes, replaces or moves a candidate on a random axis, also to another axis, or
+/* Inserts, removes, replaces or moves a class set on a random axis, also to another axis, or
  * changes the storage in shards. Returns false if the drawn change is impossible; the axis plan may be
  * changed nevertheless. */
 bool axis_plan_change(const StageProblem *problem, Random *random, AxisPlan *axis_plan);

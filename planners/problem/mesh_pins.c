@@ -31,7 +31,7 @@ static void explain_conflict(Text *text, const Mesh *mesh, SbpState stored, SbpS
                     sbp_dimension(stored.axis[axis]));
 }
 
-/* Excludes every dimension of a parameter from the candidates. */
+/* Excludes every dimension of a parameter from the class sets. */
 static void exclude_parameter(MeshPins *result, const PlanContext *context, int32_t instruction) {
     for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
         int32_t class_index = classes_of(context->classes, context->rules, instruction, d);

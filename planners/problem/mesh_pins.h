@@ -2,7 +2,7 @@
  *
  * A pin defines for every dimension of the parameters that it matches the axes over which it is
  * split. The classes of these dimensions are therefore decided: the pinned ones come first in the
- * priorities of their axes in every plan, and searchers do not get them as candidates. Tied dimensions
+ * priorities of their axes in every plan, and searchers do not get them as class sets. Tied dimensions
  * follow. The shardings that the module carries (`--keep-shardings`) are decisions of the same
  * kind; a value that the axis priorities would store otherwise keeps its own sharding by an override.
  *

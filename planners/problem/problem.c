@@ -1,4 +1,4 @@
-/* The one-stage plans on one mesh as a problem: candidates, axis plans and their prices.
+/* The one-stage plans on one mesh as a problem: class sets, axis plans and their prices.
  *
  * problem_price() assigns, lowers and prices an axis plan once. The memo finds it again by its lists, and the
  * price memo by its assignment, since many axis plans give the same assignment.
@@ -59,8 +59,8 @@ static double total_weight_elements(const PlanContext *context) {
 }
 
 /* Larger linkage groups first (Auto-MAP section 4.2), then more weight, then the smaller name. */
-static bool comes_before(const Candidate *a, const Candidate *b) {
-    if (a->group != b->group) return a->group > b->group;
+static bool comes_before(const ClassSet *a, const ClassSet *b) {
+    if (a->linkage_size != b->linkage_size) return a->linkage_size > b->linkage_size;
     if (a->weight_share != b->weight_share) return a->weight_share > b->weight_share;
     return a->classes[0] < b->classes[0];
 }
@@ -78,42 +78,42 @@ static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **fir
     return AM_OK;
 }
 
-static AmStatus find_candidates(StageProblem *self, PlanSpace space, AmError *error) {
+static AmStatus find_class_sets(StageProblem *self, PlanSpace space, AmError *error) {
     const Classes *classes = self->context->classes;
     double weights = total_weight_elements(self->context), flops = 1;
     for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
-    self->candidates = ARENA_ARRAY(&self->arena, Candidate, classes->tie_count + 1);
+    self->class_sets = ARENA_ARRAY(&self->arena, ClassSet, classes->tie_count + 1);
     if (self->arena.failed) return am_fail_memory(error, classes->tie_count);
     int32_t *first, *of_tie;
     TRY(group_by_tie(classes, &self->arena, &first, &of_tie, error));
     for (int32_t tie = 0; tie < classes->tie_count; tie++) {
-        Candidate candidate = {0};
+        ClassSet class_set = {0};
         int32_t *members = ARENA_ARRAY(&self->arena, int32_t, first[tie + 1] - first[tie] + 1);
         if (!members) return am_fail_memory(error, classes->count);
         for (int32_t k = first[tie]; k < first[tie + 1]; k++) {
             int32_t c = of_tie[k];
             const DimensionClass *class = &classes->classes[c];
             if (self->pins.is_pinned[c]) continue;
-            members[candidate.class_count++] = c;
-            candidate.group += class->weight_count;
-            candidate.splits_data = candidate.splits_data || class->data_count > 0;
-            candidate.splits_weights = candidate.splits_weights || class->weight_count > 0;
-            candidate.weight_share += (double)class->weight_elements / weights;
-            candidate.flops_share += class->flops / flops;
-            if (candidate.size == 0 || (double)class->size < candidate.size)
-                candidate.size = (double)class->size;
+            members[class_set.class_count++] = c;
+            class_set.linkage_size += class->weight_count;
+            class_set.splits_data = class_set.splits_data || class->data_count > 0;
+            class_set.splits_weights = class_set.splits_weights || class->weight_count > 0;
+            class_set.weight_share += (double)class->weight_elements / weights;
+            class_set.flops_share += class->flops / flops;
+            if (class_set.size == 0 || (double)class->size < class_set.size)
+                class_set.size = (double)class->size;
         }
-        candidate.classes = members;
-        bool wanted = candidate.class_count > 0 && (candidate.splits_data || candidate.splits_weights);
+        class_set.classes = members;
+        bool wanted = class_set.class_count > 0 && (class_set.splits_data || class_set.splits_weights);
         /* Positions of an image, which no product is split by but with halos: left to pins and overrides. */
-        if (!candidate.splits_weights && candidate.flops_share == 0 && flops > 1) wanted = false;
-        if (space == SPACE_OPERATOR) wanted = wanted && candidate.splits_weights;
-        if (space == SPACE_DATA) wanted = wanted && candidate.splits_data;
-        if (!wanted || self->candidate_count == UINT8_MAX) continue;
-        int32_t place = self->candidate_count++;
-        for (; place > 0 && comes_before(&candidate, &self->candidates[place - 1]); place--)
-            self->candidates[place] = self->candidates[place - 1];
-        self->candidates[place] = candidate;
+        if (!class_set.splits_weights && class_set.flops_share == 0 && flops > 1) wanted = false;
+        if (space == SPACE_OPERATOR) wanted = wanted && class_set.splits_weights;
+        if (space == SPACE_DATA) wanted = wanted && class_set.splits_data;
+        if (!wanted || self->class_set_count == UINT8_MAX) continue;
+        int32_t place = self->class_set_count++;
+        for (; place > 0 && comes_before(&class_set, &self->class_sets[place - 1]); place--)
+            self->class_sets[place] = self->class_sets[place - 1];
+        self->class_sets[place] = class_set;
     }
     return AM_OK;
 }
@@ -178,13 +178,13 @@ AmStatus problem_create(StageProblem **problem, const PlanContext *context, cons
                          .kept = settings->constraints.kept,
                          .is_even = settings->constraints.is_even};
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, &pins, error));
-    TRY_OR_FAIL(find_candidates(self, settings->space, error));
+    TRY_OR_FAIL(find_class_sets(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
     self->gathered_bytes = gathered_bytes(context, &self->arena);
     self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * problem_memory_limit(self);
     self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
-    self->strict = ARENA_ARRAY(&self->arena, StrictCandidates, MESH_MAX_AXES);
+    self->strict = ARENA_ARRAY(&self->arena, StrictClassSets, MESH_MAX_AXES);
     if (self->memo) self->memo->capacity = 256;
     if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
     status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
@@ -314,15 +314,15 @@ void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena
         const PlanAxisPriority *prefix = &problem->pins.prefix[axis];
         int32_t total = prefix->count;
         for (int32_t k = 0; k < axis_plan->count[axis]; k++)
-            total += problem->candidates[axis_plan->entries[axis][k]].class_count;
+            total += problem->class_sets[axis_plan->entries[axis][k]].class_count;
         priority->entries = ARENA_ARRAY(arena, PlanEntry, total + AXIS_PLAN_STORAGE_KINDS + 1);
         if (!priority->entries) return;
         for (int32_t k = 0; k < prefix->count; k++) priority->entries[priority->count++] = prefix->entries[k];
         for (int32_t k = 0; k < axis_plan->count[axis]; k++) {
-            const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][k]];
-            for (int32_t c = 0; c < candidate->class_count; c++)
-                if (!problem->pins.is_pinned[candidate->classes[c]])
-                    priority->entries[priority->count++] = (PlanEntry){.class_index = candidate->classes[c]};
+            const ClassSet *class_set = &problem->class_sets[axis_plan->entries[axis][k]];
+            for (int32_t c = 0; c < class_set->class_count; c++)
+                if (!problem->pins.is_pinned[class_set->classes[c]])
+                    priority->entries[priority->count++] = (PlanEntry){.class_index = class_set->classes[c]};
         }
         for (int32_t k = 0; k < axis_plan->storage[axis]; k++)
             priority->entries[priority->count++] =
@@ -530,9 +530,9 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
     return status;
 }
 
-bool problem_usable(const StageProblem *problem, int32_t candidate, int32_t axis) {
+bool problem_can_split(const StageProblem *problem, int32_t class_set, int32_t axis) {
     int32_t size = problem->mesh.axes[axis].size;
-    const Candidate *self = &problem->candidates[candidate];
+    const ClassSet *self = &problem->class_sets[class_set];
     if (size == 1) return false;
     for (int32_t k = 0; k < self->class_count; k++) {
         int64_t elements = problem->context->classes->classes[self->classes[k]].size;
@@ -551,18 +551,18 @@ bool problem_must_stop(const StageProblem *problem) {
     return is_complete || budget_is_over(budget);
 }
 
-bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate) {
+bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t class_set) {
     for (int32_t k = 0; k < axis_plan->count[axis]; k++)
-        if (axis_plan->entries[axis][k] == candidate) return true;
+        if (axis_plan->entries[axis][k] == class_set) return true;
     return false;
 }
 
-bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place, int32_t candidate) {
-    if (axis_plan->count[axis] == AXIS_PLAN_MAX_ENTRIES || axis_plan_has(axis_plan, axis, candidate))
+bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place, int32_t class_set) {
+    if (axis_plan->count[axis] == AXIS_PLAN_MAX_ENTRIES || axis_plan_has(axis_plan, axis, class_set))
         return false;
     uint8_t *entries = axis_plan->entries[axis];
     memmove(&entries[place + 1], &entries[place], (size_t)(axis_plan->count[axis] - place));
-    entries[place] = (uint8_t)candidate;
+    entries[place] = (uint8_t)class_set;
     axis_plan->count[axis]++;
     return true;
 }

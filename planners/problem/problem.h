@@ -1,7 +1,7 @@
 /* StageProblem: the one-stage plans on one mesh, and their costs.
  *
- * An axis plan is a compact plan: for each mesh axis an ordered list of candidates, and the storage in
- * shards. A candidate is a set of tied dimension classes (repeated layers decide as one). Every
+ * An axis plan is a compact plan: for each mesh axis an ordered list of class sets, and the storage in
+ * shards. A class set holds tied dimension classes: repeated layers get one decision. Every
  * searcher prices axis plans through problem_price(), which assigns, lowers and prices the real
  * program, caches results, counts new ones, and keeps the best.
  */
@@ -24,7 +24,7 @@
 
 typedef struct AxisPlan {
     uint8_t count[AXIS_PLAN_AXES];
-    uint8_t entries[AXIS_PLAN_AXES][AXIS_PLAN_MAX_ENTRIES]; /* candidate indices */
+    uint8_t entries[AXIS_PLAN_AXES][AXIS_PLAN_MAX_ENTRIES]; /* class set indices */
     /* How many kinds of storage end the axis's list: 1 optimizer state, 2 gradients too, 3 weights too (the
      * stages of ZeRO). */
     uint8_t storage[AXIS_PLAN_AXES];
@@ -44,22 +44,22 @@ typedef enum PlanSpace {
 } PlanSpace;
 const char *plan_space_name(PlanSpace space);
 
-typedef struct Candidate {
+typedef struct ClassSet {
     const int32_t *classes; /* dimension classes, ascending */
     int32_t class_count;
-    int32_t group;    /* classes with weights in it: the linkage group's size */
-    bool splits_data; /* holds a dimension of a data input */
+    int32_t linkage_size; /* classes with weights in it: the linkage group's size */
+    bool splits_data;     /* holds a dimension of a data input */
     bool splits_weights;
     double weight_share, flops_share; /* of the module's weights and dot FLOPs */
     double size;                      /* smallest class size */
-} Candidate;
+} ClassSet;
 
-/* The candidates that Auto-MAP's strict rules split on an axis (baseline_megatron()), from which all
+/* The class sets that Auto-MAP's strict rules split on an axis (baseline_megatron()), from which all
  * baselines with a model axis are made: computed at the first request. */
-typedef struct StrictCandidates {
+typedef struct StrictClassSets {
     bool is_known;
-    bool chosen[UINT8_MAX + 1]; /* [candidate] */
-} StrictCandidates;
+    bool chosen[UINT8_MAX + 1]; /* [class set] */
+} StrictClassSets;
 
 /* The plans of a problem, and the extent of its search. Each problem has its own budget, so that the meshes
  * of a search can be worked on side by side with the same result. */
@@ -78,7 +78,7 @@ static inline ProblemSettings problem_settings(PlanSpace space, double memory_fr
 }
 
 typedef struct StageProblem {
-    Arena arena; /* candidates, memo */
+    Arena arena; /* class sets, memo */
     Scratch *scratch, *own_scratch;
     const PlanContext *context;
     const Cluster *cluster;
@@ -93,11 +93,11 @@ typedef struct StageProblem {
     bool has_storage;
     bool may_keep; /* gathered weights, all of them replicated, are a small part of a device's memory: */
     double gathered_bytes; /* these */
-    Candidate *candidates; /* by linkage group size, largest first, then weight */
-    int32_t candidate_count;
+    ClassSet *class_sets;  /* by linkage group size, largest first, then weight */
+    int32_t class_set_count;
     struct ProblemMemo *memo; /* by axis plan */
     PriceMemo plans;          /* by the resulting plan */
-    StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for baselines */
+    StrictClassSets *strict;  /* [mesh axis]; one thread at a time asks for baselines */
     AxisPlan best;            /* among those that fit; if none, the least excess */
     PlanPrice best_price;
     bool has_best;
@@ -139,8 +139,8 @@ int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t 
 bool problem_best_untried(StageProblem *problem, AxisPlan *axis_plan);
 void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan);
 
-/* Returns whether candidate k can be split on the axis at all. */
-bool problem_usable(const StageProblem *problem, int32_t candidate, int32_t axis);
+/* Returns whether class set k can be split on the axis at all. */
+bool problem_can_split(const StageProblem *problem, int32_t class_set, int32_t axis);
 /* The number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
  * parameters, and in the space of operators alone. */
 int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis);
@@ -153,8 +153,8 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b);
 /* The axis plan's stage, in the arena; priced and written alike. */
 void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage);
 bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place,
-                      int32_t candidate); /* false: full or present */
+                      int32_t class_set); /* false: full or present */
 void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place);
-bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate);
+bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t class_set);
 
 #endif

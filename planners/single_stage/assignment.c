@@ -34,20 +34,20 @@ static double hidden_log(const PlanPrice *estimate) {
     return assignment_log(&hidden);
 }
 
-/* Sums the bytes of every instruction to the pairs of candidates that can split it. */
+/* Sums the bytes of every instruction to the pairs of class sets that can split it. */
 static AmStatus find_overlaps(Assignments *self, AmError *error) {
     StageProblem *problem = self->problem;
     const PlanContext *context = problem->context;
     const Classes *classes = context->classes;
-    int32_t count = problem->candidate_count;
+    int32_t count = problem->class_set_count;
     self->overlap = ARENA_ARRAY(&problem->arena, double, (int64_t)count *count + 1);
     self->bytes_share = ARENA_ARRAY(&problem->arena, double, count + 1);
-    int32_t *candidate_of = ARENA_ARRAY(&problem->arena, int32_t, classes->count + 1);
+    int32_t *class_set_of = ARENA_ARRAY(&problem->arena, int32_t, classes->count + 1);
     if (problem->arena.failed) return am_fail_memory(error, (int64_t)count * count * 8);
-    for (int32_t c = 0; c < classes->count; c++) candidate_of[c] = -1;
+    for (int32_t c = 0; c < classes->count; c++) class_set_of[c] = -1;
     for (int32_t k = 0; k < count; k++)
-        for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
-            candidate_of[problem->candidates[k].classes[m]] = k;
+        for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
+            class_set_of[problem->class_sets[k].classes[m]] = k;
     double all = 1;
     for (int32_t d = 0; d < context->split_options->decided_count; d++) {
         int32_t i = context->split_options->decided[d];
@@ -55,11 +55,11 @@ static AmStatus find_overlaps(Assignments *self, AmError *error) {
         int32_t first = classes->first_factor[i], last = classes->first_factor[i + 1];
         all += bytes;
         for (int32_t a = first; a < last; a++) {
-            int32_t class_a = classes->class_of_factor[a], k = class_a < 0 ? -1 : candidate_of[class_a];
+            int32_t class_a = classes->class_of_factor[a], k = class_a < 0 ? -1 : class_set_of[class_a];
             for (int32_t b = first; b < last && k >= 0; b++) {
                 int32_t class_b = classes->class_of_factor[b];
-                if (class_b >= 0 && candidate_of[class_b] >= 0)
-                    self->overlap[k * count + candidate_of[class_b]] += bytes;
+                if (class_b >= 0 && class_set_of[class_b] >= 0)
+                    self->overlap[k * count + class_set_of[class_b]] += bytes;
             }
         }
     }
@@ -73,18 +73,18 @@ static AmStatus find_overlaps(Assignments *self, AmError *error) {
 }
 
 static double weight_of(const Assignments *self, int32_t k) {
-    const Candidate *candidate = &self->problem->candidates[k];
-    return candidate->flops_share + candidate->weight_share + self->bytes_share[k];
+    const ClassSet *class_set = &self->problem->class_sets[k];
+    return class_set->flops_share + class_set->weight_share + self->bytes_share[k];
 }
 
-/* The candidates of the largest weights. */
-static AmStatus choose_candidates(Assignments *self, AmError *error) {
+/* The class sets of the largest weights. */
+static AmStatus choose_class_sets(Assignments *self, AmError *error) {
     StageProblem *problem = self->problem;
-    self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->candidate_count + 1);
-    if (!self->is_chosen) return am_fail_memory(error, problem->candidate_count);
-    for (int32_t k = 0; k < problem->candidate_count; k++) {
+    self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->class_set_count + 1);
+    if (!self->is_chosen) return am_fail_memory(error, problem->class_set_count);
+    for (int32_t k = 0; k < problem->class_set_count; k++) {
         int32_t heavier = 0;
-        for (int32_t j = 0; j < problem->candidate_count; j++)
+        for (int32_t j = 0; j < problem->class_set_count; j++)
             heavier += weight_of(self, j) > weight_of(self, k) ||
                        (j < k && weight_of(self, j) == weight_of(self, k));
         self->is_chosen[k] = heavier < ASSIGNMENT_MOST_CHOSEN;
@@ -183,7 +183,7 @@ AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPr
                      cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
     TRY(find_axes(self, error));
     TRY(find_overlaps(self, error));
-    TRY(choose_candidates(self, error));
+    TRY(choose_class_sets(self, error));
     TRY(estimator_open(&self->estimator, problem, error));
     TRY(estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error));
     self->unsplit_held = held_bytes(&self->unsplit_cost);
@@ -199,15 +199,15 @@ static double axis_sum(const StageProblem *problem, const AxisPlan *axis_plan, i
                        bool of_weights) {
     double sum = 0;
     for (int32_t e = 0; e < axis_plan->count[axis]; e++) {
-        const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][e]];
-        sum += of_weights ? candidate->weight_share : candidate->flops_share;
+        const ClassSet *class_set = &problem->class_sets[axis_plan->entries[axis][e]];
+        sum += of_weights ? class_set->weight_share : class_set->flops_share;
     }
     return fmin(sum, 1.5);
 }
 
 static bool axis_has_data(const StageProblem *problem, const AxisPlan *axis_plan, int32_t axis) {
     for (int32_t e = 0; e < axis_plan->count[axis]; e++)
-        if (problem->candidates[axis_plan->entries[axis][e]].splits_data) return true;
+        if (problem->class_sets[axis_plan->entries[axis][e]].splits_data) return true;
     return false;
 }
 
@@ -219,7 +219,7 @@ static double batch_bits(const StageProblem *problem, const AxisPlan *axis_plan)
     return bits;
 }
 
-/* log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed candidates:
+/* log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed class sets:
  * optimizer state and gradients besides by storage, weights by storage of all kinds. */
 static double needed_log2(const Assignments *self, const AxisPlan *plan) {
     const StageProblem *problem = self->problem;
@@ -228,7 +228,7 @@ static double needed_log2(const Assignments *self, const AxisPlan *plan) {
         double size = problem->mesh.axes[axis].size, bytes = 0, weights = 0;
         for (int32_t e = 0; e < plan->count[axis]; e++) {
             bytes += self->bytes_share[plan->entries[axis][e]];
-            weights += problem->candidates[plan->entries[axis][e]].weight_share;
+            weights += problem->class_sets[plan->entries[axis][e]].weight_share;
         }
         double kept = self->weight_bytes / fmax(self->state_bytes, 1);
         double stored = plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS ? 1
@@ -242,7 +242,7 @@ static double needed_log2(const Assignments *self, const AxisPlan *plan) {
     return clamp(log2((state + other + 1) / self->limit_bytes), 8);
 }
 
-enum { KIND_AT = ASSIGNMENT_FACTS, AXIS_AT = 51, CANDIDATE_AT = 60, LAST_AT = 74 };
+enum { KIND_AT = ASSIGNMENT_FACTS, AXIS_AT = 51, CLASS_SET_AT = 60, LAST_AT = 74 };
 _Static_assert(LAST_AT == ASSIGNMENT_FEATURES, "features");
 
 /* log2 of bytes over those of a device. */
@@ -335,7 +335,7 @@ static void describe_axis(float *row, const Assignments *self, const AxisPlan *p
     double rate, all = fmax(log2(problem->mesh.device_count), 1), bits = log2_size(problem, axis);
     bool crosses = crosses_servers(problem, axis, &rate);
     double computing = fmax(self->unsplit.compute_seconds, 1e-12) / problem->mesh.device_count;
-    const double values[CANDIDATE_AT - AXIS_AT] = {
+    const double values[CLASS_SET_AT - AXIS_AT] = {
         bits / 4,
         crosses,
         clamp(log10(fmax(self->weight_bytes, 1) / rate / computing), 5) / 2,
@@ -346,49 +346,49 @@ static void describe_axis(float *row, const Assignments *self, const AxisPlan *p
         axis_has_data(problem, plan, axis),
         plan->storage[axis] / 3.0,
     };
-    for (int32_t k = 0; k < CANDIDATE_AT - AXIS_AT; k++) row[AXIS_AT + k] = (float)values[k];
+    for (int32_t k = 0; k < CLASS_SET_AT - AXIS_AT; k++) row[AXIS_AT + k] = (float)values[k];
 }
 
-/* Fraction of the candidate's bytes that candidates listed on the axis share, at most 1. */
-static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_t axis, int32_t candidate) {
+/* Fraction of the class set's bytes that class sets listed on the axis share, at most 1. */
+static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_t axis, int32_t class_set) {
     double sum = 0;
     for (int32_t e = 0; e < plan->count[axis]; e++)
-        if (plan->entries[axis][e] != candidate)
-            sum += self->overlap[candidate * self->problem->candidate_count + plan->entries[axis][e]];
+        if (plan->entries[axis][e] != class_set)
+            sum += self->overlap[class_set * self->problem->class_set_count + plan->entries[axis][e]];
     return fmin(sum, 1);
 }
 
-static void describe_candidate(float *row, const Assignments *self, const AxisPlan *plan,
+static void describe_class_set(float *row, const Assignments *self, const AxisPlan *plan,
                                const AssignmentAction *action) {
     const StageProblem *problem = self->problem;
-    static const Candidate none = {.size = 1};
-    bool is_there = action->candidate >= 0;
-    const Candidate *candidate = is_there ? &problem->candidates[action->candidate] : &none;
+    static const ClassSet none = {.size = 1};
+    bool is_there = action->class_set >= 0;
+    const ClassSet *class_set = is_there ? &problem->class_sets[action->class_set] : &none;
     double elsewhere = 0;
     bool is_elsewhere = false;
     for (int32_t axis = 0; is_there && axis < problem->mesh.axis_count; axis++) {
         if (axis == action->axis) continue;
-        elsewhere += overlap_with(self, plan, axis, action->candidate);
-        is_elsewhere = is_elsewhere || axis_plan_has(plan, axis, action->candidate);
+        elsewhere += overlap_with(self, plan, axis, action->class_set);
+        is_elsewhere = is_elsewhere || axis_plan_has(plan, axis, action->class_set);
     }
     int32_t size = problem->mesh.axes[action->axis].size;
-    const double values[LAST_AT - CANDIDATE_AT] = {
-        candidate->splits_data,
-        candidate->splits_weights,
-        candidate->weight_share,
-        candidate->flops_share,
-        is_there ? self->bytes_share[action->candidate] : 0,
-        log2(candidate->size) / 8,
-        log2(1 + candidate->group) / 4,
-        is_there && fmod(candidate->size, size) == 0,
-        is_there ? overlap_with(self, plan, action->axis, action->candidate) : 0,
+    const double values[LAST_AT - CLASS_SET_AT] = {
+        class_set->splits_data,
+        class_set->splits_weights,
+        class_set->weight_share,
+        class_set->flops_share,
+        is_there ? self->bytes_share[action->class_set] : 0,
+        log2(class_set->size) / 8,
+        log2(1 + class_set->linkage_size) / 4,
+        is_there && fmod(class_set->size, size) == 0,
+        is_there ? overlap_with(self, plan, action->axis, action->class_set) : 0,
         fmin(elsewhere, 1),
         is_elsewhere,
         action->kind == ASSIGNMENT_DROP ? action->value / 4.0 : 0,
         action->kind == ASSIGNMENT_STORE ? action->value / 3.0 : 0,
         action->kind == ASSIGNMENT_STORE ? (action->value - plan->storage[action->axis]) / 3.0 : 0,
     };
-    for (int32_t k = 0; k < LAST_AT - CANDIDATE_AT; k++) row[CANDIDATE_AT + k] = (float)values[k];
+    for (int32_t k = 0; k < LAST_AT - CLASS_SET_AT; k++) row[CLASS_SET_AT + k] = (float)values[k];
 }
 
 static void add_action(AssignmentState *state, const AssignmentAction *action) {
@@ -399,8 +399,8 @@ static void list_axis(AssignmentState *state, const Assignments *self, int32_t a
     const StageProblem *problem = self->problem;
     const AxisPlan *plan = &state->axis_plan;
     int32_t kinds = problem_storage_kinds(problem, axis);
-    for (int32_t k = 0; k < problem->candidate_count; k++) {
-        if (!self->is_chosen[k] || !problem_usable(problem, k, axis)) continue;
+    for (int32_t k = 0; k < problem->class_set_count; k++) {
+        if (!self->is_chosen[k] || !problem_can_split(problem, k, axis)) continue;
         AssignmentAction action = {ASSIGNMENT_APPEND, axis, k, 0, *plan};
         if (!axis_plan_insert(&action.next, axis, plan->count[axis], k)) continue;
         add_action(state, &action);
@@ -449,7 +449,7 @@ AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const
         memcpy(row, state->facts, sizeof state->facts);
         row[KIND_AT + action->kind] = 1;
         describe_axis(row, self, axis_plan, action->axis);
-        describe_candidate(row, self, axis_plan, action);
+        describe_class_set(row, self, axis_plan, action);
     }
     return AM_OK;
 }

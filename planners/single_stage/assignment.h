@@ -1,6 +1,6 @@
 /* Assignment: the decision problem that the assignment policy walks (docs/learning.md).
  *
- * A state is an axis plan of a problem. An action appends a candidate to an axis's list or puts it in front
+ * A state is an axis plan of a problem. An action appends a class set to an axis's list or puts it in front
  * where the order matters, sets the storage in shards of an axis, or drops an entry. A row of
  * ASSIGNMENT_FEATURES numbers describes an action in its state without identities and without what it leads
  * to, so that one network ranks the actions of every module, mesh and cluster.
@@ -22,7 +22,7 @@
 #define ASSIGNMENT_FEATURES     74 /* of an action: the facts of the plan before it come first */
 #define ASSIGNMENT_MOST_ACTIONS 256
 #define ASSIGNMENT_MOST_STEPS   12
-#define ASSIGNMENT_MOST_CHOSEN  24 /* candidates: those of the largest shares of FLOPs, weights and bytes */
+#define ASSIGNMENT_MOST_CHOSEN  24 /* class sets: those of the largest shares of FLOPs, weights and bytes */
 
 #define ASSIGNMENT_SIZES 18 /* 1 byte to 16 GiB */
 
@@ -36,7 +36,7 @@ typedef enum AssignmentKind {
 
 typedef struct AssignmentAction {
     AssignmentKind kind;
-    int32_t axis, candidate, value;
+    int32_t axis, class_set, value;
     AxisPlan next; /* after the action */
 } AssignmentAction;
 
@@ -54,10 +54,10 @@ typedef struct Assignments {
     StageProblem *problem;
     Estimator *estimator;        /* NULL: there is none for the mesh, and all estimates are 1 second */
     PlanPrice unsplit, estimate; /* price and estimate of the plan that splits nothing */
-    double *overlap;             /* [candidate, candidate]: fraction of the first one's bytes in tensors and
+    double *overlap;             /* [class set, class set]: fraction of the first one's bytes in tensors and
                                     operators of both */
-    bool *is_chosen;             /* [candidate]: may be listed by an action */
-    double *bytes_share;         /* [candidate]: fraction of all bytes in its tensors */
+    bool *is_chosen;             /* [class set]: may be listed by an action */
+    double *bytes_share;         /* [class set]: fraction of all bytes in its tensors */
     double limit_bytes, state_bytes, weight_bytes;
     double launches;                             /* seconds of launching every instruction once */
     ShardingGraphCost unsplit_cost;              /* of that plan, by the sharding graph */

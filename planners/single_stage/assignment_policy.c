@@ -197,7 +197,7 @@ static int32_t next_action(const AssignmentState *state, const AxisPlan *target,
     for (int32_t a = 0; a < state->action_count; a++) {
         const AssignmentAction *action = &state->actions[a];
         if (action->axis != axis) continue;
-        if (appends && action->kind == ASSIGNMENT_APPEND && action->candidate == target->entries[axis][place])
+        if (appends && action->kind == ASSIGNMENT_APPEND && action->class_set == target->entries[axis][place])
             return a;
         if (!appends && action->kind == ASSIGNMENT_STORE && now->storage[axis] != target->storage[axis] &&
             action->value == target->storage[axis])

@@ -1,10 +1,10 @@
 /* Exact search: branch and bound over the axis priorities of a mesh.
  *
  * The members of an axis's list are decided first, one after the other, in or out; then their
- * order. Only one list of each equivalence class is visited: two candidates interact only if a
- * tensor or an operator has dimensions of both, so that adjacent candidates without a common one
+ * order. Only one list of each equivalence class is visited: two class sets interact only if a
+ * tensor or an operator has dimensions of both, so that adjacent class sets without a common one
  * may be exchanged. The lexicographically smallest list represents its class (the normal form of
- * partially commutative words: no candidate could move left past larger ones with which it does not
+ * partially commutative words: no class set could move left past larger ones with which it does not
  * interact). Storage in shards, on which no product depends, comes last. A branch is cut if its
  * products alone (product_bound.h) take as long as the best plan that fits. If evaluations end
  * before the tree, the least bound of the open branches is a bound of the whole.
@@ -20,8 +20,8 @@
 typedef struct Exact {
     StageProblem *problem;
     const ProductBound *bound;
-    bool *conflicts; /* [candidate * candidate_count + other]: some tensor or operator has both */
-    AllowedCandidates allowed;
+    bool *conflicts; /* [class_set * class_set_count + other]: some tensor or operator has both */
+    AllowedClassSets allowed;
     AxisPlan axis_plan;
     double cutoff;             /* seconds of a plan that fits, of any mesh */
     double open;               /* the least bound of the open branches */
@@ -32,12 +32,12 @@ typedef struct Exact {
 } Exact;
 
 static void mark_conflicts(const Exact *self, const SplitOption *split_options, int32_t from, int32_t to,
-                           const int32_t *candidate_of) {
-    int32_t count = self->problem->candidate_count;
+                           const int32_t *class_set_of) {
+    int32_t count = self->problem->class_set_count;
     for (int32_t a = from; a < to; a++)
         for (int32_t b = from; b < to; b++) {
-            int32_t one = candidate_of[split_options[a].class_index],
-                    other = candidate_of[split_options[b].class_index];
+            int32_t one = class_set_of[split_options[a].class_index],
+                    other = class_set_of[split_options[b].class_index];
             if (one >= 0 && other >= 0) self->conflicts[one * count + other] = true;
         }
 }
@@ -46,18 +46,18 @@ static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
     const StageProblem *problem = self->problem;
     const SplitOptions *split_options = problem->context->split_options;
     int32_t classes = problem->context->classes->count;
-    int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes + 1);
-    self->conflicts = ARENA_ARRAY(arena, bool, problem->candidate_count * problem->candidate_count + 1);
+    int32_t *class_set_of = ARENA_ARRAY(arena, int32_t, classes + 1);
+    self->conflicts = ARENA_ARRAY(arena, bool, problem->class_set_count * problem->class_set_count + 1);
     if (arena->failed) return am_fail_memory(error, classes);
-    for (int32_t c = 0; c < classes; c++) candidate_of[c] = -1;
-    for (int32_t k = 0; k < problem->candidate_count; k++)
-        for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
-            candidate_of[problem->candidates[k].classes[m]] = k;
+    for (int32_t c = 0; c < classes; c++) class_set_of[c] = -1;
+    for (int32_t k = 0; k < problem->class_set_count; k++)
+        for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
+            class_set_of[problem->class_sets[k].classes[m]] = k;
     for (int32_t i = 0; i < split_options->count; i++) {
         mark_conflicts(self, split_options->dimensions, split_options->first_dimension[i],
-                       split_options->first_dimension[i + 1], candidate_of);
+                       split_options->first_dimension[i + 1], class_set_of);
         mark_conflicts(self, split_options->factors, split_options->first_factor[i],
-                       split_options->first_factor[i + 1], candidate_of);
+                       split_options->first_factor[i + 1], class_set_of);
     }
     return AM_OK;
 }
@@ -100,25 +100,25 @@ static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether the axis's list stays the smallest of its kind with one more candidate at its end. */
-static bool stays_normal(const Exact *self, int32_t axis, int32_t candidate) {
+/* Returns whether the axis's list stays the smallest of its kind with one more class set at its end. */
+static bool stays_normal(const Exact *self, int32_t axis, int32_t class_set) {
     const uint8_t *entries = self->axis_plan.entries[axis];
     for (int32_t k = self->axis_plan.count[axis] - 1; k >= 0; k--) {
-        if (self->conflicts[candidate * self->problem->candidate_count + entries[k]]) return true;
-        if (entries[k] > candidate) return false;
+        if (self->conflicts[class_set * self->problem->class_set_count + entries[k]]) return true;
+        if (entries[k] > class_set) return false;
     }
     return true;
 }
 
-static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *error);
+static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *error);
 
-/* Candidates that are in, in every order that matters. */
+/* Class sets that are in, in every order that matters. */
 static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error) {
     if (left == 0) {
         bool is_last = axis + 1 == self->problem->mesh.axis_count;
         return is_last ? store(self, 0, error) : choose(self, axis + 1, 0, error);
     }
-    for (int32_t k = 0; k < self->problem->candidate_count; k++) {
+    for (int32_t k = 0; k < self->problem->class_set_count; k++) {
         if (!self->allowed.may[axis][k] || axis_plan_has(&self->axis_plan, axis, k)) continue;
         if (!stays_normal(self, axis, k)) continue;
         if (is_cut(self)) return AM_OK;
@@ -130,24 +130,24 @@ static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error)
     return AM_OK;
 }
 
-/* Candidate after candidate of an axis, in or out. */
-static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *error) {
+/* Class set after class set of an axis, in or out. */
+static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *error) {
     const StageProblem *problem = self->problem;
     if (is_cut(self)) return AM_OK;
-    while (candidate < problem->candidate_count && !self->allowed.may[axis][candidate]) candidate++;
-    if (candidate == problem->candidate_count) {
+    while (class_set < problem->class_set_count && !self->allowed.may[axis][class_set]) class_set++;
+    if (class_set == problem->class_set_count) {
         int32_t chosen = 0;
-        for (int32_t k = 0; k < candidate; k++) chosen += self->allowed.may[axis][k];
+        for (int32_t k = 0; k < class_set; k++) chosen += self->allowed.may[axis][k];
         return chosen <= AXIS_PLAN_MAX_ENTRIES ? arrange(self, axis, chosen, error) : AM_OK;
     }
-    TRY(choose(self, axis, candidate + 1, error));
-    self->allowed.may[axis][candidate] = false;
-    AmStatus status = choose(self, axis, candidate + 1, error);
-    self->allowed.may[axis][candidate] = true;
+    TRY(choose(self, axis, class_set + 1, error));
+    self->allowed.may[axis][class_set] = false;
+    AmStatus status = choose(self, axis, class_set + 1, error);
+    self->allowed.may[axis][class_set] = true;
     return status;
 }
 
-/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES candidates, with
+/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES class sets, with
  * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
  * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
  * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
@@ -162,8 +162,8 @@ static AmStatus search_tree(StageProblem *problem, double cutoff, int64_t nodes,
     self.bound = bound;
     if (status == AM_OK) status = find_conflicts(&self, &arena, error);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
-        for (int32_t k = 0; k < problem->candidate_count; k++)
-            self.allowed.may[axis][k] = problem_usable(problem, k, axis);
+        for (int32_t k = 0; k < problem->class_set_count; k++)
+            self.allowed.may[axis][k] = problem_can_split(problem, k, axis);
     if (status == AM_OK) status = choose(&self, 0, 0, error);
     if (status == AM_OK) status = price_waiting(&self, error);
     arena_free(&arena);
@@ -269,7 +269,7 @@ AmStatus exact_search(SingleStageSearch *self, AmError *error) {
     }
     int32_t most = 0;
     for (int32_t k = 0; k < self->problem_count; k++)
-        if (self->problems[k]->candidate_count > most) most = self->problems[k]->candidate_count;
+        if (self->problems[k]->class_set_count > most) most = self->problems[k]->class_set_count;
     result->exact_space = arena_format(
         self->arena,
         "one stage on %d mesh%s: on each axis every ordered list of at most %d of %d tied dimension classes, "

@@ -4,7 +4,7 @@
 
 #define EXHAUSTIVE_LIMIT 200000
 
-/* Axis priorities of at most AXIS_PLAN_MAX_ENTRIES of n candidates, each once. */
+/* Axis priorities of at most AXIS_PLAN_MAX_ENTRIES of n class sets, each once. */
 static int64_t count_axis_priorities(int64_t n) {
     int64_t total = 1, priorities = 1;
     for (int64_t length = 1; length <= n && length <= AXIS_PLAN_MAX_ENTRIES; length++) {
@@ -19,7 +19,7 @@ static int64_t size_of(const StageProblem *problem) {
     int64_t total = 1;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int64_t usable = 0;
-        for (int32_t k = 0; k < problem->candidate_count; k++) usable += problem_usable(problem, k, axis);
+        for (int32_t k = 0; k < problem->class_set_count; k++) usable += problem_can_split(problem, k, axis);
         if (__builtin_mul_overflow(total, count_axis_priorities(usable), &total)) return INT64_MAX;
         if (__builtin_mul_overflow(total, (int64_t)problem_storage_kinds(problem, axis) + 1, &total))
             return INT64_MAX;
@@ -37,10 +37,10 @@ static AmStatus extend(StageProblem *problem, AxisPlan *axis_plan, int32_t axis,
         axis_plan->storage[axis] = (uint8_t)kinds;
         TRY(extend(problem, axis_plan, axis + 1, error));
     }
-    for (int32_t k = 0; k < problem->candidate_count; k++) {
+    for (int32_t k = 0; k < problem->class_set_count; k++) {
         if (problem_must_stop(problem)) return AM_OK;
         int32_t place = axis_plan->count[axis];
-        if (!problem_usable(problem, k, axis) || !axis_plan_insert(axis_plan, axis, place, k)) continue;
+        if (!problem_can_split(problem, k, axis) || !axis_plan_insert(axis_plan, axis, place, k)) continue;
         TRY(extend(problem, axis_plan, axis, error));
         axis_plan_remove(axis_plan, axis, place);
     }

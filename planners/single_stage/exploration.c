@@ -34,9 +34,9 @@ static AmStatus price_initial(StageProblem *problem, const Plan *plan, AmError *
             bool is_storage = entry->kind != PLAN_COMPUTE;
             if (is_storage && axis_plan.storage[axis] < problem_storage_kinds(problem, axis))
                 axis_plan.storage[axis]++;
-            for (int32_t c = 0; c < problem->candidate_count && !is_storage; c++)
-                for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
-                    if (problem->candidates[c].classes[m] == entry->class_index)
+            for (int32_t c = 0; c < problem->class_set_count && !is_storage; c++)
+                for (int32_t m = 0; m < problem->class_sets[c].class_count; m++)
+                    if (problem->class_sets[c].classes[m] == entry->class_index)
                         axis_plan_insert(&axis_plan, axis, axis_plan.count[axis], c);
         }
     return problem_price(problem, &axis_plan, &price, error);

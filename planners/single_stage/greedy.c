@@ -1,13 +1,13 @@
 /* Greedy search: from a plan that splits nothing, the change that shortens the step most, again and again
- * until none does. A change puts one more candidate into an axis's list, at any place, or stores one more
+ * until none does. A change puts one more class set into an axis's list, at any place, or stores one more
  * kind of a weight's companions in shards there. It reads the marginal gains and cannot see that two changes
  * pay only together. */
 #include "planners/local_search/climb.h"
 #include "planners/single_stage/searchers.h"
 
-/* A change: of the storage (candidate -1), or a candidate at a place of the axis's list. */
+/* A change: of the storage (class set -1), or a class set at a place of the axis's list. */
 typedef struct Addition {
-    int32_t axis, candidate, place;
+    int32_t axis, class_set, place;
 } Addition;
 
 typedef struct Greedy {
@@ -21,9 +21,9 @@ typedef struct Greedy {
     int32_t waiting;
 } Greedy;
 
-static void add(Greedy *self, int32_t axis, int32_t candidate, int32_t place) {
+static void add(Greedy *self, int32_t axis, int32_t class_set, int32_t place) {
     ARENA_RESERVE(&self->arena, self->additions, self->addition_count, self->addition_capacity);
-    if (self->additions) self->additions[self->addition_count++] = (Addition){axis, candidate, place};
+    if (self->additions) self->additions[self->addition_count++] = (Addition){axis, class_set, place};
 }
 
 static AmStatus list_additions(void *user, int32_t *count, AmError *error) {
@@ -32,9 +32,9 @@ static AmStatus list_additions(void *user, int32_t *count, AmError *error) {
     self->addition_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) add(self, axis, -1, 0);
-        for (int32_t k = 0; k < problem->candidate_count; k++)
+        for (int32_t k = 0; k < problem->class_set_count; k++)
             for (int32_t place = self->axis_plan.count[axis]; place >= 0; place--)
-                if (problem_usable(problem, k, axis)) add(self, axis, k, place);
+                if (problem_can_split(problem, k, axis)) add(self, axis, k, place);
     }
     *count = self->addition_count;
     return self->arena.failed ? am_fail_memory(error, *count) : AM_OK;
@@ -46,8 +46,8 @@ static AmStatus make_addition(void *user, int32_t move, ClimbMove *made, AmError
     AxisPlan *changed = &self->batch[self->waiting];
     (void)error;
     *changed = self->axis_plan;
-    if (addition->candidate < 0) changed->storage[addition->axis]++;
-    else if (!axis_plan_insert(changed, addition->axis, addition->place, addition->candidate)) return AM_OK;
+    if (addition->class_set < 0) changed->storage[addition->axis]++;
+    else if (!axis_plan_insert(changed, addition->axis, addition->place, addition->class_set)) return AM_OK;
     self->waiting++;
     *made = CLIMB_ADDED;
     return AM_OK;

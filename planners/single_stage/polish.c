@@ -25,30 +25,30 @@ static void add(Polish *self, const AxisPlan *axis_plan) {
     if (self->changed) self->changed[self->changed_count++] = *axis_plan;
 }
 
-/* Adds the candidate in the axis's list, at the end first: earlier entries weigh more. */
-static void add_insertions(Polish *self, const AxisPlan *base, int32_t axis, int32_t candidate) {
-    if (!problem_usable(self->problem, candidate, axis)) return;
+/* Adds the class set in the axis's list, at the end first: earlier entries weigh more. */
+static void add_insertions(Polish *self, const AxisPlan *base, int32_t axis, int32_t class_set) {
+    if (!problem_can_split(self->problem, class_set, axis)) return;
     for (int32_t place = base->count[axis]; place >= 0; place--) {
         AxisPlan changed = *base;
         if (!self->every_place && place > 0 && place < base->count[axis]) continue;
-        if (axis_plan_insert(&changed, axis, place, candidate)) add(self, &changed);
+        if (axis_plan_insert(&changed, axis, place, class_set)) add(self, &changed);
     }
 }
 
 /* Adds the plans with entry `place` of `axis` taken out, replaced, or put back elsewhere. */
 static void add_without(Polish *self, int32_t axis, int32_t place) {
     const StageProblem *problem = self->problem;
-    int32_t candidate = self->axis_plan.entries[axis][place];
+    int32_t class_set = self->axis_plan.entries[axis][place];
     AxisPlan without = self->axis_plan;
     axis_plan_remove(&without, axis, place);
     add(self, &without);
-    for (int32_t other = 0; other < problem->candidate_count; other++) {
+    for (int32_t other = 0; other < problem->class_set_count; other++) {
         AxisPlan replaced = without;
-        if (other == candidate || !problem_usable(problem, other, axis)) continue;
+        if (other == class_set || !problem_can_split(problem, other, axis)) continue;
         if (axis_plan_insert(&replaced, axis, place, other)) add(self, &replaced);
     }
     for (int32_t target = 0; target < problem->mesh.axis_count; target++)
-        add_insertions(self, &without, target, candidate);
+        add_insertions(self, &without, target, class_set);
 }
 
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
@@ -62,7 +62,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
             changed.storage[axis] = (uint8_t)kinds;
             if (kinds != self->axis_plan.storage[axis]) add(self, &changed);
         }
-    for (int32_t k = 0; k < problem->candidate_count; k++)
+    for (int32_t k = 0; k < problem->class_set_count; k++)
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
             add_insertions(self, &self->axis_plan, axis, k);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)

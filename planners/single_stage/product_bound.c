@@ -1,4 +1,4 @@
-/* Products of one size whose factors are of the same candidates are counted together: repeated layers make
+/* Products of one size whose factors are of the same class sets are counted together: repeated layers make
  * a few groups of thousands of products. */
 #include "planners/single_stage/product_bound.h"
 
@@ -11,7 +11,7 @@ typedef struct ProductGroup {
     double flops, times; /* of one product; how many there are in a step */
     bool is_convolution;
     Dtype type;
-    uint64_t candidates[(UINT8_MAX + 1) / 64]; /* that split it (bits) */
+    uint64_t class_sets[(UINT8_MAX + 1) / 64]; /* that split it (bits) */
     bool is_pinned;                            /* a pin may split it on any axis */
 } ProductGroup;
 
@@ -22,13 +22,13 @@ struct ProductBound {
     int32_t count, capacity;
 };
 
-static void find_candidates(ProductGroup *group, const StageProblem *problem, int32_t i,
-                            const int32_t *candidate_of) {
+static void find_class_sets(ProductGroup *group, const StageProblem *problem, int32_t i,
+                            const int32_t *class_set_of) {
     const SplitOptions *split_options = problem->context->split_options;
     for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
-        int32_t class = split_options->factors[k].class_index, candidate = candidate_of[class];
+        int32_t class = split_options->factors[k].class_index, class_set = class_set_of[class];
         group->is_pinned = group->is_pinned || problem->pins.is_pinned[class];
-        if (candidate >= 0) group->candidates[candidate / 64] |= 1ull << candidate % 64;
+        if (class_set >= 0) group->class_sets[class_set / 64] |= 1ull << class_set % 64;
     }
 }
 
@@ -37,7 +37,7 @@ static void add_product(ProductBound *self, Arena *arena, const ProductGroup *pr
         ProductGroup *group = &self->groups[g];
         if (group->flops != product->flops || group->is_convolution != product->is_convolution) continue;
         if (group->type != product->type || group->is_pinned != product->is_pinned) continue;
-        if (memcmp(group->candidates, product->candidates, sizeof group->candidates) != 0) continue;
+        if (memcmp(group->class_sets, product->class_sets, sizeof group->class_sets) != 0) continue;
         group->times += product->times;
         return;
     }
@@ -45,7 +45,7 @@ static void add_product(ProductBound *self, Arena *arena, const ProductGroup *pr
     if (!arena->failed) self->groups[self->count++] = *product;
 }
 
-static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *candidate_of, AmError *error) {
+static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *class_set_of, AmError *error) {
     const StageProblem *problem = self->problem;
     const PlanContext *context = problem->context;
     const IrModule *module = context->canonical;
@@ -62,7 +62,7 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *ca
                                     .times = context->rules->times[c],
                                     .is_convolution = !ir_is_matrix_product(opcode),
                                     .type = first->shape.type};
-            find_candidates(&product, problem, i, candidate_of);
+            find_class_sets(&product, problem, i, class_set_of);
             add_product(self, arena, &product);
         }
     }
@@ -75,17 +75,17 @@ AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StagePro
                               AmError *error) {
     const Classes *classes = problem->context->classes;
     ProductBound *self = ARENA_ARRAY(arena, ProductBound, 1);
-    int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    int32_t *class_set_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);
     if (arena->failed) return am_fail_memory(error, classes->count);
     *self = (ProductBound){.problem = problem,
                            .type = cluster_device_type(problem->cluster, problem->devices[0])};
     *bound = self;
     if (self->type->profile || self->type->operators || problem->pins.override_count > 0) return AM_OK;
-    for (int32_t c = 0; c < classes->count; c++) candidate_of[c] = -1;
-    for (int32_t k = 0; k < problem->candidate_count; k++)
-        for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
-            candidate_of[problem->candidates[k].classes[m]] = k;
-    return add_products(self, arena, candidate_of, error);
+    for (int32_t c = 0; c < classes->count; c++) class_set_of[c] = -1;
+    for (int32_t k = 0; k < problem->class_set_count; k++)
+        for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
+            class_set_of[problem->class_sets[k].classes[m]] = k;
+    return add_products(self, arena, class_set_of, error);
 }
 
 /* The least of f / e(f) over all f from `flops` on, e being the curve: on a segment where e = a + b ln f the
@@ -104,15 +104,15 @@ static double least_effective_flops(const ClusterCurve *curve, double flops) {
     return least;
 }
 
-static bool may_split(const ProductBound *self, const ProductGroup *group, const AllowedCandidates *allowed,
+static bool may_split(const ProductBound *self, const ProductGroup *group, const AllowedClassSets *allowed,
                       int32_t axis) {
     if (group->is_pinned) return true;
-    for (int32_t k = 0; k < self->problem->candidate_count; k++)
-        if (group->candidates[k / 64] >> k % 64 & 1 && allowed->may[axis][k]) return true;
+    for (int32_t k = 0; k < self->problem->class_set_count; k++)
+        if (group->class_sets[k / 64] >> k % 64 & 1 && allowed->may[axis][k]) return true;
     return false;
 }
 
-double product_bound_seconds(const ProductBound *self, const AllowedCandidates *allowed) {
+double product_bound_seconds(const ProductBound *self, const AllowedClassSets *allowed) {
     const Mesh *mesh = &self->problem->mesh;
     double seconds = 0;
     for (int32_t g = 0; g < self->count; g++) {

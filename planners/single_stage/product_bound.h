@@ -1,6 +1,6 @@
 /* A lower bound on a step: the time of its products alone.
  *
- * Dots and convolutions are split only by a candidate of their factors in an axis's list (later
+ * Dots and convolutions are split only by a class set of their factors in an axis's list (later
  * decisions of the assignment concern element-wise operators, views and reductions), and no device
  * runs more than one of them at a time. With w(p) the devices among which the axis priorities may split
  * product p,
@@ -17,17 +17,17 @@
 
 typedef struct ProductBound ProductBound;
 
-/* Which candidates an axis's list may hold: [axis][candidate]. */
-typedef struct AllowedCandidates {
+/* Which class sets an axis's list may hold: [axis][class set]. */
+typedef struct AllowedClassSets {
     bool may[AXIS_PLAN_AXES][UINT8_MAX + 1];
-} AllowedCandidates;
+} AllowedClassSets;
 
 /* Allocates in the arena. If operators are priced by measurements, or overrides decide about single
  * instructions, the bound is 0. AM_ERROR_INTERNAL if memory is exhausted. */
 AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
                               AmError *error);
 
-/* Seconds that every plan takes whose axis priorities hold none but these candidates. */
-double product_bound_seconds(const ProductBound *bound, const AllowedCandidates *allowed);
+/* Seconds that every plan takes whose axis priorities hold none but these class sets. */
+double product_bound_seconds(const ProductBound *bound, const AllowedClassSets *allowed);
 
 #endif

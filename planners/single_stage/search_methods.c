@@ -6,8 +6,8 @@ void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axi
     *axis_plan = (AxisPlan){0};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         double density = random_uniform(random);
-        for (int32_t k = 0; k < problem->candidate_count; k++) {
-            if (!problem_usable(problem, k, axis) || random_uniform(random) > density) continue;
+        for (int32_t k = 0; k < problem->class_set_count; k++) {
+            if (!problem_can_split(problem, k, axis) || random_uniform(random) > density) continue;
             axis_plan_insert(axis_plan, axis, (int32_t)random_below(random, axis_plan->count[axis] + 1), k);
         }
         int32_t kinds = problem_storage_kinds(problem, axis);
