@@ -37,7 +37,7 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    few.nested.is_trial = true;
+    few.nested.purpose = PURPOSE_TRIAL;
     bool is_more = few.limits.evaluations == 0 || few.limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
     if (!search_spans_stages(&few) && is_more) few.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
     quiet.callbacks.on_episode = NULL;

@@ -33,7 +33,7 @@
 static bool may_add_micro_batches(const SearchContext *self) {
     const SearchOptions *options = self->options;
     bool is_free = !options->request->space.mesh && options->request->constraints.pin_count == 0 &&
-                   !options->request->constraints.kept && !options->nested.is_trial;
+                   !options->request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL;
     return options->request->space.may_add_micro_batches && options->kind == SPACE_SINGLE_STAGE && is_free &&
            search_method_explores(options->searcher);
 }
@@ -130,7 +130,7 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
     SearchResult *result = self->result;
     bool is_sampled = false;
-    if (options->nested.is_floor) return add_floor(self, error);
+    if (options->nested.purpose == PURPOSE_FLOOR) return add_floor(self, error);
     TRY(sample_search(self, &is_sampled, error));
     if (options->request->objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));
@@ -169,7 +169,8 @@ static AmStatus add_given(SearchContext *self, AmError *error) {
 /* Adds the memory of ranks that differ, unless plan_search_finish() follows or the time is up. */
 static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmError *error) {
     const NestedSearch *nested = &self->options->nested;
-    if (nested->is_trial || nested->finishes_later || self->result->interrupted || stop_wanted(end))
+    if (nested->purpose == PURPOSE_TRIAL || nested->finishes_later || self->result->interrupted ||
+        stop_wanted(end))
         return AM_OK;
     return rank_memory_predict(self->result->plan, self->arena, self->whole, end, error);
 }
@@ -207,6 +208,6 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContex
     if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
         TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;
-    if (options->nested.is_trial || result->interrupted) return AM_OK;
+    if (options->nested.purpose == PURPOSE_TRIAL || result->interrupted) return AM_OK;
     return rank_memory_predict(result->plan, arena, whole, &stop, error);
 }

@@ -51,8 +51,9 @@ bool sample_is_allowed(const SearchOptions *options) {
     return options->request->constraints.pin_count == 0 && !options->request->constraints.kept &&
            !options->request->space.initial && !options->nested.placement &&
            !options->request->method.no_seeds && !options->request->method.no_polish &&
-           !options->nested.is_trial && (options->limits.evaluations == 0 || options->limits.is_default) &&
-           options->limits.seconds == 0 && options->request->objective == OBJECTIVE_TIME &&
+           options->nested.purpose != PURPOSE_TRIAL &&
+           (options->limits.evaluations == 0 || options->limits.is_default) && options->limits.seconds == 0 &&
+           options->request->objective == OBJECTIVE_TIME &&
            options->request->constraints.target == TARGET_AUTOMAP &&
            search_method_explores(options->searcher);
 }
@@ -154,7 +155,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
 
 /* Returns whether the plans of this form of the module are slower than one of another form. */
 static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
-    double other = self->options->nested.form_seconds;
+    double other = self->options->nested.known.form_seconds;
     return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
@@ -310,9 +311,9 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     AmError refusal = {0};
     *is_done = false;
     const NestedSearch *nested = &options.nested;
-    double seconds = nested->form_seconds;
-    double far = nested->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
-    if (seconds > 0 && nested->form_is_split && !self->whole->layer_map)
+    double seconds = nested->known.form_seconds;
+    double far = nested->known.form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
+    if (seconds > 0 && nested->known.form_is_split && !self->whole->layer_map)
         TRY(compare_forms(self, self->whole, &options, SKIP_LOOPS_ABOVE * seconds, error));
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));

@@ -19,7 +19,7 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
 /* Searches on a sample where the module is large and repeats a layer, and where the options leave the plan to
  * the search. Adds the best plans, simulated on the module itself, to the result. `*is_done` is false, and
  * the result unchanged, where there is no such sample or none of its plans fits. AM_ERROR_INFEASIBLE: the
- * plans of another form of the module are faster by far (options->nested.form_seconds). */
+ * plans of another form of the module are faster by far (options->nested.known.form_seconds). */
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error);
 
 #endif

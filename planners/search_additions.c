@@ -156,7 +156,7 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         double seconds;
         part.searcher = SEARCHER_BASELINE;
         part.baseline = pipelines[r];
-        part.nested.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
+        part.nested.known.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
         result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
             if (only[pipelines[r]] > 0)
@@ -212,7 +212,7 @@ static bool may_add(const SearchOptions *options, const MicroBatching *settings)
 
 bool search_may_price_pipelines(const SearchContext *search) {
     const SearchOptions *options = search->options;
-    bool is_left_out = search_is_large(search) && options->nested.is_trial;
+    bool is_left_out = search_is_large(search) && options->nested.purpose == PURPOSE_TRIAL;
     return !is_left_out && options->limits.seconds == 0 && search->cluster->device_count > 1;
 }
 

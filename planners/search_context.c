@@ -9,7 +9,7 @@
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings) {
-    bool is_capped = search_spans_stages(options) && !options->nested.is_trial;
+    bool is_capped = search_spans_stages(options) && options->nested.purpose != PURPOSE_TRIAL;
     int64_t cap = is_capped ? options->limits.evaluations : 0;
     double end = options->limits.seconds > 0 ? clock_seconds() + options->limits.seconds : 0;
     *result = (SearchResult){.model_gap = NAN};

@@ -19,10 +19,10 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     bool may_share =
         degrees_allow_stages(&options.request->constraints.degrees, 1) && !options.request->method.no_seeds;
     Budget *budget = &search->budget;
-    if (!is_mixed || !may_share || options.nested.is_trial) return AM_OK;
+    if (!is_mixed || !may_share || options.nested.purpose == PURPOSE_TRIAL) return AM_OK;
     if (budget->has_cap && budget->cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
-    options.nested.shares_baselines = true;
+    options.nested.purpose = PURPOSE_SHARED_BASELINES;
     options.limits.evaluations = 0;
     if (budget->has_cap) budget->cap -= kept;
     AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
@@ -71,7 +71,8 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     MicroBatching here = *settings;
     SearchOptions options = *self->options;
     AmStatus status = AM_OK;
-    if (options.nested.is_trial || options.request->method.no_seeds || timed.deadline <= 0) return AM_OK;
+    if (options.nested.purpose == PURPOSE_TRIAL || options.request->method.no_seeds || timed.deadline <= 0)
+        return AM_OK;
     if (!degrees_allow_stages(&options.request->constraints.degrees, 1)) return AM_OK;
     options.limits.seconds = 0;
     self->budget.stop.deadline = 0;

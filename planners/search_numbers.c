@@ -23,7 +23,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         SearchOptions part = *options;
         search_allow(&part, self, size / count > 0 ? size / count : 1);
         if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
-        part.nested.is_anytime = part.nested.is_anytime && count == 1;
+        if (count > 1 && part.nested.purpose == PURPOSE_ALL_ROUNDS) part.nested.purpose = PURPOSE_RESULT;
         if (count > 1) part.nested.climbs = NULL;
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
@@ -69,12 +69,12 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     int64_t size = options->limits.evaluations;
     bool is_one = options->searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
-                     !options->nested.is_trial && !is_one;
+                     options->nested.purpose != PURPOSE_TRIAL && !is_one;
     double bound = NAN;
     AmError refusal = {0};
     SearchOptions part = *options;
     if (is_capped) size = standard - plan_climb_reserve(options, standard);
-    part.nested.is_anytime = is_capped;
+    if (is_capped) part.nested.purpose = PURPOSE_ALL_ROUNDS;
     part.nested.climbs = is_capped ? self->whole : NULL;
     if (is_capped)
         budget_set_cap(&self->budget,

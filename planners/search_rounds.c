@@ -68,7 +68,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
-    if (result->plan) single.nested.rival_seconds = result->plan->predicted_step_seconds;
+    if (result->plan) single.nested.known.rival_seconds = result->plan->predicted_step_seconds;
     AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
     TRY(search_check_part(status, &failure, error));
     merge_one_stage(self, &found);
@@ -89,8 +89,10 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
     if (!is_short) budget_set_cap(&single.nested.budget, size);
     single.kind = SPACE_SINGLE_STAGE;
-    single.skip_bound = single.nested.is_beginning = true;
-    if (search->result->plan) single.nested.rival_seconds = search->result->plan->predicted_step_seconds;
+    single.skip_bound = true;
+    single.nested.purpose = PURPOSE_FIRST_PLANS;
+    if (search->result->plan)
+        single.nested.known.rival_seconds = search->result->plan->predicted_step_seconds;
     AmStatus status =
         single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
     TRY(search_check_part(status, &failure, error));
@@ -103,7 +105,8 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
  * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
-    bool is_left_out = (search_is_large(search) && self->result.plan) || self->options.nested.is_small;
+    bool is_left_out =
+        (search_is_large(search) && self->result.plan) || self->options.nested.purpose == PURPOSE_PIPELINES;
     is_left_out |= !degrees_allow_stages(&self->options.request->constraints.degrees, 1);
     if (is_left_out || search->settings->micro_batches <= 1 || budget_is_over(&search->budget)) return AM_OK;
     return add_stage_of(self, search->settings->micro_batches, error);
@@ -115,7 +118,8 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
     if (!degrees_allow_stages(&options->request->constraints.degrees, 1)) return AM_OK;
-    if (search->has_floor || options->nested.is_trial || options->request->method.no_seeds) return AM_OK;
+    if (search->has_floor || options->nested.purpose == PURPOSE_TRIAL || options->request->method.no_seeds)
+        return AM_OK;
     TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
@@ -171,10 +175,9 @@ static Phase phase_at(const Phases *self, int32_t k) {
     if (k < SMALL_PHASES) return small[k];
     int32_t round = (k - SMALL_PHASES + 1) / 2;
     bool is_round = (k - SMALL_PHASES) % 2 == 0;
-    if (round == 0)
-        return (Phase){PHASE_ROUND, 0,
-                       self->search->options->nested.is_trial ? self->search->options->limits.evaluations
-                                                              : 0};
+    const SearchOptions *options = self->search->options;
+    bool is_trial = options->nested.purpose == PURPOSE_TRIAL;
+    if (round == 0) return (Phase){PHASE_ROUND, 0, is_trial ? options->limits.evaluations : 0};
     int32_t doublings = is_round ? round : round - 1;
     int64_t size = self->standard < INT64_MAX >> (doublings + 1) ? self->standard << doublings : 0;
     return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
@@ -186,7 +189,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .options = *search->options};
     SearchResult *result = &round.result;
-    round.options.nested.is_small = phase->number < 0;
+    if (phase->number < 0) round.options.nested.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     search_allow(&round.options, search, phase->size);
     if (phase->kind == PHASE_ONE_STAGE) {
@@ -236,7 +239,7 @@ static bool begins_with_one_stage(const SearchContext *search) {
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
-    bool is_quick = !search_is_large(search) && !search->options->nested.is_trial;
+    bool is_quick = !search_is_large(search) && search->options->nested.purpose != PURPOSE_TRIAL;
     int64_t before = 0; /* evaluations up to the end of the last round */
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
@@ -257,7 +260,8 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
     TRY(pipeline_check_options(self->options, error));
     TRY(search_share_baselines(self, error));
     TRY(run_phases(&phases, error));
-    if (!self->has_floor && !self->options->nested.is_trial) TRY(search_add_floor(self, error));
+    if (!self->has_floor && self->options->nested.purpose != PURPOSE_TRIAL)
+        TRY(search_add_floor(self, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(search_add_late_baselines(self, error));
     result->evaluations = self->budget.used;
     result->is_cut |= budget_is_over(&self->budget);

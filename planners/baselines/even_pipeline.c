@@ -207,7 +207,7 @@ static bool has_plan(const Pipelines *self) {
 
 /* Returns whether an interrupt ends the pricing: the search has a plan already. */
 static bool may_stop(const Pipelines *self) {
-    return has_plan(self) || self->options->nested.rival_seconds > 0;
+    return has_plan(self) || self->options->nested.known.rival_seconds > 0;
 }
 
 /* A plan under one schedule. */

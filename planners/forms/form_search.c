@@ -55,7 +55,7 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
     form_search_share(&options, self, share->searches);
     options.nested.finishes_later = finishes_later(self);
     options.nested.ends_at_default = share->ends_at_default;
-    options.nested.is_floor = share->is_floor;
+    if (share->is_floor) options.nested.purpose = PURPOSE_FLOOR;
     if (share->is_floor) options.limits.evaluations = 1; /* 0: without a limit */
     *self->result = (SearchResult){0};
     AmStatus status =
@@ -76,7 +76,8 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     AmStatus status = search_module(self, self->whole, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
     const NestedSearch *nested = &self->options.nested;
-    bool is_refused = nested->form_seconds > 0 && (nested->form_is_split || sample_is_wanted(form->module));
+    bool is_refused =
+        nested->known.form_seconds > 0 && (nested->known.form_is_split || sample_is_wanted(form->module));
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
     status = search_module(self, other, share, &refusal);
@@ -107,11 +108,11 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
     SearchResult *result = self->result;
     NestedSearch *nested = &self->options.nested;
     AmError own = {0};
-    if (*status == AM_OK) nested->form_seconds = before.plan->predicted_step_seconds;
-    if (*status == AM_OK) nested->form_has_pipelines = has_pipelines(&before);
-    nested->form_is_split = whole->layer_map && sample_is_wanted(whole);
+    if (*status == AM_OK) nested->known.form_seconds = before.plan->predicted_step_seconds;
+    if (*status == AM_OK) nested->known.form_has_pipelines = has_pipelines(&before);
+    nested->known.form_is_split = whole->layer_map && sample_is_wanted(whole);
     AmStatus found = search_form(self, form, share, &own);
-    nested->form_seconds = 0;
+    nested->known.form_seconds = 0;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;

@@ -16,7 +16,7 @@
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
-    bool is_free = !options->request->constraints.kept && !options->nested.is_trial &&
+    bool is_free = !options->request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL &&
                    !options->request->method.no_polish;
     bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
                     options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||

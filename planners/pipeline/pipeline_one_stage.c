@@ -91,8 +91,9 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error) {
     SearchOptions options = *self->plans.options;
-    bool is_left_out = is_large(self) && self->best &&
-                       (self->best->plan->stage_count > 1 || self->plans.options->nested.is_trial);
+    bool is_left_out =
+        is_large(self) && self->best &&
+        (self->best->plan->stage_count > 1 || self->plans.options->nested.purpose == PURPOSE_TRIAL);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
     bool may_be_one = degrees_allow_stages(&options.request->constraints.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
@@ -117,16 +118,16 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     int32_t instructions = ir_represented(self->plans.whole->canonical);
     if (options.limits.evaluations > 0)
         options.limits.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    else if (options.nested.is_trial) options.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    else if (options.nested.purpose == PURPOSE_TRIAL) options.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
         options.limits.evaluations = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
     else options.limits.evaluations = search_evaluations_for(options.searcher, instructions);
-    if (self->plans.options->limits.evaluations == 0 && !options.nested.is_trial)
+    if (self->plans.options->limits.evaluations == 0 && options.nested.purpose != PURPOSE_TRIAL)
         options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);
-    if (options.nested.is_small && !stop_wanted(&self->budget.stop)) return AM_OK;
+    if (options.nested.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
     if (options.limits.evaluations < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     options.nested.budget = budget_part(&self->budget);
-    if (self->best) options.nested.rival_seconds = self->best->seconds;
+    if (self->best) options.nested.known.rival_seconds = self->best->seconds;
     double deadline = self->budget.stop.deadline;
     if (deadline > 0) options.limits.seconds = fmax(deadline - clock_seconds(), 1e-3);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,

@@ -208,7 +208,7 @@ static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     PipelineLayout nearest = {0}, pipeline;
     double least = INFINITY, excess;
     int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
-    bool is_wanted = !self->pool.best.plan && model && !self->plans.options->nested.is_trial;
+    bool is_wanted = !self->pool.best.plan && model && self->plans.options->nested.purpose != PURPOSE_TRIAL;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
     const Degrees *degrees = &self->plans.options->request->constraints.degrees;
     for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
@@ -350,7 +350,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     TRY(pipeline_one_stage_refine(result, self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
-    else if (!pool_best(&result->pool) && !self->plans.options->nested.is_trial)
+    else if (!pool_best(&result->pool) && self->plans.options->nested.purpose != PURPOSE_TRIAL)
         nearest =
             candidate_is_better(&self->pool.best, &result->pool.best) ? self->pool.best : result->pool.best;
     if (nearest.plan) TRY(share_by_speed(self, &nearest, error));

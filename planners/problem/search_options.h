@@ -69,7 +69,7 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
-#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, NestedSearch.is_trial */
+#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, PURPOSE_TRIAL */
 #define SEARCH_DEFAULT_CHUNKS      2
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
@@ -91,28 +91,40 @@ typedef struct DeviceFront {
     int32_t count;
 } DeviceFront;
 
+/* The purpose of a search, which may be a part of another one. */
+typedef enum SearchPurpose {
+    PURPOSE_RESULT, /* the plans of the result, by all parts of the search */
+    /* -- of a whole search -- */
+    PURPOSE_TRIAL, /* whether a plan fits: few one-stage plans, no changes of single decisions */
+    PURPOSE_FLOOR, /* the plans that every budget has, which take no evaluation, and no others */
+    /* -- of a round -- */
+    PURPOSE_PIPELINES, /* a first, small round: pipelines alone, before one-stage plans in the next one */
+    /* -- of a one-stage search -- */
+    PURPOSE_ALL_ROUNDS,       /* with a cap: further rounds, each of twice the size, until it is reached */
+    PURPOSE_FIRST_PLANS,      /* the first plans of a search that a later round repeats, without baselines */
+    PURPOSE_SHARED_BASELINES, /* baselines alone, which get unequal shares on mixed devices */
+} SearchPurpose;
+
+/* Steps of plans that were found before a search began. A zeroed value: none were. */
+typedef struct KnownSteps {
+    double rival_seconds; /* the best step of the other parts of the search, or 0. Meshes that are slower by
+                             estimates get few evaluations. */
+    /* The best plan of another form of the module. */
+    double form_seconds;     /* its step, or 0 */
+    bool form_has_pipelines; /* pipelines of that form are about as fast */
+    bool form_is_split;      /* that form has split layers and was searched on a sample of them */
+} KnownSteps;
+
 /* State of a search inside of another one. It is zero in the options of callers: plan_search() and the
  * searches above it set it for the searches that they call. */
 typedef struct NestedSearch {
-    /* -- how many evaluations -- */
+    SearchPurpose purpose;
     /* The cap that the caller's budget leaves. SearchLimits.evaluations is the size of the search, on which
      * its sequence of plans depends. A cap of 0: baselines alone are priced. */
     Budget budget;
-    bool is_anytime;      /* with a cap: further rounds, each of twice the size, until it is reached */
-    bool ends_at_default; /* with a cap: nothing after the default budget */
-    /* -- which part of the whole search -- */
-    bool is_small;     /* a first round of pipelines alone: one stage is searched by the round that follows */
-    bool is_beginning; /* of a one-stage search that a later round repeats: it prices the baselines */
-    bool is_floor;     /* the plans that every budget has, which take no evaluation, alone */
-    bool is_trial;     /* tests only whether a plan fits: few one-stage plans */
-    bool shares_baselines; /* baselines that are priced alone get unequal shares on mixed devices */
-    bool finishes_later;   /* the caller calls plan_search_finish() */
-    /* -- what the other parts have found -- */
-    double rival_seconds;    /* of their best plan: meshes that are slower by estimates get little; 0: none */
-    double form_seconds;     /* of the best plan of another form of the module; 0: none */
-    bool form_has_pipelines; /* pipelines of that form are about as fast */
-    bool form_is_split;      /* that form has split layers and was searched on a sample of them */
-    /* -- what all parts share -- */
+    bool ends_at_default; /* with a cap: nothing after the default budget, since other searches follow */
+    bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
+    KnownSteps known;
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
     const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */

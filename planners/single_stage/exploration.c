@@ -179,7 +179,7 @@ static int32_t put_promising_first(Exploration *exploration) {
     SingleStageSearch *self = exploration->search;
     Screening *screenings = exploration->screenings;
     const double margin = 1.5; /* estimates may be wrong by so much */
-    double rival = margin * self->options->nested.rival_seconds, best = rival > 0 ? rival : INFINITY;
+    double rival = margin * self->options->nested.known.rival_seconds, best = rival > 0 ? rival : INFINITY;
     int32_t promising = 0;
     for (int32_t k = 0; k < self->problem_count; k++)
         if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
@@ -215,7 +215,8 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
     const SearchOptions *options = self->options;
     int64_t before = single_stage_evaluations(self), most = (self->budget.limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
-    if (options->searcher != SEARCHER_AUTO || options->nested.is_trial || self->rounds.has_episode)
+    if (options->searcher != SEARCHER_AUTO || options->nested.purpose == PURPOSE_TRIAL ||
+        self->rounds.has_episode)
         return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;

@@ -208,13 +208,14 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        bool needs_plan = self->options->nested.rival_seconds == 0 && !single_stage_has_baseline(self);
+        bool needs_plan = self->options->nested.known.rival_seconds == 0 && !single_stage_has_baseline(self);
         if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbs.used - before > wanted &&
                       search_method_has_rounds(single->searcher);
-        bool is_left = single->nested.is_anytime && !self->budget.is_cut && single_stage_left(self) > 0;
+        bool is_left = single->nested.purpose == PURPOSE_ALL_ROUNDS && !self->budget.is_cut &&
+                       single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
 }
@@ -269,7 +270,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) single_stage_add_baselines(&self);
-    if (options->nested.shares_baselines)
+    if (options->nested.purpose == PURPOSE_SHARED_BASELINES)
         self.shares.left = single_stage_share_evaluations(&self, self.budget.cap);
     if (self.shares.left > UNEVEN_SHARES_TRIED) self.shares.left = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
@@ -293,6 +294,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     if (single.kind == SPACE_AUTO) single.kind = SPACE_SINGLE_STAGE;
     bool has_stages = search_has_stages(&single);
     bool method_takes_baselines = search_method_takes_baselines(options->searcher);
+    bool is_repeated = options->nested.purpose == PURPOSE_FIRST_PLANS;
     *result = (SearchResult){.model_gap = NAN};
     SingleStageSearch self = {
         .arena = arena,
@@ -317,14 +319,12 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->request->callbacks.watch,
                             self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
-        for (int32_t e = 0; e < BASELINE_COUNT; e++)
-            self.baselines[e].is_priced = options->nested.is_beginning;
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
         if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
         if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
-        result->has_baselines =
-            method_takes_baselines && !options->nested.is_beginning && !single_stage_must_end(&self);
+        result->has_baselines = method_takes_baselines && !is_repeated && !single_stage_must_end(&self);
         status = single_stage_finish(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.budget.is_cut;

@@ -188,7 +188,8 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
     TRY(add_measured(self, error));
     bool may_share = self->shares.are_wanted;
-    if (!result->pool.best.plan && self->options->nested.rival_seconds > 0 && single_stage_must_end(self))
+    if (!result->pool.best.plan && self->options->nested.known.rival_seconds > 0 &&
+        single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */

@@ -180,7 +180,7 @@ static void test_no_time(void **state) {
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_true(result.evaluations > 0 && result.plan);
-    options.nested.rival_seconds = 1;
+    options.nested.known.rival_seconds = 1;
     assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
                      AM_ERROR_INFEASIBLE);
     assert_int_equal(result.evaluations, 0);
