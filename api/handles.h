@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "cost/operator/profile.h"
 #include "cost/simulate/simulate.h"
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 #include "planners/forms/target_search.h"
 
 struct AmModule {

@@ -20,7 +20,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/cut_agent/cut_agent.h"
 #include "planners/cut_agent/cut_agent_file.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "propagation/groups/groups.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"

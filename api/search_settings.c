@@ -11,7 +11,7 @@
 #include "api/search_conflicts.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/marks.h"
 #include "propagation/propagate/propagate.h"

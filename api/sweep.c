@@ -6,7 +6,7 @@
 #include "api/handles.h"
 #include "api/options.h"
 #include "api/work.h"
-#include "planners/baselines/sweep.h"
+#include "planners/baselines/degree_sweep.h"
 
 struct AmSweep {
     Arena arena;

@@ -18,7 +18,7 @@
 
 #include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 #define MEMORY_FRACTION 0.9
 #define SEED            0

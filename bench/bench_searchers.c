@@ -17,7 +17,7 @@
 
 #include "planners/plan_search.h"
 #include "planners/single_stage/assignment_problems.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 enum { MOST_MODELS = 16, MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
 #define FULL "full default search"

@@ -11,7 +11,7 @@
 
 #include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "planners/baselines/sweep.h"
+#include "planners/baselines/degree_sweep.h"
 
 #define MODEL   "bert48"
 #define CLUSTER "distsim-search"

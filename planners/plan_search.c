@@ -2,7 +2,7 @@
  *
  * plan_search() is the list of its steps. Every source of plans adds candidates to one pool; the best of them
  * is the result. The sources depend on the options: rounds over any number of stages (search_rounds.h),
- * one-stage plans for each number of micro-batches (search_numbers.h), strategies of a trainer
+ * one-stage plans for each number of micro-batches (search_micro_batches.h), strategies of a trainer
  * (search_strategies.h), a sample of the layers of a large module (sample_search.h), or the paper's own mode.
  */
 #include "planners/plan_search.h"
@@ -13,10 +13,9 @@
 #include "cost/step/rank_memory.h"
 #include "planners/automap_paper/paper_search.h"
 #include "planners/sample_search.h"
-#include "planners/search_additions.h"
+#include "planners/search_baselines.h"
 #include "planners/search_bound.h"
-#include "planners/search_floor.h"
-#include "planners/search_numbers.h"
+#include "planners/search_micro_batches.h"
 #include "planners/search_rounds.h"
 #include "planners/search_strategies.h"
 #include "planners/single_stage/assignment_search.h"
@@ -62,12 +61,12 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
         self->result->plan->bound_seconds = NAN;
         return AM_OK;
     }
-    AmStatus status = search_numbers(self, &failure);
+    AmStatus status = search_micro_batches(self, &failure);
     if (status == AM_ERROR_INFEASIBLE && may_add && !search_is_large(self) && self->result->nearest) {
         TRY(choose_number(self, error));
         if (self->result->plan) {
             failure = (AmError){0};
-            status = search_numbers(self, &failure);
+            status = search_micro_batches(self, &failure);
         }
     }
     return am_pass_error(status, &failure, error);

@@ -9,7 +9,7 @@
 #include "cost/simulate/simulate.h"
 #include "ir/analysis/loops.h"
 #include "planners/plan_search.h"
-#include "planners/search_additions.h"
+#include "planners/search_baselines.h"
 #include "planners/single_stage/refine.h"
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"

@@ -6,7 +6,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/problem/search_watch.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 typedef struct SearchContext {
     SearchResult *result; /* its pool receives the candidates of every round */

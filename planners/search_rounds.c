@@ -3,8 +3,8 @@
  * Every part of a round adds its candidates to one pool (candidate_pool.h): given plan, baselines, pipelines
  * by the tables and by the agent, one-stage plans for one and several micro-batches, and local changes of the
  * best of them. The user's limit N of evaluations cuts the sequence. The result is the best of its first N
- * plans and of the floor (search_floor.h), which has no evaluation and is the same for every N; so it does
- * not get worse with a larger N.
+ * plans and of the floor (search_add_floor()), which has no evaluation and is the same for every N; so it
+ * does not get worse with a larger N.
  */
 #include "planners/search_rounds.h"
 
@@ -12,9 +12,8 @@
 
 #include "ir/analysis/loops.h"
 #include "planners/pipeline/pipeline_search.h"
-#include "planners/search_additions.h"
-#include "planners/search_floor.h"
-#include "planners/search_numbers.h"
+#include "planners/search_baselines.h"
+#include "planners/search_micro_batches.h"
 #include "planners/single_stage/single_stage.h"
 
 /* The largest number of a module's instructions for which a small round has one-stage plans, whose estimates

@@ -12,7 +12,7 @@
 
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 typedef struct Strategy {
     /* -- degrees -- */

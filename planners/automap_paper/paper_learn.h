@@ -9,7 +9,7 @@
 #define PLANNERS_AUTOMAP_PAPER_PAPER_LEARN_H
 
 #include "planners/rl/dqn_run.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* Why a run ended. */
 typedef enum PaperEnd {

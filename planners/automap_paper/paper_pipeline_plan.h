@@ -4,7 +4,7 @@
 #define PLANNERS_AUTOMAP_PAPER_PAPER_PIPELINE_PLAN_H
 
 #include "cost/step/memory.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* The beginning of stage s + 1: instructions of the module as read, and devices of the cluster. */
 typedef struct PaperStageCuts {

@@ -19,7 +19,7 @@
 #include "planners/devices/device_order.h"
 #include "planners/improve/uneven_shares.h"
 #include "planners/pipeline/stage_dp.h"
-#include "planners/search_additions.h"
+#include "planners/search_baselines.h"
 #include "planners/single_stage/single_stage.h"
 
 enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* choices after a trial */ };

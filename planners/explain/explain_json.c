@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "lowering/plan_file/plan_parts.h"
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 /* {"seconds", "peak_bytes", "fits", "reason"}; without a figure null, and why. */
 static json_t *change_to_json(const ExplainedChange *change) {

@@ -4,7 +4,7 @@
 #define PLANNERS_EXPLAIN_EXPLAIN_PAGE_H
 
 #include "base/text.h"
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 /* Appends characters that HTML gives a meaning as their names. */
 void html_append(Text *text, const char *string);

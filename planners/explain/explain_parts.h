@@ -1,8 +1,8 @@
-/* The parts of an explanation; planners/explain/explain.h is what callers see. */
+/* The parts of an explanation; planners/explain/explain_plan.h is what callers see. */
 #ifndef PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
 #define PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
 
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 /* Makes the plan of change `number` in the arena of its simulation. */
 typedef AmStatus ChangedPlan(const Plan **plan, Arena *arena, const void *data, int32_t number,

@@ -2,7 +2,7 @@
 #ifndef PLANNERS_EXPLAIN_EXPLAIN_SECTIONS_H
 #define PLANNERS_EXPLAIN_EXPLAIN_SECTIONS_H
 
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 /* Cells are separated by tabs, rows by line ends; the first row has the titles. Either may be empty. */
 typedef struct ExplainSection {

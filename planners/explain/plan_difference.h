@@ -3,7 +3,7 @@
 #ifndef PLANNERS_EXPLAIN_PLAN_DIFFERENCE_H
 #define PLANNERS_EXPLAIN_PLAN_DIFFERENCE_H
 
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 /* One of the two plans. */
 typedef struct DifferenceSide {

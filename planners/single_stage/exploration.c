@@ -61,7 +61,8 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
     const SearchOptions *options = exploration->search->options;
     AxisPlan nothing = {0};
     int64_t before = problem->budget.used;
-    /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
+    /* A search that is stopped at once makes do with one plan (single_stage_search.c), else each mesh has one
+     * at least. */
     if (problem_must_stop(problem)) return AM_OK;
     if (!exploration->has_reference || screening->count == 0) {
         PlanPrice unsplit; /* but for the pins */

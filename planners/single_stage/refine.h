@@ -12,7 +12,7 @@
 #ifndef PLANNERS_SINGLE_STAGE_REFINE_H
 #define PLANNERS_SINGLE_STAGE_REFINE_H
 
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing

@@ -1,12 +1,18 @@
-/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the baselines,
- * search_methods.c is the table of searchers, exploration.c the procedure of most of them, and search_plans.c
- * makes candidates of their axis plans. */
+/* The state of a search of one-stage plans, which the files of this folder share.
+ *
+ *     single_stage_search.c   begins and ends the search, makes the problems, runs the rounds
+ *     baseline_prices.c       prices the baselines, each on its own mesh
+ *     searchers.c             the table of the searchers that --searcher names
+ *     exploration.c           shares the evaluations among the meshes, for the searchers that explore
+ *     round_plans.c           makes plans of the best axis plans of a round, and chooses the result
+ *     one_stage_shares.c      gives plans unequal shares on mixed devices
+ */
 #ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
 #define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
 
 #include "cost/simulate/simulate.h"
 #include "planners/improve/plan_climb.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 #define SEARCH_MOST_MESHES 64
 
@@ -16,7 +22,7 @@ typedef struct ProblemShare {
     double seconds;
 } ProblemShare;
 
-/* Unequal shares of mixed devices (search_shares.c). */
+/* Unequal shares of mixed devices (one_stage_shares.c). */
 typedef struct SingleStageShares {
     int64_t left;    /* evaluations of the round that are left for shares */
     bool are_wanted; /* the round began with some */

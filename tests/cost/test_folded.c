@@ -12,7 +12,7 @@
 
 #include "cost/simulate/simulate.h"
 #include "lowering/spmd/lower.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "tests/support/model_case.h"
 #include "tests/support/sample.h"
 

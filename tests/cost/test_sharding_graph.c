@@ -16,8 +16,8 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/model_gap.h"
 #include "planners/plan_search.h"
-#include "planners/single_stage/search.h"
 #include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "tests/support/sample.h"
 
 typedef struct Case {

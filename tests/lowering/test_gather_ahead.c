@@ -6,7 +6,7 @@
 #include "cost/simulate/simulate.h"
 #include "lowering/passes/gather_ahead.h"
 #include "lowering/spmd/ranks.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 enum { MOST = 160, MIB = 1 << 20 };
 

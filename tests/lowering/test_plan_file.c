@@ -12,7 +12,7 @@
 #include "base/files/json.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/export/export_jax.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "planners/targets/target.h"
 
 #define MODEL     SOURCE_DIR "/datasets/models/mlp_tiny/model.hlo.pb"

@@ -7,7 +7,7 @@
 #include "cost/simulate/simulate.h"
 #include "lowering/passes/reduce_early.h"
 #include "lowering/spmd/ranks.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 typedef struct Fixture {
     Arena arena;

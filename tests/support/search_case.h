@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 #define LARGE_MEMORY 64000000000 /* bytes: everything fits */
 

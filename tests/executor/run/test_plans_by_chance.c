@@ -18,7 +18,7 @@
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 enum {
     RUN_STEPS = 5,

@@ -3,9 +3,9 @@
 
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/degree_sweep.h"
 #include "planners/baselines/even_pipeline.h"
-#include "planners/baselines/sweep.h"
-#include "planners/single_stage/search.h"
+#include "planners/single_stage/single_stage_search.h"
 
 #define FRACTION 0.9
 

@@ -1,6 +1,6 @@
 /* The table of the searchers, and those that need few lines: random plans and a named baseline. */
-#include "planners/single_stage/exploration.h"
 #include "planners/single_stage/searchers.h"
+#include "planners/single_stage/exploration.h"
 
 void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};

@@ -1,11 +1,17 @@
-/* Plans that come from outside the search: baselines of several stages, and the plan of --init-plan. */
-#include "planners/search_additions.h"
+/* Plans that are known before a search: baselines of one and several stages, and the plan of --init-plan.
+ *
+ * A round prices the baselines itself (search_rounds.c). A cluster of mixed devices needs them before all
+ * other plans, a budget that ends before the first round needs them without evaluations, and a deadline that
+ * passes without a plan needs them after it.
+ */
+#include "planners/search_baselines.h"
 
 #include <math.h>
 
 #include "cost/simulate/simulate.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/model_gap.h"
+#include "planners/search_micro_batches.h"
 #include "planners/single_stage/single_stage.h"
 
 /* ---- baselines of one stage ---- */
@@ -177,6 +183,98 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     return AM_OK;
 }
 
+bool search_may_price_pipelines(const SearchContext *search) {
+    const SearchOptions *options = search->options;
+    bool is_left_out = search_is_large(search) && options->nested.purpose == PURPOSE_TRIAL;
+    return !is_left_out && options->limits.seconds == 0 && search->cluster->device_count > 1;
+}
+
+void search_leave_out_pipelines(SearchResult *result) {
+    BaselineResult *baselines = result->baselines;
+    baselines[BASELINE_EVEN_PIPELINE] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline even_pipeline does"};
+    baselines[BASELINE_MEGATRON_3D] =
+        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline megatron_3d does"};
+}
+
+/* ---- baselines outside of the rounds ---- */
+
+AmStatus search_share_baselines(SearchContext *search, AmError *error) {
+    SearchOptions options = *search->options;
+    SearchResult found = {.model_gap = NAN};
+    int32_t numbers[BASELINE_COUNT], number = search->settings->micro_batches;
+    const int64_t kept = options.request->space.initial ? 1 : 0;
+    bool is_mixed = cluster_is_mixed(search->cluster) && !options.request->constraints.is_even;
+    bool may_share =
+        degrees_allow_stages(&options.request->constraints.degrees, 1) && !options.request->method.no_seeds;
+    Budget *budget = &search->budget;
+    if (!is_mixed || !may_share || options.nested.purpose == PURPOSE_TRIAL) return AM_OK;
+    if (budget->has_cap && budget->cap <= kept) return AM_OK;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
+    options.nested.purpose = PURPOSE_SHARED_BASELINES;
+    options.limits.evaluations = 0;
+    if (budget->has_cap) budget->cap -= kept;
+    AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
+    if (budget->has_cap) budget->cap += kept;
+    TRY(status);
+    search_spend(search, &found);
+    search_result_merge(search->result, &found);
+    return AM_OK;
+}
+
+AmStatus search_add_floor(SearchContext *self, AmError *error) {
+    SearchOptions options = *self->options;
+    SearchContext spent = *self;
+    SearchResult found = {.model_gap = NAN};
+    AmError refusal = {0};
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], only[BASELINE_COUNT] = {0};
+    double bound;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
+    micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    if (degrees_allow_stages(&options.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
+        spent.budget.has_cap = true;
+        spent.budget.cap = spent.budget.used = 0;
+        options.kind = SPACE_SINGLE_STAGE;
+        options.skip_bound = true;
+        options.searcher = SEARCHER_ANNEAL; /* takes baselines */
+        AmStatus status = search_add_each_number(&found, &bound, &spent, &options, 1, &refusal);
+        TRY(search_check_part(status, &refusal, error));
+        if (!options.request->method.no_seeds)
+            TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &options, error));
+        if (found.plan) found.plan->space = plan_space_name(self->options->kind);
+    }
+    only[BASELINE_EVEN_PIPELINE] = only[BASELINE_MEGATRON_3D] = numbers[0];
+    if (search_may_price_pipelines(self) && !search_is_large(self) && !stop_wanted(&self->budget.stop))
+        TRY(search_add_pipeline_baselines(&found, self, false, only, self->options, error));
+    else search_leave_out_pipelines(&found);
+    search_result_merge(self->result, &found);
+    return AM_OK;
+}
+
+AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    const StopSignal timed = self->budget.stop;
+    const MicroBatching *settings = self->settings;
+    MicroBatching here = *settings;
+    SearchOptions options = *self->options;
+    AmStatus status = AM_OK;
+    if (options.nested.purpose == PURPOSE_TRIAL || options.request->method.no_seeds || timed.deadline <= 0)
+        return AM_OK;
+    if (!degrees_allow_stages(&options.request->constraints.degrees, 1)) return AM_OK;
+    options.limits.seconds = 0;
+    self->budget.stop.deadline = 0;
+    self->settings = &here;
+    for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
+        here.micro_batches = numbers[k];
+        status = search_add_stage_baselines(self->result, self, false, NULL, &options, error);
+    }
+    self->settings = settings;
+    self->budget.stop = timed;
+    return status;
+}
+
 /* ---- a given plan ---- */
 
 AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *error) {
@@ -208,20 +306,6 @@ static bool may_add(const SearchOptions *options, const MicroBatching *settings)
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
     return is_number && !is_narrowed;
-}
-
-bool search_may_price_pipelines(const SearchContext *search) {
-    const SearchOptions *options = search->options;
-    bool is_left_out = search_is_large(search) && options->nested.purpose == PURPOSE_TRIAL;
-    return !is_left_out && options->limits.seconds == 0 && search->cluster->device_count > 1;
-}
-
-void search_leave_out_pipelines(SearchResult *result) {
-    BaselineResult *baselines = result->baselines;
-    baselines[BASELINE_EVEN_PIPELINE] =
-        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline even_pipeline does"};
-    baselines[BASELINE_MEGATRON_3D] =
-        (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline megatron_3d does"};
 }
 
 AmStatus search_add_given(SearchContext *self, AmError *error) {

@@ -1,7 +1,7 @@
-/* Adds plans that bound the step of a search from above: baselines of one or several stages, and a given
- * plan. */
-#ifndef PLANNERS_SEARCH_ADDITIONS_H
-#define PLANNERS_SEARCH_ADDITIONS_H
+/* Plans that are known before a search, which no result may be slower than: baselines of one and several
+ * stages, and a given plan. */
+#ifndef PLANNERS_SEARCH_BASELINES_H
+#define PLANNERS_SEARCH_BASELINES_H
 
 #include "planners/search_context.h"
 
@@ -23,6 +23,23 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
 bool search_may_price_pipelines(const SearchContext *search);
 /* Gives the baselines of several stages the reason for which they have no price. */
 void search_leave_out_pipelines(SearchResult *result);
+
+/* -- baselines outside of the rounds -- */
+
+/* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans. One
+ * evaluation is left for a given plan. */
+AmStatus search_share_baselines(SearchContext *search, AmError *error);
+
+/* Adds the plans that every budget has: the baselines of one stage, each with its best number of
+ * micro-batches, or the unsplit plan, and, if the module is small, those of several stages with the least
+ * number. They depend on the module, the cluster and the options alone, and take no evaluation. */
+AmStatus search_add_floor(SearchContext *self, AmError *error);
+
+/* Prices the baselines of one stage although the time is up, until one fits: a search without any other plan
+ * returns it rather than none. */
+AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
+
+/* -- a given plan -- */
 
 /* Adds options->request->space.initial unchanged, if it has one stage and the options leave it as it is. */
 AmStatus search_add_given(SearchContext *self, AmError *error);

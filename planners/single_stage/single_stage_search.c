@@ -1,4 +1,5 @@
-/* The search over one-stage plans on all meshes of a cluster. The searchers are in search_methods.c. */
+/* The search over one-stage plans on all meshes of a cluster. The table of searchers is in
+ * searchers.c. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Explanations of a plan: the contents and work of each stage, the value of each decision, cut and
  * number against the next best, and the collectives and transfers. */
-#ifndef PLANNERS_EXPLAIN_EXPLAIN_H
-#define PLANNERS_EXPLAIN_EXPLAIN_H
+#ifndef PLANNERS_EXPLAIN_EXPLAIN_PLAN_H
+#define PLANNERS_EXPLAIN_EXPLAIN_PLAN_H
 
 #include <jansson.h>
 

@@ -3,7 +3,7 @@
  * More micro-batches keep fewer activations at the cost of smaller kernels and more launches, so that the
  * fastest number is the smallest that fits, or nearly so; all of them are searched in the same way.
  */
-#include "planners/search_numbers.h"
+#include "planners/search_micro_batches.h"
 
 #include <math.h>
 
@@ -59,7 +59,7 @@ static AmStatus bound_all_numbers(double *seconds, const SearchContext *self, Am
     return AM_OK;
 }
 
-AmStatus search_numbers(SearchContext *self, AmError *error) {
+AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     enum { MOST_ROUNDS = 24 };
     const SearchOptions *options = self->options;
     SearchResult *result = self->result;

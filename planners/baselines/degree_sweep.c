@@ -2,7 +2,7 @@
  * analysed once, cut once per number of stages, and rewritten once per number of micro-batches (twice if
  * strategies of several stages need a separate backward pass). Both run concurrently, and then all
  * strategies do. */
-#include "planners/baselines/sweep.h"
+#include "planners/baselines/degree_sweep.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * split over the first axis, what Megatron-LM splits over the second. Each strategy is lowered and
  * simulated by itself; nothing is searched inside it.
  */
-#ifndef PLANNERS_BASELINES_SWEEP_H
-#define PLANNERS_BASELINES_SWEEP_H
+#ifndef PLANNERS_BASELINES_DEGREE_SWEEP_H
+#define PLANNERS_BASELINES_DEGREE_SWEEP_H
 
 #include <signal.h>
 

@@ -4,7 +4,7 @@
  * words. Then come the changes: plans that differ in one thing, each simulated in full. They are put into an
  * order first, in which as many are simulated as there is time for, whatever the number of threads.
  */
-#include "planners/explain/explain.h"
+#include "planners/explain/explain_plan.h"
 
 #include <math.h>
 #include <string.h>

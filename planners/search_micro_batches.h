@@ -1,6 +1,6 @@
-/* One-space searches: single_stage searches, one for each number of micro-batches. */
-#ifndef PLANNERS_SEARCH_NUMBERS_H
-#define PLANNERS_SEARCH_NUMBERS_H
+/* Searches over one-stage plans in each number of micro-batches, one after another. */
+#ifndef PLANNERS_SEARCH_MICRO_BATCHES_H
+#define PLANNERS_SEARCH_MICRO_BATCHES_H
 
 #include "planners/search_context.h"
 
@@ -11,6 +11,6 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
 
 /* Rounds of twice the size each until the budget ends; of one number of micro-batches they are
  * single_stage_search()'s own. */
-AmStatus search_numbers(SearchContext *self, AmError *error);
+AmStatus search_micro_batches(SearchContext *self, AmError *error);
 
 #endif

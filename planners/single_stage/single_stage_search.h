@@ -1,0 +1,37 @@
+/* The search of one-stage plans.
+ *
+ *     SearchResult found;
+ *     TRY(single_stage_search(&found, arena, context, cluster, &options, error));
+ *     found.plan                   the best plan, with its prediction; found.pool: the best of each part
+ *     found.baselines[k].seconds   the step of each baseline, NAN where it does not fit
+ *
+ * 1. Every allowed mesh of all devices becomes a StageProblem.
+ * 2. The baselines are priced, unless the options exclude them.
+ * 3. The searcher of the options proposes axis plans; problem_price() prices them.
+ * 4. The best axis plans are simulated in full, and improved by overrides, shares and single changes.
+ * 5. With PURPOSE_ALL_ROUNDS, steps 3 and 4 repeat with twice the evaluations until the cap.
+ * 6. The fastest plan that fits is the result, with a bound. It is at most as slow as the fastest baseline.
+ *
+ * The module has the number of micro-batches of `context`. Searches of any number of stages and micro-batches
+ * call this one: search_micro_batches.h, search_rounds.h, and plan_search() above all.
+ */
+#ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_SEARCH_H
+#define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_SEARCH_H
+
+#include "planners/problem/search_options.h"
+
+/* The default number of evaluations for a small module. */
+int64_t search_default_evaluations(Searcher searcher);
+/* The default number for a module of so many instructions: fewer for large ones, so that plans times
+ * instructions have a limit. */
+int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
+
+/* Finds the best one-stage plan that the options allow (SPACE_AUTO is taken as SPACE_SINGLE_STAGE), or with
+ * SEARCHER_BASELINE the plan of a pipeline baseline. Plans are in the arena, and refer to `context` and
+ * `cluster`. AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes needed and the limit
+ * of the plan that came nearest; or if some pin can hold on no mesh: it names the pin. AM_ERROR_USAGE for a
+ * pin that means nothing, a mesh that is not the cluster's size, or a space too large to enumerate. */
+AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
+                             const Cluster *cluster, const SearchOptions *options, AmError *error);
+
+#endif
