@@ -7,9 +7,9 @@ from other groups (ranking of other groups, re-fitted coefficients, Gaussian pro
 the same hidden width and source. Successive halving has no place here: a look-up has no cheaper form.
 
     ninja -C build automap bench_measurements
-    python3 bench/measurements.py RUNS.csv [--predictions P.jsonl] [--write docs/learning.md]
+    python3 bench/measurements.py RUNS.csv [--predictions P.jsonl] [--write docs/measurements.md]
 
-Without --predictions, `build/automap published RUNS.csv --json` makes them (docs/measurements.md), in minutes.
+Without --predictions, `build/automap published RUNS.csv --json` makes them (docs/published.md), in minutes.
 """
 
 import argparse
@@ -127,7 +127,7 @@ def run_contest(lines, seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", help="table of runs (docs/measurements.md)")
+    parser.add_argument("runs", help="table of runs (docs/published.md)")
     parser.add_argument("--predictions", help="output of automap published RUNS.csv --json")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--write", help="document whose marked section gets the table")

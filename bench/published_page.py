@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tables and pictures of docs/measurements.md, from the predictions of a table of runs.
+"""Tables and pictures of docs/published.md, from the predictions of a table of runs.
 
     python3 bench/published_page.py RUNS.csv [--predictions P.jsonl]
 
 Runs `build/automap published RUNS.csv --json`, unless its output is given. Replaces the text between the marks
-`<!-- NAME -->` and `<!-- end -->` of docs/measurements.md: errors by source, the same without the sources whose rows
+`<!-- NAME -->` and `<!-- end -->` of docs/published.md: errors by source, the same without the sources whose rows
 decided about a constant, and the ten worst rows. Writes docs/published-light.svg and docs/published-dark.svg.
 """
 import argparse
@@ -17,7 +17,7 @@ import re
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-PAGE = HERE / "docs" / "measurements.md"
+PAGE = HERE / "docs" / "published.md"
 COLOURS = {  # of sources, distinguishable without red and green
     "light": ("#ffffff", "#222222", "#cccccc", "#0072b2 #d55e00 #009e73 #cc79a7 #56b4e9 #e69f00 #8c6d31".split()),
     "dark": ("#0d1117", "#e6e6e6", "#444c56", "#58a6ff #ff9e64 #56d4a0 #e0a0cc #9ad1ff #ffd166 #c9b27c".split()),

@@ -1,6 +1,6 @@
 /* Reads model.roles.json, strictly: every parameter once and in order, known
  * keys and roles, outputs of the parameter's shape, no output twice. The format
- * is described in docs/planning.md. */
+ * is described in docs/plans.md. */
 #include "ir/analysis/roles_file.h"
 
 #include <stdio.h>
