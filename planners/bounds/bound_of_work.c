@@ -34,30 +34,75 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     return AM_OK;
 }
 
+/* The work of all types, whose weights are chosen. */
+typedef struct TypeWork {
+    double **seconds; /* [type][node]; NULL: the cluster has no device of the type */
+    int32_t count, types;
+    int32_t *devices; /* [type] */
+} TypeWork;
+
+/* The bound of weights [type], T of the proposition. */
+static double bound_by(const TypeWork *work, const double *weight) {
+    double sum = 0, weights = 0;
+    for (int32_t t = 0; t < work->types; t++) weights += work->devices[t] * weight[t];
+    for (int32_t n = 0; n < work->count; n++) {
+        double least = INFINITY;
+        for (int32_t t = 0; t < work->types; t++)
+            if (work->seconds[t]) least = fmin(least, weight[t] * work->seconds[t][n]);
+        sum += least;
+    }
+    return sum / weights;
+}
+
+/* Improves the weights, of which T is a concave function, one after another by smaller and smaller factors.
+ */
+static void climb_weights(const TypeWork *work, double *weight) {
+    enum { MOST_PASSES = 24 };
+    double best = bound_by(work, weight), step = 1.25;
+    for (int32_t pass = 0; pass < MOST_PASSES; pass++) {
+        double before = best;
+        for (int32_t t = 0; t < work->types; t++)
+            for (int32_t side = 0; side < 2 && work->seconds[t]; side++) {
+                double kept = weight[t];
+                weight[t] *= side == 0 ? step : 1 / step;
+                double seconds = bound_by(work, weight);
+                if (seconds > best) best = seconds;
+                else weight[t] = kept;
+            }
+        if (best <= before * 1.0001) step = sqrt(step);
+    }
+}
+
 AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *context, const Cluster *cluster,
                          AmError *error) {
-    double **seconds = ARENA_ARRAY(arena, double *, cluster->type_count);
     double *weight = ARENA_ARRAY(arena, double, cluster->type_count), weights = 0;
-    int32_t count = 0;
+    TypeWork all = {.seconds = ARENA_ARRAY(arena, double *, cluster->type_count),
+                    .types = cluster->type_count,
+                    .devices = ARENA_ARRAY(arena, int32_t, cluster->type_count)};
     *work = (LeastWork){.type_weights = weight};
     if (arena->failed) return am_fail_memory(error, cluster->type_count);
     for (int32_t d = 0; d < cluster->device_count; d++) {
         int32_t t = (int32_t)(cluster_device_type(cluster, d) - cluster->types);
-        if (!seconds[t]) TRY(whole_seconds(&seconds[t], &count, arena, context, cluster, d, error));
-        if (!seconds[t]) return AM_OK;
-        double all = 0;
-        for (int32_t n = 0; n < count && weight[t] == 0; n++) all += seconds[t][n];
-        if (weight[t] == 0) weight[t] = all > 0 ? 1 / all : 1;
-        weights += weight[t];
+        if (!all.seconds[t])
+            TRY(whole_seconds(&all.seconds[t], &all.count, arena, context, cluster, d, error));
+        if (!all.seconds[t]) return AM_OK;
+        all.devices[t]++;
     }
-    work->seconds = ARENA_ARRAY(arena, double, count + 1);
-    if (!work->seconds) return am_fail_memory(error, count);
-    work->count = count;
-    for (int32_t t = 0; t < cluster->type_count; t++) weight[t] /= weights;
-    for (int32_t n = 0; n < count; n++) {
+    for (int32_t t = 0; t < all.types; t++) {
+        double sum = 0;
+        for (int32_t n = 0; n < all.count && all.seconds[t]; n++) sum += all.seconds[t][n];
+        weight[t] = sum > 0 ? 1 / sum : 1;
+    }
+    if (cluster_is_mixed(cluster)) climb_weights(&all, weight);
+    for (int32_t t = 0; t < all.types; t++) weights += all.devices[t] * weight[t];
+    work->seconds = ARENA_ARRAY(arena, double, all.count + 1);
+    if (!work->seconds) return am_fail_memory(error, all.count);
+    work->count = all.count;
+    for (int32_t t = 0; t < all.types; t++) weight[t] /= weights;
+    for (int32_t n = 0; n < all.count; n++) {
         double least = INFINITY;
-        for (int32_t t = 0; t < cluster->type_count; t++)
-            if (seconds[t]) least = fmin(least, weight[t] * seconds[t][n]);
+        for (int32_t t = 0; t < all.types; t++)
+            if (all.seconds[t]) least = fmin(least, weight[t] * all.seconds[t][n]);
         work->seconds[n] = least;
     }
     return AM_OK;

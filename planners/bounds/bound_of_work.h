@@ -1,13 +1,17 @@
 /* Lower bound from work alone, of plans with any number of stages on devices of any types.
  *
- * Proposition: let t(n, k) be the least time of operator n on one device of type k, w(k) = 1 / sum over n of
- * t(n, k), and W the sum of w over all devices. Every step takes at least
+ * Proposition: let t(n, k) be the least time of operator n on one device of type k, w(k) > 0 any weights of
+ * the types, and W the sum of w over all devices. Every step takes at least
  *
  *     T = (sum over operators n of min over types k of w(k) t(n, k)) / W
  *
  * Proof: in T seconds, device d can compute operators with a sum of w(type of d) t(n, type of d) of at most
  * w(type of d) T, so all devices together at most W T. Each operator needs at least its minimum, since its
  * shards take at least as many seconds in total as the whole operator.
+ *
+ * T is the dual of the linear program that deals parts of the operators to the devices. The weights begin
+ * with 1 / sum over n of t(n, k), and are climbed one after another. That finds the greatest T of two types,
+ * and not always that of more.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_OF_WORK_H
 #define PLANNERS_BOUNDS_BOUND_OF_WORK_H

@@ -198,7 +198,59 @@ static void test_no_plan_is_below(void **state) {
     assert_true(near >= sample_of(12, 0));
 }
 
+/* The seconds of each operator on one device of a type, in the arena. */
+static const double *seconds_of_type(MixedCase *self, int32_t type, int32_t *count) {
+    AmError error = {0};
+    LeastWork work;
+    Cluster *part;
+    for (int32_t d = 0; d < self->cluster->device_count; d++) {
+        if (cluster_device_type(self->cluster, d) != &self->cluster->types[type]) continue;
+        assert_int_equal(cluster_part(&part, &self->arena, self->cluster, &d, 1, &error), AM_OK);
+        assert_int_equal(least_work_find(&work, &self->arena, self->context, part, &error), AM_OK);
+        cluster_free(part);
+        *count = work.count;
+        return work.seconds;
+    }
+    fail_msg("no device of type %d", type);
+    return NULL;
+}
+
+/* The greatest bound of work over a grid of the ratio of two types' weights, with equally many devices. */
+static double bound_of_grid(MixedCase *self) {
+    enum { POINTS = 8000 };
+    int32_t count = 0;
+    const double *first = seconds_of_type(self, 0, &count), *second = seconds_of_type(self, 1, &count);
+    double best = 0;
+    for (int32_t k = 0; k <= POINTS; k++) {
+        double ratio = pow(10, 4.0 * k / POINTS - 2), sum = 0;
+        for (int32_t n = 0; n < count; n++) sum += fmin(first[n], ratio * second[n]);
+        best = fmax(best, sum / (1 + ratio) / (self->cluster->device_count / 2));
+    }
+    return best;
+}
+
+static void test_weights_of_types_are_the_best(void **state) {
+    (void)state;
+    for (int32_t number = 0; number < sample_of(32, 8); number++) {
+        MixedCase self = {0};
+        AmError error = {0};
+        Random random;
+        PlanBound work;
+        random_seed(&random, 900 + (uint64_t)number);
+        self.context = make_context(&random, 1 + number % 2);
+        open_mixed(&self, number, LARGE_MEMORY);
+        assert_int_equal(plan_bound_of_work(&work, self.context, self.cluster, &error), AM_OK);
+        double best = bound_of_grid(&self);
+        if (work.seconds < 0.999 * best || work.seconds > 1.002 * best)
+            fail_msg("case %d: the bound is %g s, that of the best weights %g s", number, work.seconds, best);
+        cluster_free(self.cluster);
+        plan_context_free(self.context);
+        arena_free(&self.arena);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_plan_is_below)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_plan_is_below),
+                                       cmocka_unit_test(test_weights_of_types_are_the_best)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
