@@ -1,4 +1,4 @@
-"""Published figures beside what automap predicts: the table of docs/cost-model.md, where the rows are
+"""Published figures beside what automap predicts: the table of docs/published.md, where the rows are
 explained. They were chosen before they were run; nothing is set for one row alone.
 
 Run as `AUTOMAP=build/automap python3 bench/published.py [--row PART] [--keep DIR]`. Models are exported to
