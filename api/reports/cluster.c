@@ -71,7 +71,7 @@ static AmStatus probe(Cluster **cluster, Arena *arena, const ClusterCall *call, 
     option_integer(call->options, "devices", &devices);
     if (profile_path) {
         TRY_OR_FAIL(profile_file_open(&found.file, profile_path, error));
-        listener.operator= add_operator;
+        listener.on_operator = add_operator;
         listener.collective = add_collective;
     }
     TRY_OR_FAIL(probe_measure(&description, option_text(call->options, "device"), (int32_t)devices,

@@ -61,10 +61,10 @@ static int32_t add_array(CudaAttention *self, CudaAttentionArray array, bool is_
 }
 
 /* The result of an operator, virtual and of f32. */
-static int32_t compute(CudaAttention *self, DnnOperator operator, int32_t a, int32_t b,
+static int32_t compute(CudaAttention *self, DnnOperator kind, int32_t a, int32_t b,
                        const int64_t sizes[DNN_RANK]) {
     int32_t result = dnn_graph_virtual(self->graph, DTYPE_F32, sizes);
-    dnn_graph_pointwise(self->graph, operator, a, b, -1, result);
+    dnn_graph_pointwise(self->graph, kind, a, b, -1, result);
     return result;
 }
 

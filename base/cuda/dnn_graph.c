@@ -197,18 +197,17 @@ static const struct {
     [DNN_SELECT] = {CUDNN_POINTWISE_BINARY_SELECT, -1, DTYPE_F32},
 };
 
-void dnn_graph_pointwise(DnnGraph *graph, DnnOperator operator, int32_t a, int32_t b, int32_t c,
-                         int32_t result) {
+void dnn_graph_pointwise(DnnGraph *graph, DnnOperator kind, int32_t a, int32_t b, int32_t c, int32_t result) {
     cudnnBackendDescriptor_t mode = create(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     cudnnBackendDescriptor_t made = create(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     /* Positions are added in the type of their sum. */
-    bool is_integer = operators[operator].compute == DTYPE_F32 &&
-                      graph->tensors[result].type == DTYPE_S32 && operators[operator].axis < 0;
-    cudnnDataType_t compute = data_type(is_integer ? DTYPE_S32 : operators[operator].compute);
-    set(graph, mode, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &operators[operator].mode);
+    bool is_integer = operators[kind].compute == DTYPE_F32 && graph->tensors[result].type == DTYPE_S32 &&
+                      operators[kind].axis < 0;
+    cudnnDataType_t compute = data_type(is_integer ? DTYPE_S32 : operators[kind].compute);
+    set(graph, mode, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &operators[kind].mode);
     set(graph, mode, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    if (operators[operator].axis >= 0)
-        set(graph, mode, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &operators[operator].axis);
+    if (operators[kind].axis >= 0)
+        set(graph, mode, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &operators[kind].axis);
     finalize(graph, mode, "an operator's mode");
     set_descriptor(graph, made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode);
     set_tensor(graph, made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);

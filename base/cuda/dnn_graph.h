@@ -51,8 +51,7 @@ int32_t dnn_graph_number(DnnGraph *graph, Dtype type, double value);
 int32_t dnn_graph_virtual_strided(DnnGraph *graph, Dtype type, const int64_t *sizes, const int64_t *strides);
 
 /* Adds operators; tensors by number, -1: none. Dimensions of size 1 are broadcast. */
-void dnn_graph_pointwise(DnnGraph *graph, DnnOperator operator, int32_t a, int32_t b, int32_t c,
-                         int32_t result);
+void dnn_graph_pointwise(DnnGraph *graph, DnnOperator kind, int32_t a, int32_t b, int32_t c, int32_t result);
 void dnn_graph_multiply_matrices(DnnGraph *graph, int32_t a, int32_t b, int32_t result);
 /* Sums, or maxima, over the dimensions whose size in the result is smaller. */
 void dnn_graph_reduce(DnnGraph *graph, bool is_maximum, int32_t a, int32_t result);

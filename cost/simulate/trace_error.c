@@ -53,13 +53,13 @@ static int order(double a, double b) {
 static int by_device(const void *left, const void *right) {
     const TraceEvent *a = left, *b = right;
     if (a->device != b->device) return a->device < b->device ? -1 : 1;
-    if ((a->operator== 0) != (b->operator== 0)) return a->operator== 0 ? -1 : 1;
+    if ((a->name_hash == 0) != (b->name_hash == 0)) return a->name_hash == 0 ? -1 : 1;
     return order(a->start, b->start);
 }
 
 static int by_operator(const void *left, const void *right) {
     const TraceEvent *a = left, *b = right;
-    if (a->operator!= b->operator) return a->operator<b->operator? -1 : 1;
+    if (a->name_hash != b->name_hash) return a->name_hash < b->name_hash ? -1 : 1;
     if (a->micro_batch != b->micro_batch) return a->micro_batch < b->micro_batch ? -1 : 1;
     return order(a->start, b->start);
 }
@@ -70,7 +70,7 @@ static int by_value(const void *left, const void *right) {
 }
 
 static bool is_same_operator(const TraceEvent *a, const TraceEvent *b) {
-    return a->operator== b->operator&& a->micro_batch == b->micro_batch;
+    return a->name_hash == b->name_hash && a->micro_batch == b->micro_batch;
 }
 
 /* Sorts the events and divides them by device; devices from `count` on have none. */
@@ -81,7 +81,7 @@ static AmStatus divide(DeviceEvents **result, Arena *arena, const TraceEvents *e
     if (events->count > 0) qsort(events->list, (size_t)events->count, sizeof *events->list, by_device);
     for (int32_t k = 0; k < events->count && events->list[k].device < count; k++) {
         DeviceEvents *device = &devices[events->list[k].device];
-        bool is_step = events->list[k].operator== 0;
+        bool is_step = events->list[k].name_hash == 0;
         TraceEvent **first = is_step ? &device->steps : &device->operators;
         if (!*first) *first = &events->list[k];
         if (is_step) device->step_count++;

@@ -42,7 +42,7 @@ static AmStatus add(TraceEvents *events, const TraceFields *fields, AmError *err
     ARENA_RESERVE(events->arena, events->list, events->count, events->capacity);
     if (events->arena->failed) return am_fail_memory(error, (int64_t)sizeof(TraceEvent) * events->capacity);
     uint64_t hash = hash_combine(fields->name_hash, fields->instruction_hash) | 1;
-    events->list[events->count++] = (TraceEvent){.operator= is_step ? 0 : hash,
+    events->list[events->count++] = (TraceEvent){.name_hash = is_step ? 0 : hash,
                                                  .start = fields->start,
                                                  .end = fields->start + fields->duration,
                                                  .device = (int32_t)fields->device,

@@ -11,8 +11,8 @@
 #include "ir/analysis/roles.h"
 
 typedef struct TraceEvent {
-    uint64_t operator; /* 0: a step */
-    double start, end; /* seconds */
+    uint64_t name_hash; /* 0: a step */
+    double start, end;  /* seconds */
     int32_t device, stage;
     int32_t micro_batch; /* -1: outside of loops over micro-batches */
     IrPhase phase;

@@ -265,9 +265,9 @@ static AmStatus measure_text(const Text *text, Bench *bench, double *seconds, Am
     pthread_barrier_init(&trial.together, NULL, (unsigned)bench->ranks);
     trial.program = module.program;
     if (status == AM_OK) status = run_trial(&trial, seconds, error);
-    if (status == AM_OK && bench->listener->operator)
-        status = bench->listener->operator(bench->listener->user, bench->listener->type, module.program, 0,
-                                           *seconds, error);
+    if (status == AM_OK && bench->listener->on_operator)
+        status = bench->listener->on_operator(bench->listener->user, bench->listener->type, module.program, 0,
+                                              *seconds, error);
     pthread_barrier_destroy(&trial.together);
     pthread_mutex_destroy(&trial.gate);
     module_close(&module);
@@ -463,13 +463,13 @@ AmStatus probe_report_product(const ProbeListener *listener, Dtype type, int64_t
     Module module = {0};
     Text text = {0};
     int32_t k = 0;
-    if (!listener->operator) return AM_OK;
+    if (!listener->on_operator) return AM_OK;
     while (strcmp(probe_classes[k].name, "dot_nn") != 0) k++;
     probe_classes[k].text(&text, dtype_name(type), sizes);
     AmStatus status =
         text.failed ? am_fail_memory(error, 4096) : module_open(&module, text.data, text.length, error);
     if (status == AM_OK)
-        status = listener->operator(listener->user, listener->type, module.program, 0, seconds, error);
+        status = listener->on_operator(listener->user, listener->type, module.program, 0, seconds, error);
     module_close(&module);
     text_free(&text);
     return status;

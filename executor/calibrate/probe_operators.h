@@ -13,8 +13,8 @@ typedef struct ProbeListener {
     void (*progress)(void *user, double done); /* how much is done, from 0 to 1 */
     /* The time of step `step` of a program on a device of this type; an event if step_event()
      * returns true. */
-    AmStatus (*operator)(void *user, const char *type, const Program *program, int32_t step, double seconds,
-                         AmError *error);
+    AmStatus (*on_operator)(void *user, const char *type, const Program *program, int32_t step,
+                            double seconds, AmError *error);
     /* A collective of so many bytes among so many ranks. */
     AmStatus (*collective)(void *user, const char *type, ProgramCollectiveKind kind, int32_t ranks,
                            double bytes, double seconds, AmError *error);

@@ -190,17 +190,17 @@ AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *inst
                             Hlo__HloInstructionProto *wrapped, bool has_any);
 
 /* Returns whether the opcode has the form add-start, add-update or add-done and is not itself an opcode;
- * `outer` is then async-start, async-update or async-done, and `operator` is add.
+ * `outer` is then async-start, async-update or async-done, and `wrapped_opcode` is add.
  */
-bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator);
-/* Makes the computation that an async-start runs, of `operator` alone;
+bool ir_async_form(IrWord opcode, const char **outer, IrWord *wrapped_opcode);
+/* Makes the computation that an async-start runs, of `wrapped_opcode` alone;
  * `instruction` has its shape and operands. */
-AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord operator,
-                       Hlo__HloInstructionProto ** wrapped);
+AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord wrapped_opcode,
+                       Hlo__HloInstructionProto **wrapped);
 /* After the attributes are read: some are the operator's as well. An update or done must have the
- * `operator` of its start; errors are at `start`. */
+ * `wrapped_opcode` of its start; errors are at `start`. */
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                         Hlo__HloInstructionProto *wrapped, IrWord operator, int64_t start);
+                         Hlo__HloInstructionProto *wrapped, IrWord wrapped_opcode, int64_t start);
 /* The instruction with that id in a computation under construction; NULL if missing. */
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name);

@@ -16,7 +16,7 @@
 /* Updates between a start and its done that are followed back. */
 #define MOST_UPDATES 8
 
-bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator) {
+bool ir_async_form(IrWord opcode, const char **outer, IrWord *wrapped_opcode) {
     static const struct {
         const char *suffix, *outer;
     } forms[] = {{"-start", "async-start"}, {"-update", "async-update"}, {"-done", "async-done"}};
@@ -30,7 +30,7 @@ bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator) {
         if (ir_opcode_from_name(name) != IR_UNKNOWN) return false;
         name[rest] = '\0';
         *outer = forms[i].outer;
-        *operator=(IrWord){opcode.text, rest};
+        *wrapped_opcode = (IrWord){opcode.text, rest};
         return ir_opcode_from_name(name) != IR_UNKNOWN;
     }
     return false;
@@ -62,8 +62,8 @@ static AmStatus name_computation(IrTextReader *reader, Hlo__HloComputationProto 
     return AM_OK;
 }
 
-AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord operator,
-                       Hlo__HloInstructionProto ** wrapped) {
+AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord wrapped_opcode,
+                       Hlo__HloInstructionProto **wrapped) {
     IrScanner *scanner = &reader->scanner;
     *wrapped = NULL;
     if (strcmp(instruction->opcode, "async-start") != 0) return AM_OK;
@@ -89,7 +89,7 @@ AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instructi
         parameter->parameter_number = (int64_t)i;
         operands[i] = parameter->id;
     }
-    const char *opcode = ir_word_copy(scanner, operator);
+    const char *opcode = ir_word_copy(scanner, wrapped_opcode);
     *wrapped = opcode
                    ? add_instruction(reader, computation, opcode, opcode, instruction->shape->tuple_shapes[1])
                    : NULL;
@@ -121,10 +121,10 @@ static Hlo__HloInstructionProto *find_wrapped(const IrTextReader *reader,
 }
 
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
-                         Hlo__HloInstructionProto *wrapped, IrWord operator, int64_t start) {
+                         Hlo__HloInstructionProto *wrapped, IrWord wrapped_opcode, int64_t start) {
     if (!wrapped) { /* an update or done: its backend_config is the operator's */
         wrapped = find_wrapped(reader, instruction);
-        if (wrapped && !ir_word_is(operator, wrapped->opcode)) {
+        if (wrapped && !ir_word_is(wrapped_opcode, wrapped->opcode)) {
             return ir_scan_fail(&reader->scanner, start, "this belongs to '%.80s-start', expected '%.80s-%s'",
                                 wrapped->opcode, wrapped->opcode, strchr(instruction->opcode, '-') + 1);
         }

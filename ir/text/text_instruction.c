@@ -187,7 +187,7 @@ static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start
     Hlo__HloInstructionProto *wrapped = NULL;
     Hlo__HloInstructionProto *instruction =
         ir_new_message(scanner->arena, &hlo__hlo_instruction_proto__descriptor);
-    IrWord opcode, operator;
+    IrWord opcode, wrapped_opcode;
     const char *outer = NULL;
     if (!instruction) return ir_scan_memory(scanner);
     *result = instruction;
@@ -198,7 +198,7 @@ static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start
     ir_scan_space(scanner);
     int64_t opcode_at = scanner->at;
     TRY(ir_scan_word(scanner, "an opcode", &opcode));
-    bool is_async = ir_async_form(opcode, &outer, &operator);
+    bool is_async = ir_async_form(opcode, &outer, &wrapped_opcode);
     instruction->opcode = is_async ? arena_copy_string(scanner->arena, outer) : ir_word_copy(scanner, opcode);
     if (!instruction->opcode) return ir_scan_memory(scanner);
     if (!instruction->shape &&
@@ -209,10 +209,10 @@ static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start
     if (instruction->id == reader->find_id) reader->found_at = start;
     if (name.length == 0) TRY(name_nested(reader, opcode, &name));
     if (!(instruction->name = ir_word_copy(scanner, name))) return ir_scan_memory(scanner);
-    if (is_async) TRY(ir_async_wrap(reader, instruction, operator, & wrapped));
+    if (is_async) TRY(ir_async_wrap(reader, instruction, wrapped_opcode, &wrapped));
     TRY(ir_read_attributes(reader, instruction, wrapped, has_attributes));
     if (!instruction->shape) TRY(ir_infer_shape(reader, instruction, opcode_at));
-    if (is_async) TRY(ir_async_finish(reader, instruction, wrapped, operator, opcode_at));
+    if (is_async) TRY(ir_async_finish(reader, instruction, wrapped, wrapped_opcode, opcode_at));
     TRY(ir_set_transfer_shape(reader, instruction));
     return append_instruction(reader, instruction, name);
 }

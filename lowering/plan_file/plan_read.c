@@ -205,14 +205,14 @@ static AmStatus collect_saved(PlanReader *self, const json_t *stages, bool *is_i
         const json_t *saved = json_object_get(stage, "saved");
         const char *at = plan_reader_place(self, "%s.stages[%d].saved", "$", (int32_t)s);
         for (int32_t k = 0, least = 0; k < (int32_t)json_array_size(saved); k++) {
-            int32_t *operator= & recomputed->saved[recomputed->saved_count++];
-            TRY(plan_reader_integer(self, operator, saved, k, at, least, count - 1));
-            least = *operator+ 1;
-            if (!is_in_range[*operator])
+            int32_t *number = &recomputed->saved[recomputed->saved_count++];
+            TRY(plan_reader_integer(self, number, saved, k, at, least, count - 1));
+            least = *number + 1;
+            if (!is_in_range[*number])
                 return plan_reader_refuse(
                     self, arena_format(self->arena, "%s[%d]", at, k),
                     "expected an operator of one of the ranges of \"recompute\", and of no other stage");
-            is_in_range[*operator] = false;
+            is_in_range[*number] = false;
         }
     }
     return AM_OK;

@@ -36,20 +36,20 @@ static void write_call(char *call, size_t size, const char *mark) {
     *to = '\0';
 }
 
-static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const char * word, size_t length,
+static AmStatus add_mark(MarkReader *self, const IrInstruction *instruction, const char *word, size_t length,
                          AmError *error) {
     char call[PIN_ARGUMENT_BYTES + 32], place[PIN_LABEL_BYTES], text[PIN_ARGUMENT_BYTES];
-    const char *file = operator->source_file ? strrchr(operator->source_file, '/') : NULL;
+    const char *file = instruction->source_file ? strrchr(instruction->source_file, '/') : NULL;
     PropagationPin pin;
     AmError refusal = {0};
     if (length >= sizeof text)
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                       "%s: a mark of at most %d characters is expected", operator->name,
+                       "%s: a mark of at most %d characters is expected", instruction->name,
                        PIN_ARGUMENT_BYTES - 1);
     snprintf(text, sizeof text, "%.*s", (int)length, word);
     write_call(call, sizeof call, text + strlen(SCOPES_MARK));
-    if (file) snprintf(place, sizeof place, "%.40s at %.60s:%d", call, file + 1, operator->source_line);
-    else snprintf(place, sizeof place, "%.40s of %.60s", call, operator->name);
+    if (file) snprintf(place, sizeof place, "%.40s at %.60s:%d", call, file + 1, instruction->source_line);
+    else snprintf(place, sizeof place, "%.40s of %.60s", call, instruction->name);
     Text written = {0};
     text_append(&written, "%s=%s", text, call);
     ARENA_RESERVE(self->arena, self->pins, self->count, self->capacity);
@@ -63,7 +63,7 @@ static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const 
                        "%s: the scope \"%s\" is no mark (expected %sstage-N, replicate-K, split-K, "
                        "sharding-S, value-S or "
                        "devices-D)",
-                       operator->name, text, SCOPES_MARK);
+                       instruction->name, text, SCOPES_MARK);
     TRY(status);
     pin.file = self->module->source;
     pin.place = arena_copy_string(self->arena, place);

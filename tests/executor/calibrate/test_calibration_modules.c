@@ -96,7 +96,7 @@ static AmStatus take(void *user, const char *type, const Program *program, int32
 static void a_product_is_told_as_an_event(void **state) {
     (void)state;
     Told told = {0};
-    const ProbeListener listener = {.operator= take, .user = &told, .type = "card"}, nobody = {0};
+    const ProbeListener listener = {.on_operator = take, .user = &told, .type = "card"}, nobody = {0};
     assert_int_equal(probe_report_product(&nobody, DTYPE_F32, 64, 1e-6, NULL), AM_OK);
     assert_int_equal(probe_report_product(&listener, DTYPE_BF16, 64, 1e-6, NULL), AM_OK);
     assert_string_equal(told.event.key.data, "dot bf16[2],bf16[2]->bf16[2] over=1 over=0");

@@ -54,7 +54,7 @@ static void test_measured(void **state) {
     /* Kernels of the stand-in take long. */
     for (int32_t share = stand && !getenv("AUTOMAP_FULL") ? 2 : 1; share <= 2; share++) {
         int32_t products = 0;
-        const ProbeListener listener = {.operator= count_product, .user = &products};
+        const ProbeListener listener = {.on_operator = count_product, .user = &products};
         if (probe_measure(&description, "cuda", share * cards, 0.2, &listener, &error) != AM_OK ||
             cluster_from_json(&cluster, &arena, description, "probe", &error) != AM_OK)
             fail_msg("%s", error.text);
