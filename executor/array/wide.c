@@ -6,15 +6,15 @@
 #include "base/float_format.h"
 
 #define NUMBER_TYPES(X)                     \
-    X(PRED, uint8_t, is_unsigned, UNSIGNED) \
-    X(S8, int8_t, is_signed, SIGNED)        \
-    X(S16, int16_t, is_signed, SIGNED)      \
-    X(S32, int32_t, is_signed, SIGNED)      \
-    X(S64, int64_t, is_signed, SIGNED)      \
-    X(U8, uint8_t, is_unsigned, UNSIGNED)   \
-    X(U16, uint16_t, is_unsigned, UNSIGNED) \
-    X(U32, uint32_t, is_unsigned, UNSIGNED) \
-    X(U64, uint64_t, is_unsigned, UNSIGNED) \
+    X(PRED, uint8_t, as_unsigned, UNSIGNED) \
+    X(S8, int8_t, as_signed, SIGNED)        \
+    X(S16, int16_t, as_signed, SIGNED)      \
+    X(S32, int32_t, as_signed, SIGNED)      \
+    X(S64, int64_t, as_signed, SIGNED)      \
+    X(U8, uint8_t, as_unsigned, UNSIGNED)   \
+    X(U16, uint16_t, as_unsigned, UNSIGNED) \
+    X(U32, uint32_t, as_unsigned, UNSIGNED) \
+    X(U64, uint64_t, as_unsigned, UNSIGNED) \
     X(F32, float, floating, FLOATING)       \
     X(F64, double, floating, FLOATING)
 
@@ -39,8 +39,8 @@ static void load_narrow(Wide *out, const uint8_t *in, Dtype type, int64_t count,
     for (int64_t i = 0; i < count; i++) {
         uint64_t bits = in[i * stride];
         if (!is_integer) out[i].floating = float_format_decode(type, bits);
-        else if (is_signed) out[i].is_signed = (int64_t)(bits << unused) >> unused;
-        else out[i].is_unsigned = bits << unused >> unused;
+        else if (is_signed) out[i].as_signed = (int64_t)(bits << unused) >> unused;
+        else out[i].as_unsigned = bits << unused >> unused;
     }
 }
 
@@ -93,9 +93,9 @@ static void store_narrow(uint8_t *out, Dtype type, const Wide *values, WideKind 
     bool is_integer = dtype_is_integer(type), is_signed = dtype_is_signed(type);
     for (int64_t i = 0; i < count; i++) {
         double value = values[i].floating;
-        uint64_t bits = values[i].is_unsigned;
-        if (kind == WIDE_SIGNED) value = (double)values[i].is_signed;
-        if (kind == WIDE_UNSIGNED) value = (double)values[i].is_unsigned;
+        uint64_t bits = values[i].as_unsigned;
+        if (kind == WIDE_SIGNED) value = (double)values[i].as_signed;
+        if (kind == WIDE_UNSIGNED) value = (double)values[i].as_unsigned;
         if (!is_integer) bits = float_format_convert(type, value);
         else if (kind == WIDE_FLOATING && is_signed) bits = (uint64_t)saturate_signed(value, -most - 1, most);
         else if (kind == WIDE_FLOATING) bits = saturate_unsigned(value, 2 * (uint64_t)most + 1);
@@ -147,9 +147,9 @@ void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_
     if (kind == WIDE_FLOATING) {
         store_floating(out, type, values, count, stride);
     } else if (kind == WIDE_SIGNED) {
-        STORE_INTEGERS(is_signed)
+        STORE_INTEGERS(as_signed)
     } else {
-        STORE_INTEGERS(is_unsigned)
+        STORE_INTEGERS(as_unsigned)
     }
 }
 
@@ -178,18 +178,18 @@ static void fold_integers(Wide *accumulator, const Wide *values, bool is_signed,
                           int64_t count) {
     Wide a, b;
     switch (reduction) {
-    case SBP_ADD: FOLD_LOOP(is_unsigned, a.is_unsigned + b.is_unsigned);
-    case SBP_MULTIPLY: FOLD_LOOP(is_unsigned, a.is_unsigned * b.is_unsigned);
-    case SBP_AND: FOLD_LOOP(is_unsigned, a.is_unsigned & b.is_unsigned);
-    case SBP_OR: FOLD_LOOP(is_unsigned, a.is_unsigned | b.is_unsigned);
+    case SBP_ADD: FOLD_LOOP(as_unsigned, a.as_unsigned + b.as_unsigned);
+    case SBP_MULTIPLY: FOLD_LOOP(as_unsigned, a.as_unsigned * b.as_unsigned);
+    case SBP_AND: FOLD_LOOP(as_unsigned, a.as_unsigned & b.as_unsigned);
+    case SBP_OR: FOLD_LOOP(as_unsigned, a.as_unsigned | b.as_unsigned);
     case SBP_MAX:
-        FOLD_LOOP(is_unsigned, (is_signed ? a.is_signed > b.is_signed : a.is_unsigned > b.is_unsigned)
-                                   ? a.is_unsigned
-                                   : b.is_unsigned);
+        FOLD_LOOP(as_unsigned, (is_signed ? a.as_signed > b.as_signed : a.as_unsigned > b.as_unsigned)
+                                   ? a.as_unsigned
+                                   : b.as_unsigned);
     case SBP_MIN:
-        FOLD_LOOP(is_unsigned, (is_signed ? a.is_signed < b.is_signed : a.is_unsigned < b.is_unsigned)
-                                   ? a.is_unsigned
-                                   : b.is_unsigned);
+        FOLD_LOOP(as_unsigned, (is_signed ? a.as_signed < b.as_signed : a.as_unsigned < b.as_unsigned)
+                                   ? a.as_unsigned
+                                   : b.as_unsigned);
     default: break;
     }
 }
@@ -202,6 +202,6 @@ void wide_fold(Wide *accumulator, const Wide *values, WideKind kind, SbpReductio
 int64_t wide_index(const void *data, Dtype type, int64_t at) {
     Wide value;
     wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
-    if (wide_kind(type) == WIDE_UNSIGNED && value.is_unsigned > INT64_MAX) return INT64_MAX;
-    return value.is_signed;
+    if (wide_kind(type) == WIDE_UNSIGNED && value.as_unsigned > INT64_MAX) return INT64_MAX;
+    return value.as_signed;
 }

@@ -19,8 +19,8 @@ typedef enum WideKind { WIDE_FLOATING, WIDE_SIGNED, WIDE_UNSIGNED } WideKind;
 
 typedef union Wide {
     double floating;
-    int64_t is_signed;
-    uint64_t is_unsigned;
+    int64_t as_signed;
+    uint64_t as_unsigned;
 } Wide;
 
 /* pred, all integers, all floating types; not complex ones. */

@@ -454,8 +454,8 @@ static Term constant(const FormSearch *self, const ProgramInstruction *instructi
     wide_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
     WideKind kind = wide_kind(shape->type);
     return number_term(kind == WIDE_FLOATING ? number.floating
-                       : kind == WIDE_SIGNED ? (double)number.is_signed
-                                             : (double)number.is_unsigned);
+                       : kind == WIDE_SIGNED ? (double)number.as_signed
+                                             : (double)number.as_unsigned);
 }
 
 static Term evaluate(FormSearch *self, const ProgramInstruction *instruction) {

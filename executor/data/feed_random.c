@@ -153,7 +153,7 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
         Wide value = {.floating = draw == DRAW_ONE ? 1 : 0};
         if (draw == DRAW_NORMAL)
             value.floating = scale * random_normal_at(seed, (uint64_t)number, (uint64_t)i);
-        if (draw == DRAW_UNIFORM) value.is_unsigned = random_at(seed, (uint64_t)number, (uint64_t)i) % bound;
+        if (draw == DRAW_UNIFORM) value.as_unsigned = random_at(seed, (uint64_t)number, (uint64_t)i) % bound;
         wide_store((char *)data + i * bytes, shape->type, &value, kind, 1, 1);
     }
     return AM_OK;

@@ -92,7 +92,7 @@ static inline int64_t case_number(const int64_t *whole, const int64_t *slab, int
 }
 
 static inline Wide case_wide(Dtype type, int64_t value) {
-    return wide_kind(type) == WIDE_FLOATING ? (Wide){.floating = (double)value} : (Wide){.is_signed = value};
+    return wide_kind(type) == WIDE_FLOATING ? (Wide){.floating = (double)value} : (Wide){.as_signed = value};
 }
 
 /* Element i of rank's operand k (`result` false) or of the result that it is to have. */

@@ -93,7 +93,7 @@ static inline void row_group_set(RowGroupCase *self, int32_t parameter) {
     for (int64_t i = 0; i < ir_shape_elements(shape); i++) {
         int64_t number = (int64_t)random_below(&random, 33) - 16;
         Wide value = {.floating = (double)number / 8};
-        if (!dtype_is_floating(shape->type)) value.is_signed = number;
+        if (!dtype_is_floating(shape->type)) value.as_signed = number;
         wide_store(numbers + i * dtype_bytes(shape->type), shape->type, &value, wide_kind(shape->type), 1, 1);
     }
     self->device->back_end->copy_in(self->device, executable_parameter(self->entry, parameter), numbers,

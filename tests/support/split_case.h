@@ -51,7 +51,7 @@ static inline void split_fill(void *out, const IrShape *shape, uint64_t seed) {
     for (int64_t i = 0; i < count; i++) {
         int64_t number = (int64_t)(random_at(seed, 17, (uint64_t)i) % 7) - 3;
         if (wide_kind(part) == WIDE_UNSIGNED) number = part == DTYPE_PRED ? number > 0 : number + 3;
-        Wide value = {.is_signed = number};
+        Wide value = {.as_signed = number};
         wide_store((char *)out + i * dtype_bytes(part), part, &value, WIDE_SIGNED, 1, 1);
     }
 }

@@ -28,7 +28,7 @@ static AmStatus make_indices(BlockArray *array, Arena *arena, Dtype type, int64_
     char *indices = arena_alloc(arena, (size_t)(count * dtype_bytes(type)));
     if (!indices) return am_fail_memory(error, count * 8);
     for (int64_t k = 0; k < count; k++) {
-        Wide number = {.is_signed = k};
+        Wide number = {.as_signed = k};
         wide_store(indices + k * dtype_bytes(type), type, &number, WIDE_SIGNED, 1, 1);
     }
     array->indices = indices;

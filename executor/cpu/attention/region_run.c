@@ -117,8 +117,8 @@ static bool is_consecutive(int64_t *first, const KernelCall *call, int32_t param
     Wide number;
     for (int64_t k = 0; k < count; k++) {
         wide_load(&number, numbers + k * size, shape->type, 1, 1);
-        if (k == 0) *first = number.is_signed;
-        if (number.is_signed != *first + k) return false;
+        if (k == 0) *first = number.as_signed;
+        if (number.as_signed != *first + k) return false;
     }
     return true;
 }

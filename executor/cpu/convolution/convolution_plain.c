@@ -78,7 +78,7 @@ void convolution_run_plain(const KernelCall *call) {
             for (int32_t s = 0; s < kernel->spatial_count; s++)
                 out += position[s] * kernel->output_strides[s];
             for (int64_t f = 0; f < kernel->outputs; f++) {
-                Sum sum = {.wide = {.is_unsigned = 0}};
+                Sum sum = {.wide = {.as_unsigned = 0}};
                 int64_t group = f / kernel->group_features;
                 int64_t base = b * kernel->batch_stride + group * kernel->group_input_step;
                 if (!is_empty) sum_window(&sum, call, position, base, f);

@@ -33,7 +33,7 @@ void element_stochastic_convert(LOOP_ARGUMENTS) {
         wide_load(random, (const char *)b + at * random_bytes, parameter->random, n, 1);
         for (int64_t i = 0; i < n; i++) {
             double whole = trunc(run[i].floating), rest = fabs(run[i].floating - whole);
-            bool away = (double)random[i].is_unsigned < ldexp(rest, dtype_bits(parameter->random));
+            bool away = (double)random[i].as_unsigned < ldexp(rest, dtype_bits(parameter->random));
             run[i].floating = away ? whole + copysign(1, run[i].floating) : whole;
         }
         wide_store((char *)out + at * to, parameter->to, run, WIDE_FLOATING, n, 1);
@@ -91,7 +91,7 @@ static void make_iota(Wide *out, int64_t count, IotaPlace *place, int64_t inner,
         int64_t left = inner == 1 ? size - place->value : inner - place->made;
         int64_t n = left < count - i ? left : count - i;
         int64_t step = inner == 1, first = start + place->value;
-        for (int64_t k = 0; k < n; k++) out[i + k].is_signed = first + k * step;
+        for (int64_t k = 0; k < n; k++) out[i + k].as_signed = first + k * step;
         i += n;
         place->made = inner == 1 ? 0 : (place->made + n) % inner;
         place->value += inner == 1 ? n : place->made == 0;

@@ -51,7 +51,7 @@ static Wide sum_products(const KernelCall *call, int64_t left_at, int64_t right_
                          int64_t end) {
     const RaggedDot *kernel = call->compiled;
     WideKind kind = wide_kind(kernel->result_type);
-    Wide sum = {.is_unsigned = 0}, x, y;
+    Wide sum = {.as_unsigned = 0}, x, y;
     int64_t index[IR_MAX_RANK] = {0};
     if (strided_elements(kernel->contracted, kernel->contracted_rank) == 0) return sum;
     do {
@@ -81,7 +81,7 @@ static void run_ragged_dot(const KernelCall *call) {
             group = group_of(call, kernel->groups, index[kernel->ragged], kernel->result[kernel->ragged]);
             right_at += group * kernel->group_stride;
         }
-        Wide sum = {.is_unsigned = 0};
+        Wide sum = {.as_unsigned = 0};
         if (group >= 0) sum = sum_products(call, left_at, right_at, start, end);
         wide_store((char *)call->results[0] + at * bytes, kernel->result_type, &sum,
                    wide_kind(kernel->result_type), 1, 1);

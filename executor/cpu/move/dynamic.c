@@ -21,7 +21,7 @@ AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error
 
 static void run_get_dimension_size(const KernelCall *call) {
     const IrShape *operand = call->operand_shapes[0];
-    Wide size = {.is_signed = operand->dimensions[call->instruction->attributes->dimensions[0]]};
+    Wide size = {.as_signed = operand->dimensions[call->instruction->attributes->dimensions[0]]};
     wide_store(call->results[0], call->result_shapes[0]->type, &size, WIDE_SIGNED, 1, 1);
 }
 

@@ -196,7 +196,7 @@ static void run_iota(const KernelCall *call) {
     for (int32_t d = (int32_t)dimension + 1; d < shape->rank; d++) inner *= shape->dimensions[d];
     char *out = call->results[0];
     for (int64_t group = 0; at < elements; at += inner, group++) {
-        Wide value = {.is_signed = start + group % shape->dimensions[dimension]};
+        Wide value = {.as_signed = start + group % shape->dimensions[dimension]};
         if (dtype_is_complex(shape->type)) memset(out + at * bytes, 0, (size_t)bytes);
         wide_store(out + at * bytes, dtype_real_part(shape->type), &value, WIDE_SIGNED, 1, 1);
         strided_fill(out + at * bytes, out + at * bytes, inner, bytes);

@@ -188,7 +188,7 @@ static void run_topk(const KernelCall *call) {
             merge_sort(items, items + length, length, kernel->largest ? is_larger : is_smaller, keys);
         for (int64_t i = 0; i < kept; i++) {
             int64_t to = line * kept + i;
-            Wide index = {.is_signed = sorted[i]};
+            Wide index = {.as_signed = sorted[i]};
             memcpy((char *)call->results[0] + to * bytes, in + sorted[i] * bytes, (size_t)bytes);
             wide_store((char *)call->results[1] + to * index_bytes, index_type, &index, WIDE_SIGNED, 1, 1);
         }

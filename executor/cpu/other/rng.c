@@ -33,8 +33,8 @@ static void draw(double fractions[2], const RngKernel *kernel, int64_t block) {
 
 static double as_double(const Wide *value, WideKind kind) {
     return kind == WIDE_FLOATING ? value->floating
-           : kind == WIDE_SIGNED ? (double)value->is_signed
-                                 : (double)value->is_unsigned;
+           : kind == WIDE_SIGNED ? (double)value->as_signed
+                                 : (double)value->as_unsigned;
 }
 
 /* a + u (b - a), below b as the type rounds it. */

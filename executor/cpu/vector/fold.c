@@ -184,14 +184,14 @@ DEFINE_EXTREMES(F32_MIN, <)
     X(F64, MULTIPLY, double, double, floating, MULTIPLY_SCALAR)  \
     X(F64, MAX, double, double, floating, MAXIMUM_SCALAR)        \
     X(F64, MIN, double, double, floating, MINIMUM_SCALAR)        \
-    X(S32, ADD, int32_t, uint64_t, is_unsigned, ADD_SCALAR)      \
-    X(S32, MAX, int32_t, int32_t, is_signed, MAXIMUM_SCALAR)     \
-    X(S32, MIN, int32_t, int32_t, is_signed, MINIMUM_SCALAR)     \
-    X(U32, ADD, uint32_t, uint64_t, is_unsigned, ADD_SCALAR)     \
-    X(U32, MAX, uint32_t, uint32_t, is_unsigned, MAXIMUM_SCALAR) \
-    X(U32, MIN, uint32_t, uint32_t, is_unsigned, MINIMUM_SCALAR) \
-    X(PRED, AND, uint8_t, uint8_t, is_unsigned, AND_SCALAR)      \
-    X(PRED, OR, uint8_t, uint8_t, is_unsigned, OR_SCALAR)
+    X(S32, ADD, int32_t, uint64_t, as_unsigned, ADD_SCALAR)      \
+    X(S32, MAX, int32_t, int32_t, as_signed, MAXIMUM_SCALAR)     \
+    X(S32, MIN, int32_t, int32_t, as_signed, MINIMUM_SCALAR)     \
+    X(U32, ADD, uint32_t, uint64_t, as_unsigned, ADD_SCALAR)     \
+    X(U32, MAX, uint32_t, uint32_t, as_unsigned, MAXIMUM_SCALAR) \
+    X(U32, MIN, uint32_t, uint32_t, as_unsigned, MINIMUM_SCALAR) \
+    X(PRED, AND, uint8_t, uint8_t, as_unsigned, AND_SCALAR)      \
+    X(PRED, OR, uint8_t, uint8_t, as_unsigned, OR_SCALAR)
 #define COLUMNS(NAME, OPERATOR, TYPE, SUM, FIELD, SCALAR) \
     DEFINE_COLUMNS(NAME##_##OPERATOR, TYPE, SUM, FIELD, SCALAR)
 #define ALL_ROWS(NAME, OPERATOR, TYPE, SUM, FIELD, SCALAR) DEFINE_ROWS(NAME##_##OPERATOR, TYPE, SUM, SCALAR)
