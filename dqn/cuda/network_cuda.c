@@ -246,15 +246,20 @@ AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y
     return cuda_check(result, "starting a kernel", error);
 }
 
-/* One of the filter kernels, a thread for each of `count` results. Its first two arguments are read. */
+/* The arrays of a filter kernel: it reads two and writes the third, which has `count` elements. */
+typedef struct FilterArrays {
+    CUdeviceptr first, second, result;
+    int64_t count;
+} FilterArrays;
+
+/* Launches a filter kernel with a thread for each element of its result. */
 static AmStatus launch_filter(const NetworkCuda *self, CUfunction function, const NetworkFilter *filter,
-                              int32_t rows, int64_t count, CUdeviceptr first, CUdeviceptr second,
-                              CUdeviceptr result, AmError *error) {
+                              int32_t rows, FilterArrays arrays, AmError *error) {
     FilterCuda shape = {filter->channels, filter->length,        filter->filters,   filter->width,
                         filter->stride,   filter->output_length, filter->input_row, filter->output_row};
-    void *arguments[] = {&first, &second, &rows, &shape, &result};
-    return dqn_cuda_launch(function, (count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS, 1, DQN_CUDA_THREADS,
-                           self->stream, arguments, error);
+    void *arguments[] = {&arrays.first, &arrays.second, &rows, &shape, &arrays.result};
+    int64_t blocks = (arrays.count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS;
+    return dqn_cuda_launch(function, blocks, 1, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
 static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
@@ -272,7 +277,8 @@ static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, in
         TRY(cuda_convolution_run(pass->convolutions[i], self->stream, &buffers, error));
     else
         TRY(launch_filter(self, self->filter_forward, filter, pass->rows,
-                          (int64_t)pass->rows * filter->filters * filter->output_length, inputs, kernel, map,
+                          (FilterArrays){inputs, kernel, map,
+                                         (int64_t)pass->rows * filter->filters * filter->output_length},
                           error));
     int32_t filters = filter->filters, length = filter->output_length, row = filter->output_row;
     int32_t size = shape->observation_size, arrays = shape->channels * shape->length;
@@ -323,41 +329,51 @@ AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUd
     return AM_OK;
 }
 
+/* The arrays of the backward pass through one layer. */
+typedef struct BackwardArrays {
+    CUdeviceptr parameters, gradients; /* of the network; the layer's gradients are written */
+    CUdeviceptr inputs;                /* that the layer read in the forward pass */
+    CUdeviceptr current;               /* derivative of the loss by the layer's output, before relu */
+    CUdeviceptr below;                 /* derivative by the output of the layer below, before relu; written */
+} BackwardArrays;
+
 static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
-                                CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
-                                CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
+                                BackwardArrays arrays, AmError *error) {
     const NetworkFilter *filter = &self->layout.filters[i];
-    CUdeviceptr map = pass->maps[i], bias_gradients = at(gradients, filter->biases);
+    CUdeviceptr map = pass->maps[i], bias_gradients = at(arrays.gradients, filter->biases);
     int32_t rows = self->batch, length = filter->output_length, row = filter->output_row;
-    void *arguments[] = {&current, &map, &rows, &length, &row, &bias_gradients};
+    void *arguments[] = {&arrays.current, &map, &rows, &length, &row, &bias_gradients};
     TRY(dqn_cuda_launch(self->map_gradient, filter->filters, 1, DQN_CUDA_THREADS, self->stream, arguments,
                         error));
-    CUdeviceptr kernel = at(parameters, filter->weights), kernel_gradients = at(gradients, filter->weights);
-    CudaConvolutionBuffers buffers = {.input = writable(inputs),
+    CUdeviceptr kernel = at(arrays.parameters, filter->weights);
+    CUdeviceptr kernel_gradients = at(arrays.gradients, filter->weights);
+    CudaConvolutionBuffers buffers = {.input = writable(arrays.inputs),
                                       .filter = writable(kernel_gradients),
-                                      .output = writable(current),
+                                      .output = writable(arrays.current),
                                       .workspace = writable(self->workspace)};
     if (self->kernel_gradients[i])
         TRY(cuda_convolution_run(self->kernel_gradients[i], self->stream, &buffers, error));
     else
         TRY(launch_filter(self, self->filter_gradients, filter, rows,
-                          (int64_t)filter->filters * filter->channels * filter->width, inputs, current,
-                          kernel_gradients, error));
+                          (FilterArrays){arrays.inputs, arrays.current, kernel_gradients,
+                                         (int64_t)filter->filters * filter->channels * filter->width},
+                          error));
     if (i == 0) return AM_OK;
-    buffers.input = writable(below);
+    buffers.input = writable(arrays.below);
     buffers.filter = writable(kernel);
     if (self->input_gradients[i])
         return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
     return launch_filter(self, self->filter_below, filter, rows,
-                         (int64_t)rows * filter->channels * filter->length, current, kernel, below, error);
+                         (FilterArrays){arrays.current, kernel, arrays.below,
+                                        (int64_t)rows * filter->channels * filter->length},
+                         error);
 }
 
-/* The gradients of layer i's weights and, by our own kernel or as the head, of its biases, from `current`,
- * the derivative by its output before relu. */
-static AmStatus weights_backward(const NetworkCuda *self, int32_t i, CUdeviceptr inputs, CUdeviceptr current,
-                                 CUdeviceptr gradients, AmError *error) {
+/* Computes the gradients of layer i's weights and, by our own kernel or as the head, of its biases. */
+static AmStatus weights_backward(const NetworkCuda *self, int32_t i, BackwardArrays arrays, AmError *error) {
     const NetworkLayer *layer = &self->layout.layers[i];
-    CUdeviceptr weights = at(gradients, layer->weights), biases = at(gradients, layer->biases);
+    CUdeviceptr inputs = arrays.inputs, current = arrays.current;
+    CUdeviceptr weights = at(arrays.gradients, layer->weights), biases = at(arrays.gradients, layer->biases);
     if (self->weight_gradients[i])
         return cuda_product_run(self->weight_gradients[i], self->stream,
                                 &(CudaProductBuffers){.a = pointer(inputs),
@@ -371,20 +387,20 @@ static AmStatus weights_backward(const NetworkCuda *self, int32_t i, CUdeviceptr
     return launch_tiles(self, self->dense_gradients, input_count, output_count, arguments, error);
 }
 
-/* `below`, the derivative by what layer i read, before relu; by a product also the gradients of the biases of
- * the layer below. */
+/* Computes `below` for layer i; a product of the library also computes the gradients of the biases of the
+ * layer below. */
 static AmStatus inputs_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
-                                CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
-                                CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
+                                BackwardArrays arrays, AmError *error) {
     const NetworkLayer *layer = &self->layout.layers[i];
-    CUdeviceptr weights = at(parameters, layer->weights);
+    CUdeviceptr inputs = arrays.inputs, current = arrays.current, below = arrays.below;
+    CUdeviceptr weights = at(arrays.parameters, layer->weights);
     if (self->below[i]) {
         CudaProductBuffers buffers = {.a = pointer(current),
                                       .b = pointer(weights),
                                       .d = writable(below),
                                       .workspace = writable(self->workspace)};
         if (i > 0) {
-            buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
+            buffers.bias = writable(at(arrays.gradients, self->layout.layers[i - 1].biases));
             buffers.mask = writable(pass->masks[i - 1]);
         }
         return cuda_product_run(self->below[i], self->stream, &buffers, error);
@@ -398,22 +414,24 @@ AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CU
                                CUdeviceptr observations, CUdeviceptr gradients, AmError *error) {
     int32_t convolutions = self->layout.shape.convolution_count;
     CUdeviceptr dense_inputs = convolutions > 0 ? pass->maps[convolutions - 1] : observations;
-    CUdeviceptr current = self->gradient, below = self->next_gradient, swap;
+    BackwardArrays arrays = {.parameters = parameters,
+                             .gradients = gradients,
+                             .current = self->gradient,
+                             .below = self->next_gradient};
     for (int32_t i = self->layout.layer_count - 1; i >= 0; i--) {
-        CUdeviceptr inputs = i > 0 ? pass->outputs[i - 1] : dense_inputs;
-        TRY(weights_backward(self, i, inputs, current, gradients, error));
-        if (i > 0 || convolutions > 0)
-            TRY(inputs_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
-        swap = current;
-        current = below;
-        below = swap;
+        arrays.inputs = i > 0 ? pass->outputs[i - 1] : dense_inputs;
+        TRY(weights_backward(self, i, arrays, error));
+        if (i > 0 || convolutions > 0) TRY(inputs_backward(self, pass, i, arrays, error));
+        CUdeviceptr swap = arrays.current;
+        arrays.current = arrays.below;
+        arrays.below = swap;
     }
     for (int32_t i = convolutions - 1; i >= 0; i--) {
-        CUdeviceptr inputs = i > 0 ? pass->maps[i - 1] : observations;
-        TRY(filter_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
-        swap = current;
-        current = below;
-        below = swap;
+        arrays.inputs = i > 0 ? pass->maps[i - 1] : observations;
+        TRY(filter_backward(self, pass, i, arrays, error));
+        CUdeviceptr swap = arrays.current;
+        arrays.current = arrays.below;
+        arrays.below = swap;
     }
     return AM_OK;
 }

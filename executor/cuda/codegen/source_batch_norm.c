@@ -66,13 +66,18 @@ static void expand(Text *out, const BatchNormForm *self, const char *template) {
     }
 }
 
+/* The texts of a fold over the elements of a feature: the terms of up to two sums, and the statements that
+ * use the sums `value0` and `value1`. */
+typedef struct FoldTexts {
+    const char *terms[2]; /* NULL: no second sum */
+    const char *finish;
+} FoldTexts;
+
 static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *call,
-                            const BatchNormForm *self, CudaFold *fold, const char *first, const char *second,
-                            const char *finish, AmError *error) {
+                            const BatchNormForm *self, CudaFold *fold, FoldTexts texts, AmError *error) {
     Text elements[2] = {{0}, {0}}, end = {0};
-    expand(&elements[0], self, first);
-    expand(&elements[1], self, second ? second : "0");
-    expand(&end, self, finish);
+    for (int32_t k = 0; k < 2; k++) expand(&elements[k], self, texts.terms[k] ? texts.terms[k] : "0");
+    expand(&end, self, texts.finish);
     for (int32_t k = 0; k < fold->value_count; k++) fold->elements[k] = elements[k].data;
     AmStatus status = elements[0].failed || elements[1].failed || end.failed
                           ? am_fail_memory(error, 1024)
@@ -110,21 +115,20 @@ AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const
     source->scratch_bytes = 16 * self.features;
     cuda_fold_plan(&mean, source);
     cuda_fold_plan(&variance, source);
-    TRY(launch_fold(source, arena, call, &self, &mean, "$0[place]", NULL,
-                    "    const f64 mean = value0 / $n;\n"
-                    "    ((f64 *)scratch)[$f + result] = mean;\n"
-                    "    $=1[result] = mean;\n",
-                    error));
-    TRY(launch_fold(source, arena, call, &self, &variance,
-                    "($0[place] - ((const f64 *)scratch)[$f + result]) * "
-                    "($0[place] - ((const f64 *)scratch)[$f + result])",
-                    NULL,
-                    "    const f64 mean = ((const f64 *)scratch)[$f + result], variance = value0 / $n;\n"
-                    "    const f64 factor = $1[result] / sqrt(variance + $e);\n"
-                    "    ((f64 *)scratch)[result] = factor;\n"
-                    "    ((f64 *)scratch)[$f + result] = $2[result] - mean * factor;\n"
-                    "    $=2[result] = variance;\n",
-                    error));
+    static const FoldTexts mean_texts = {.terms = {"$0[place]"},
+                                         .finish = "    const f64 mean = value0 / $n;\n"
+                                                   "    ((f64 *)scratch)[$f + result] = mean;\n"
+                                                   "    $=1[result] = mean;\n"};
+    static const FoldTexts variance_texts = {
+        .terms = {"($0[place] - ((const f64 *)scratch)[$f + result]) * "
+                  "($0[place] - ((const f64 *)scratch)[$f + result])"},
+        .finish = "    const f64 mean = ((const f64 *)scratch)[$f + result], variance = value0 / $n;\n"
+                  "    const f64 factor = $1[result] / sqrt(variance + $e);\n"
+                  "    ((f64 *)scratch)[result] = factor;\n"
+                  "    ((f64 *)scratch)[$f + result] = $2[result] - mean * factor;\n"
+                  "    $=2[result] = variance;\n"};
+    TRY(launch_fold(source, arena, call, &self, &mean, mean_texts, error));
+    TRY(launch_fold(source, arena, call, &self, &variance, variance_texts, error));
     return launch_elements(source, arena, call, &self, "batch_norm_scale", scale, error);
 }
 
@@ -149,13 +153,13 @@ AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const
     CudaFold sums = new_fold(&self, 2);
     source->scratch_bytes = 16 * self.features;
     cuda_fold_plan(&sums, source);
-    TRY(launch_fold(source, arena, call, &self, &sums, "$4[place]", "$4[place] * ($0[place] - $2[result])",
-                    "    const f64 scale = value1 * (1 / sqrt($3[result] + $e));\n"
-                    "    ((f64 *)scratch)[result] = scale;\n"
-                    "    ((f64 *)scratch)[$f + result] = value0;\n"
-                    "    $=1[result] = scale;\n"
-                    "    $=2[result] = value0;\n",
-                    error));
+    static const FoldTexts texts = {.terms = {"$4[place]", "$4[place] * ($0[place] - $2[result])"},
+                                    .finish = "    const f64 scale = value1 * (1 / sqrt($3[result] + $e));\n"
+                                              "    ((f64 *)scratch)[result] = scale;\n"
+                                              "    ((f64 *)scratch)[$f + result] = value0;\n"
+                                              "    $=1[result] = scale;\n"
+                                              "    $=2[result] = value0;\n"};
+    TRY(launch_fold(source, arena, call, &self, &sums, texts, error));
     return launch_elements(
         source, arena, call, &self, "batch_norm_gradient",
         "    const f64 r = 1 / sqrt($3[feature0] + $e), normal = ($0[i] - $2[feature0]) * r;\n"
