@@ -1,4 +1,8 @@
-/* am_compare(): the predicted timeline of a plan beside the trace of a run. */
+/* am_compare(): the predicted timeline of a plan beside the trace of a run.
+ *
+ * Reads the trace, simulates one step of the plan with its operators (api/simulate.c), and has both compared
+ * operator by operator (cost/simulate/trace_error.h). The result is text or JSON.
+ */
 #include <stdlib.h>
 
 #include "api/handles.h"

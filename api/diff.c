@@ -1,4 +1,8 @@
-/* am_diff(): the differences of two plans of one module. */
+/* am_diff(): the differences of two plans of one module.
+ *
+ * Each side is a plan with its document (the JSON of its file) and the cluster that this document describes.
+ * The planners compare both sides (planners/explain), and the result is text or JSON.
+ */
 #include <string.h>
 
 #include "api/handles.h"

@@ -1,4 +1,8 @@
-/* am_explain(): the reasons for a plan's decisions, as text, JSON or HTML. */
+/* am_explain() and am_explanation_print(): the reasons for a plan's decisions, as text, JSON or HTML.
+ *
+ * The first call computes an explanation, which takes many simulations; the second prints it in any form.
+ * The page of HTML has the date of SOURCE_DATE_EPOCH, if that is set, so that builds can repeat it.
+ */
 #include <stdlib.h>
 #include <time.h>
 

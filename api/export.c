@@ -1,4 +1,9 @@
-/* am_export(): a plan in the form of another system, in a buffer. */
+/* am_export(): a plan in the form of another system, in a buffer.
+ *
+ * `formats` has the exporter of each target (planners/export) and a note for the user. For targets whose
+ * stages hold entire layers, move_cuts() moves the plan's cuts between layers, and simulates the step before
+ * and after.
+ */
 #include "api/handles.h"
 #include "api/options.h"
 #include "cost/simulate/simulate.h"

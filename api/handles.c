@@ -1,4 +1,10 @@
-/* Parts that all calls of the API share: checks of arguments, structs with a size, and buffers. */
+/* Parts that all calls of the API share.
+ *
+ * Calls begin with api_begin() and check their arguments here: handles, indices, options of a command,
+ * formats. Structs of callers have a size of their own: api_copy_facts() copies the members that both sides
+ * know. api_end_text() and api_give_json() hand a text over in memory that am_free() releases. api_message()
+ * and api_warn() report to the caller's callbacks.
+ */
 #include "api/handles.h"
 
 #include <stdarg.h>

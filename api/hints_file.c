@@ -1,4 +1,9 @@
-/* Reads a file of hints as pins whose origin is their place in the file. */
+/* Reads a file of hints as pins.
+ *
+ * Each decision of the file becomes the text of a pin, such as "layer_3/.*=split(model)", and is read as if
+ * it came from the command line (propagation/propagate/pins.h). The pin keeps its place in the file,
+ * "$.hints[2]", for errors.
+ */
 #include "api/hints_file.h"
 
 #include <stdio.h>

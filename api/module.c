@@ -1,4 +1,8 @@
-/* Modules and clusters of the API: read, parse, facts. */
+/* Handles of modules and clusters: am_module_read() and am_cluster_read() read files, the calls that end in
+ * parse read memory, and the others return facts.
+ *
+ * api_check_module() refuses modules that XLA has compiled, and api_check_trains() those that train nothing.
+ */
 #include <stdlib.h>
 #include <string.h>
 

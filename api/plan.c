@@ -1,4 +1,9 @@
-/* Plans of the API: files, JSON and accessors. */
+/* Handles of plans: am_plan_read() and am_plan_parse(), the writers, and accessors.
+ *
+ * A plan is written as a plan file (am_plan_write(), am_plan_to_json()) or for a target, with the limits of
+ * that system (am_plan_write_for()). Accessors return copies of facts: stages, devices, parameters with
+ * their shardings, baselines. Tables for parameters are made on the first call, under a mutex.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

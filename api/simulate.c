@@ -1,4 +1,8 @@
-/* am_simulate(): a predicted step of a plan, as numbers, text or JSON. */
+/* am_simulate(), its accessors and am_simulation_print(): a predicted step of a plan.
+ *
+ * api_simulate() is shared with am_compare(): it chooses the cluster (the caller's, or that of the plan
+ * file), reads slowed devices and events from the options, and calls simulate_plan_with() of cost/simulate.
+ */
 #include <stdlib.h>
 #include <string.h>
 

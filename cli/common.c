@@ -1,4 +1,9 @@
-/* Output, notes, warnings, errors and interrupts of all commands. */
+/* Parts of all commands: reading of modules, options for the API, output and notes, errors and interrupts.
+ *
+ * cli_print_error() writes an error with its line and a caret, or as JSON with --json.
+ * cli_catch_interrupts(): the first signal sets a flag, which the calls of the API read; the second one ends
+ * the program at once.
+ */
 #include "cli/common.h"
 
 #include <stdio.h>

@@ -1,4 +1,8 @@
-/* Prints --help texts: a line per option in columns, under the headings of the table. */
+/* Prints --help texts: a line per option in columns, under the headings of the table.
+ *
+ * The texts of options and commands come from the tables that also parse them, so that no option lacks its
+ * line.
+ */
 #include "cli/help.h"
 
 #include <string.h>

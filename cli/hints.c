@@ -1,4 +1,8 @@
-/* Hints for frequent mistakes on the command line; the callers put them into usage errors. */
+/* Hints for frequent mistakes on the command line; the callers put them into usage errors.
+ *
+ * hint_option_for() finds the option of a file by its format, hint_synonym() that of a name from other
+ * programs, such as --dp, and hint_typographic_dash() dashes that a word processor made.
+ */
 #define _XOPEN_SOURCE 700
 #include "cli/hints.h"
 

@@ -1,4 +1,8 @@
-/* Decides about colours, and draws a line at most ten times a second. */
+/* The terminal: colours, and a progress line that is drawn at most ten times a second.
+ *
+ * Colours follow --color, NO_COLOR and the kind of the stream. A line is cut to the width of the terminal,
+ * by characters and not by bytes.
+ */
 #define _DEFAULT_SOURCE
 #include "cli/terminal.h"
 

@@ -1,4 +1,9 @@
-/* The report `info`: instructions, parameters, loops and work of a module. */
+/* The report `info`: instructions, parameters, outputs, loops and work of a module.
+ *
+ * gather() collects the facts once, and info_to_json() or print_info() writes them. For loops over layers
+ * and for attention the report gives the rewriting that a search can apply, or the reason against it. A
+ * module with an operator outside of the planner's set has a short report (try_unplanned()).
+ */
 #include <stdlib.h>
 #include <string.h>
 

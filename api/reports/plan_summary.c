@@ -1,4 +1,9 @@
-/* am_plan_print(): a plan with its predictions, the baselines beside it, and how it was found. */
+/* am_plan_print(): a plan after a search or from a file, as text or JSON.
+ *
+ * Text: step time, baselines, bound and gap, the part of the search that found the plan, memory, stages,
+ * devices, prices in money, targets, and a table of parameters. Each print function writes one of these
+ * sections; result_to_json() writes the same facts for --json.
+ */
 #include <math.h>
 #include <string.h>
 

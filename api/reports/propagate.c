@@ -1,4 +1,10 @@
-/* The report `propagate`: the module as HLO text with a sharding on every instruction. */
+/* The report `propagate`: the module as HLO text with a sharding on every instruction.
+ *
+ * Shardings come from pins (--pin), from the module's own annotations (--keep-shardings), or from both. They
+ * spread over canonical values (propagation/propagate) or over the module as it was read
+ * (propagation/spread), by strict rules on request. Dimensions that two pins claim are conflicts, which the
+ * report lists.
+ */
 #include "propagation/propagate/propagate.h"
 #include "api/reports/reports.h"
 #include "propagation/propagate/incremental.h"

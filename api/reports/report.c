@@ -1,4 +1,9 @@
-/* Calls that read files and need no handle: am_report(), am_convert(), am_roles_path(); and am_features(). */
+/* Calls that need no handle.
+ *
+ * am_report() runs the report of a command on files: `kinds` has a function for each. am_convert() writes a
+ * module in another encoding, am_roles_path() finds the file of roles beside a module, and am_features()
+ * lists the parts of this build.
+ */
 #define _XOPEN_SOURCE 700
 #include <sys/stat.h>
 

@@ -1,4 +1,8 @@
-/* automap run: trains a module under a plan, or runs it on one device. */
+/* automap run: trains a module under a plan, or runs it on one device.
+ *
+ * Joins the processes of the run first (am_processes_join()), then reads the module and the plan, and runs
+ * with the observers of cli/run. Process 0 alone prints and writes.
+ */
 #include <string.h>
 
 #include "api/option_rows.h"

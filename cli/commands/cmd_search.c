@@ -1,4 +1,9 @@
-/* automap search: from a module and a cluster to a plan file. */
+/* automap search: from a module and a cluster to a plan file.
+ *
+ * check_options() checks everything that is known before files are read, am_search() searches, and the plan
+ * goes to -o or to MODEL.plan.json. --also TARGET=FILE writes the plans of other targets. The report is
+ * am_plan_print()'s; --json adds the paths of the files.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

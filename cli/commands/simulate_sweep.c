@@ -1,4 +1,8 @@
-/* simulate --sweep: all strategies of a module on a cluster; --plan writes the fastest that fits. */
+/* simulate --sweep: all strategies of a module on a cluster, as a table.
+ *
+ * The API simulates and prints the rows; this file chooses the output and writes the fastest plan that fits
+ * to --plan.
+ */
 #include "cli/commands/simulate_sweep.h"
 
 #include "base/files/file.h"

@@ -1,4 +1,7 @@
-/* The log of `run --log`: one JSON object for each step, written and flushed at once. */
+/* The log of `run --log`: one JSON object for each step, written and flushed at once.
+ *
+ * A resumed run continues the log: lines of steps that run again are cut off (cut()).
+ */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/run/run_log.h"
 

@@ -1,4 +1,7 @@
-/* The output of `automap run`: a line of text or JSON for each step, then the report. */
+/* The output of `automap run`: a line of text or JSON for each step, then the report.
+ *
+ * A step has its loss, seconds, and the outputs that --watch and --eval name.
+ */
 #include "cli/run/run_stream.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* The observers of a run: output, log, TensorBoard events and the progress line each receive every step. */
+/* The observers of a run: output, log, TensorBoard events and the progress line.
+ *
+ * run_watch_step() passes each step to all of them. A failure of the log or of the events is kept, and
+ * run_watch_commit() reports it after the run.
+ */
 #include "cli/run/run_watch.h"
 
 #include <math.h>
