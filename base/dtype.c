@@ -1,4 +1,8 @@
-/* Element types: the table of dtype.h, and rounding to the 16-bit formats. */
+/* Element types: queries on the table of dtype.h, and rounding of f32 to bf16 and f16.
+ *
+ * The kind of a type is the first letter of its name in HLO: f32 and bf16 are floating, s8 and u4 integers,
+ * c64 complex.
+ */
 #include "base/dtype.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
-/* The CUDA driver, opened at run time: its functions, its errors, its devices and their memory. */
+/* The CUDA driver, opened at run time.
+ *
+ * cuda_driver_open() loads libcuda.so.1 once in a process, fills the table `cuda`, and checks that the
+ * driver is new enough. Devices are opened with their primary context. cuda_check() turns a CUresult into an
+ * error with the driver's own words, and the memory functions name the bytes that were requested.
+ */
 #include "base/cuda/driver.h"
 
 #include <pthread.h>

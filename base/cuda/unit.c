@@ -1,4 +1,8 @@
-/* Compiles a unit of device code (CUDA C++ text) and loads it as a module with its kernels. */
+/* Compiles a unit of device code (CUDA C++ text) and loads it as a module with its kernels.
+ *
+ * Machine code from the cache may be of another driver, which refuses the image: cuda_unit_load() then
+ * compiles the text again.
+ */
 #include "base/cuda/unit.h"
 
 #include <stdint.h>

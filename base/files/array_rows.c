@@ -1,4 +1,9 @@
-/* Reads rows of an array in a file by position: memory is proportional to the rows read. */
+/* Reads rows of an array in a file by position: memory is proportional to the rows read.
+ *
+ * Rows of a row-major array are read from the file itself, or from its unpacked bytes in a private file if
+ * it is compressed. array_rows_open() writes a column-major array row-major into such a file first (turn()),
+ * a few megabytes at once.
+ */
 #define _GNU_SOURCE /* F_DUPFD_CLOEXEC */
 #include "base/files/array_rows.h"
 

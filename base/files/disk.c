@@ -1,4 +1,7 @@
-/* Files that outlive a crash: written as a whole, synchronised, and put in place by a rename. */
+/* Files that outlive a crash: written as a whole, synchronised, and put in place by a rename.
+ *
+ * All changes go through DiskCalls; `disk_calls` has those of the system, and tests have tables that fail.
+ */
 #define _XOPEN_SOURCE 700
 #include "base/files/disk.h"
 

@@ -1,4 +1,8 @@
-/* Reads a file part by part, by position, from any thread. A change of its length meanwhile is an error. */
+/* Reads a file part by part, by position, from any thread.
+ *
+ * Each read compares the length of the file with that at its opening; a difference is an error.
+ * file_parts_make() opens an empty private file instead, for data that does not fit into memory.
+ */
 #define _GNU_SOURCE /* memfd_create */
 #include "base/files/file_part.h"
 

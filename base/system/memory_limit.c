@@ -1,4 +1,8 @@
-/* The least of the limits of the machine, of the process's control groups and of the process itself. */
+/* The least of the limits of the machine, of the process's control groups and of the process itself.
+ *
+ * find_limit_of_system() keeps the limit of the files for some time, since each allocation of a rank needs
+ * it.
+ */
 #define _DEFAULT_SOURCE
 #include "base/system/memory_limit.h"
 

@@ -1,4 +1,7 @@
-/* A counter that threads draw task numbers from; the caller is one of them. */
+/* Threads that draw the numbers of tasks from one counter.
+ *
+ * The caller of parallel_for() is one of them, so that the work is done even if no thread can be started.
+ */
 #define _GNU_SOURCE
 #include "base/system/parallel.h"
 

@@ -1,4 +1,8 @@
-/* Progressions by operator: sums, differences and products of two are exact in 64 bits or unknown. */
+/* Progressions by operator: values whose element k is first + k step.
+ *
+ * Constants and iotas begin them; sums, differences, and products with a constant continue them. The
+ * arithmetic is exact in 64 bits, and the result is unknown if an element is outside of its type.
+ */
 #include "ir/analysis/progressions.h"
 
 #include <string.h>

@@ -1,4 +1,10 @@
-/* Compares layers with their successors, and moves their beginnings to where the fewest bytes cross. */
+/* Finds the layers of an unrolled model, their borders, and the longest run of equal ones.
+ *
+ * For each group of weights of one shape (layer_weights.c), and for one, two, ... weights in a layer:
+ * layer_finder.c assigns instructions to layers, find_run() compares layers with their successors, and
+ * set_borders() moves their beginnings to where the fewest bytes cross. The assignment is then repeated from
+ * the borders. The first group with a run is taken.
+ */
 #include "ir/layers/layer_run.h"
 
 #include "base/hash.h"

@@ -1,4 +1,9 @@
-/* Values of a module with separate layers, and the instructions that they need. */
+/* Values of a module with separate layers, and the instructions that they need.
+ *
+ * split_add() and its relatives append instructions to the new module. A value is made where a user first
+ * needs it: split_whole() makes it as one array, with a concatenation if it is a stack, and split_layer()
+ * makes layer k of a stack.
+ */
 #include "ir/layers/layer_values.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* Sorts the weights of a module by shape and first use, and the shapes by their elements. */
+/* Sorts the weights of a module by shape and first use, and the shapes by their elements.
+ *
+ * layer_weights_group() returns the groups with the most elements, each of at least `least` weights of one
+ * shape. The layers of a model follow from one of them.
+ */
 #include "ir/layers/layer_weights.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
-/* Sets the layers of a sample's instructions, and marks the values of weights and gradients. */
+/* Sets the layers of a sample's instructions, and marks the values of weights and gradients.
+ *
+ * An instruction of a sample stands for as many layers as its layer does. IrLoops has these numbers, so that
+ * prices multiply by them as by the trips of a loop. A pipeline may be cut at the first instruction of a
+ * layer.
+ */
 #include "ir/layers/sample_loops.h"
 
 #include "ir/analysis/loops.h"

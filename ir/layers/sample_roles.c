@@ -1,4 +1,8 @@
-/* Roles of a sample of layers: those of the module's parameters and outputs that the sample has. */
+/* Roles of a sample of layers: those of the module's parameters and outputs that the sample has.
+ *
+ * Parameters and outputs are numbered anew; phases and repeated operators are those of the instructions in
+ * the module.
+ */
 #include "ir/layers/layer_run.h"
 #include "ir/layers/sample_layers.h"
 
