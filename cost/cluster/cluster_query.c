@@ -1,4 +1,8 @@
-/* Queries of a cluster: efficiencies, links between devices, names. */
+/* Queries of a cluster: efficiencies, links between devices, names.
+ *
+ * cluster_efficiency() interpolates the measured fraction of a peak over the logarithm of the size.
+ * cluster_print() writes the types, the servers and the links for `automap cluster`.
+ */
 #include <math.h>
 #include <string.h>
 #include <strings.h>

@@ -1,4 +1,9 @@
-/* Clusters of equal servers of a built-in device type, for machines that have no name of their own. */
+/* Clusters of equal servers of a built-in device type, for machines that have no name of their own.
+ *
+ * cluster_of_servers() writes the description as JSON, like a cluster file. Servers of V100 have the hybrid
+ * cube of a DGX-1 inside, others the links of the type. Devices have the time of a host that starts kernels
+ * one by one.
+ */
 #include "cost/cluster/cluster_servers.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* The key "collective_model" of a cluster, which selects NCCL's tuning model (nccl_model.h). */
+/* Reads the key "collective_model" of a cluster, which selects NCCL's tuning model (nccl_model.h).
+ *
+ * The value is a name, "alpha-beta" or "nccl", or an object that also has the links inside of servers and
+ * the generation of GPUs: {"name": "nccl", "inside": "nvlink", "generation": "ampere"}.
+ */
 #include "cost/cluster/nccl_options.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
-/* Curves of operator classes: a strict reader, and interpolation on their grids. */
+/* Curves of operator classes: a strict reader, and interpolation on their grids.
+ *
+ * A curve has seconds at the points of a grid of up to four sizes. Between points it is linear in each size.
+ * Below the grid the least size counts; above it seconds grow in proportion, if the class grows with that
+ * size.
+ */
 #include "cost/cluster/operator_curves.h"
 
 #include <math.h>

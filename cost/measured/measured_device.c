@@ -1,4 +1,10 @@
-/* Seconds of 16-bit matrix products and fused attention, by fits and measured shapes of a device. */
+/* Seconds of 16-bit matrix products and fused attention, by fits and measured shapes of a device.
+ *
+ * A product [m, k] x [k, n] takes 2 (m + edge) (n + edge) (k + depth) / (share * peak): device_fits.def has
+ * the constants of each device and layout. The result is kept between the measured times
+ * (product_points.def) of smaller and larger shapes. The fit of a device also serves other types, scaled by
+ * the peaks.
+ */
 #include "cost/measured/measured_device.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* Reports collectives; those of one kind, one size and the same axes share a line. */
+/* Reports collectives; those of one kind, one size and the same axes share a line.
+ *
+ * Lines are sorted by the seconds of all times in the slowest group; collective_describe.c writes the
+ * algorithm.
+ */
 #include "cost/simulate/collective_report.h"
 
 #include <stdlib.h>

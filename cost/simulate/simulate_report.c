@@ -1,4 +1,9 @@
-/* A simulation as JSON and as text. */
+/* A simulation as JSON and as text.
+ *
+ * Both have step time, devices with their busy, communicating and idle seconds, memory at the peak,
+ * collectives, transfers, and the critical path. Devices that differ in number only share a line of the
+ * text.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,10 @@
-/* The error of a simulated timeline beside a measured one, for each device, stage and pass. */
+/* The error of a simulated timeline beside a measured one, for each device, stage and pass.
+ *
+ * divide() sorts the events by device. For each measured step of a device, take_step() selects the operators
+ * that begin in it, and compare_step() pairs them with the predicted ones by operator, micro-batch and
+ * order. Errors are summed by device and by pass; sum_up() forms the means of stages. A trace that shares
+ * fewer than half of its operators with the plan is refused.
+ */
 #include "cost/simulate/trace_error.h"
 
 #include <math.h>

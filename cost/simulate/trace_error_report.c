@@ -1,4 +1,8 @@
-/* The report of errors of a simulated timeline: text and JSON. */
+/* The report of errors of a simulated timeline: text and JSON.
+ *
+ * The text has the step times, both errors, a line for each stage with its worst pass, and a line for each
+ * device.
+ */
 #include "cost/simulate/trace_error.h"
 
 static json_t *devices_to_json(const TraceError *self) {

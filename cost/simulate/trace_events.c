@@ -1,4 +1,9 @@
-/* The operators of a timeline, of a simulation or of a Chrome trace. */
+/* The operators of a timeline, from a simulation or from a Chrome trace.
+ *
+ * trace_events_add() takes slices of a simulation. trace_events_read() parses the file of `automap run
+ * --trace` in one pass over its bytes, without a tree of values. Loops, conditionals and calls are left out:
+ * the slices inside them count.
+ */
 #include "cost/simulate/trace_events.h"
 
 #include <math.h>

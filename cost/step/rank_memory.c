@@ -1,4 +1,9 @@
-/* The memory of each rank if the shards of a stage differ in size. */
+/* The memory of each rank if the shards of a stage differ in size.
+ *
+ * Two rounds run side by side on all threads: the first lowers the first rank of every stage; the second
+ * lowers the other ranks of stages whose shards differ. Other ranks take the memory of their stage's first
+ * one, and so do all ranks if the second round would take more than about 20 s.
+ */
 #include "cost/step/rank_memory.h"
 
 #include "base/system/parallel.h"
