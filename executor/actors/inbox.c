@@ -1,4 +1,8 @@
-/* The inbox of a worker of an actor graph: a ring of messages that a mutex guards. */
+/* The inbox of a worker of an actor graph: a ring of messages that a mutex guards.
+ *
+ * A sender posts and signals only if the receiver sleeps. The receiver first watches the atomic counter,
+ * then sleeps on the condition.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include "executor/actors/inbox.h"
 

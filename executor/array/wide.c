@@ -1,4 +1,8 @@
-/* Wide values: loads, stores and folds, one loop per type made by a macro. */
+/* Loads, stores and folds of wide values (wide.h): elements of any type as double, int64_t or uint64_t.
+ *
+ * NUMBER_TYPES lists the types of whole bytes, and macros make one loop for each. bf16 and f16 are converted
+ * by base/dtype.h, narrower types by base/float_format.h or by shifts.
+ */
 #include "executor/array/wide.h"
 
 #include <math.h>

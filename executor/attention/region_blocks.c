@@ -1,4 +1,9 @@
-/* Finds the labels that a region is divided along and the stage of every instruction. */
+/* Divides a region into blocks: the labels along which it is cut, and the stage of every instruction.
+ *
+ * find_scores() finds the scores, divide_scores() chooses the rows and the labels beside them, join_small()
+ * keeps heads with small scores together, and find_stage() assigns instructions to the programs before, in
+ * and after the blocks. may_divide() has the condition for a label.
+ */
 #include "executor/attention/region_blocks.h"
 
 AmStatus region_refuse(const char *reason, AmError *error) {

@@ -1,4 +1,9 @@
-/* Times collectives and transfers between ranks, each of them a thread, as `automap run` runs them. */
+/* Times collectives and transfers between ranks, each of them a thread, as `automap run` runs them.
+ *
+ * All ranks go through the cases together. A case is a program of one instruction (prepare_case()). The
+ * first rank plans series of iterations (plan_next()); run_series() runs one in every thread. Barriers
+ * separate series, also for a rank that has failed.
+ */
 #include "executor/calibrate/calibration_threads.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
-/* Measures this host and its GPUs: from measured times to the rates of a cluster file. */
+/* Measures this host and its GPUs: from measured times to the rates of a cluster file.
+ *
+ * probe_measure() measures each kind of device once, in parts: products, element-wise operators and launches
+ * give peaks and curves (measure_peaks()), kernels of ranks give classes of operators, and ranks and copies
+ * give links and collectives (measure_links()). probe_measure_host() measures the host alone, as `host:N`
+ * needs it. `begin_part` divides time and progress among the parts.
+ */
 #include "executor/calibrate/probe.h"
 
 #include <math.h>

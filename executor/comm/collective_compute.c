@@ -1,4 +1,9 @@
-/* The results of a collective but all_reduce, from operands in one address space. */
+/* The results of a collective from operands in one address space: all_gather, reduce_scatter, all_to_all and
+ * halo_exchange.
+ *
+ * Each function copies or folds the parts of all members' operands into the results of one member.
+ * comm_local.c has the all_reduce.
+ */
 #include "executor/comm/collective_compute.h"
 
 #include <string.h>

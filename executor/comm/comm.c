@@ -1,4 +1,8 @@
-/* Makes a call of a back end from a collective of a program: ranks, shapes and reductions. */
+/* Makes a call of a back end from a collective or transfer of a program.
+ *
+ * comm_prepare() resolves ranks, local shapes and reductions, and comm_bind() sets addresses.
+ * comm_back_end_choose() selects the back end by name, or by the kernels and processes of the run.
+ */
 #include "executor/comm/comm.h"
 
 #include <stdlib.h>

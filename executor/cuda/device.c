@@ -1,4 +1,8 @@
-/* The device of a rank on a GPU: its context, its two streams, its memory and its failures. */
+/* The device of a rank on a GPU: its context, its two streams, its memory and its failures.
+ *
+ * cuda_note() keeps the first failure of a step. cuda_fork() and cuda_join() order the communication stream
+ * with the compute stream by events, and marks do so for single collectives.
+ */
 #include "executor/cuda/device.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
-/* Loads batches into a ring of buffers, cut into the shards of this process's ranks. */
+/* Loads batches into a ring of buffers, cut into the shards of this process's ranks.
+ *
+ * feed_loader_open() finds the different shards of each parameter: ranks with equal shards share a copy. A
+ * thread reads the examples of the next batches (feed_loader_load()), in the order of the epoch's
+ * permutation, and feed_loader_take() gives the ranks a batch that is complete.
+ */
 #include "executor/data/feed_load.h"
 
 #include <stdlib.h>

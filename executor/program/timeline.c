@@ -1,4 +1,8 @@
-/* The timeline of a rank: a ring of the activities of its last steps, allocated before the first step. */
+/* The timeline of a rank: a ring of the activities of its last steps, allocated before the first step.
+ *
+ * count_records() estimates the records of a step, loops included, so that the ring has room for the wanted
+ * number of steps. Recording neither allocates nor locks.
+ */
 #include "executor/program/timeline.h"
 
 #include <stdlib.h>

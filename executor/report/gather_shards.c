@@ -1,4 +1,9 @@
-/* Gathers whole arrays from the shards of ranks in any process: packs, sends and places their parts. */
+/* Gathers whole arrays from the shards of ranks in any process.
+ *
+ * whole_take() copies one rank's shard: into the array itself in process 0, or packed behind a header with
+ * its place. whole_gather() sends packed shards to process 0, which checks the headers and puts the shards
+ * in place.
+ */
 #include "executor/report/gather_shards.h"
 
 #include <stdlib.h>

@@ -1,4 +1,8 @@
-/* The timelines of all ranks as one Chrome trace, a device for each rank. */
+/* The timelines of all ranks as one Chrome trace, a device for each rank.
+ *
+ * Process 0 writes the file: rank by rank, each process sends the text of its part, so that memory is that
+ * of one rank.
+ */
 #include "executor/report/timeline_trace.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
-/* Opens the module of an evaluation and runs it over held-out data, with the values that the training has. */
+/* Opens the module of an evaluation, and runs it over held-out data with the values that the training has.
+ *
+ * Parameters are matched by path and shape (evaluation_match.c); data comes from the files of --eval-data.
+ * When an evaluation is due, the ranks of the training give their values (evaluation_take()),
+ * evaluation_gather() collects them in process 0, and evaluation_run() sums the outputs of all batches on
+ * one device.
+ */
 #include "executor/run/evaluation.h"
 
 #include <stdlib.h>

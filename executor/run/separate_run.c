@@ -1,4 +1,8 @@
-/* The child runs the plan as any run; the parent reads its pipe, and kills it when its time is up. */
+/* Runs a plan for some steps in a child process, for measurements during a search.
+ *
+ * The child runs the plan as any run, and writes the seconds of each step to a pipe. The parent reads the
+ * pipe, and kills the child if its time is up, so that a plan that fails or hangs does not end the search.
+ */
 #define _GNU_SOURCE
 #include "executor/run/separate_run.h"
 

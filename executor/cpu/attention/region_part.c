@@ -1,4 +1,9 @@
-/* Builds the programs of a region's stages: the region's instructions on the extents of one block. */
+/* Builds the programs of a region's stages: the region's instructions on the extents of one block.
+ *
+ * region_part_build() marks the instructions that the stage's results need, adds inputs for values of other
+ * programs, copies the instructions with shapes of one block, and adds the terms of sums to accumulators.
+ * The new program is fused and gets buffers as any other.
+ */
 #include "executor/cpu/attention/region_part.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* Index vectors of gather and scatter to windows of the operand. */
+/* Index vectors of gather and scatter to windows of the operand.
+ *
+ * index_map_describe() derives strides from the dimension numbers once; index_map_window() finds the window
+ * of one position and clips it to the shard.
+ */
 #include "executor/cpu/move/index_map.h"
 
 #include <string.h>

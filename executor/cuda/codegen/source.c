@@ -1,4 +1,8 @@
-/* Makes the source of a kernel call: the table of families of kernels, and the checks of all of them. */
+/* Makes the source of a kernel call.
+ *
+ * A table of families has the writer of each opcode: element-wise operators, moves, windows, sorts and
+ * others, each a file of this folder. cuda_source_make() checks types and sizes first, for all families.
+ */
 #include "executor/cuda/codegen/source_text.h"
 
 static const struct {

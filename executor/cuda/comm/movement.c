@@ -1,4 +1,8 @@
-/* Moves and folds of parts of arrays on the device: their tables are uploaded, and their kernels launched. */
+/* Moves and folds of parts of arrays on the device.
+ *
+ * Tables of moves or folds are uploaded when a collective is prepared; cuda_phase_run() launches one kernel
+ * for a table. cuda_move() selects the widest unit, of up to 16 bytes, that divides all addresses and sizes.
+ */
 #include "executor/cuda/comm/movement.h"
 
 #include <stdio.h>

@@ -1,4 +1,8 @@
-/* The order in which a dot writes the dimensions of its result, as matrices of the library. */
+/* The order in which a dot writes the dimensions of its result, as matrices of the library.
+ *
+ * cuda_dot_order() finds the strides with which cuBLASLt writes the result in its own order.
+ * cuda_dot_slices() divides the result by its first batch dimensions for all other orders.
+ */
 #include "executor/cuda/library/dot_order.h"
 
 #include "executor/array/strided.h"

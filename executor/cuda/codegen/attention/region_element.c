@@ -1,4 +1,9 @@
-/* Walks a region in its order, and appends one statement for each operator that the wanted values need. */
+/* Writes the statements that compute values of a region for one element.
+ *
+ * mark() marks the operators that the wanted values need, up to sums and scores that exist already.
+ * region_element_append() then writes one statement for each, in the region's order. Loads use row-major
+ * places of the labels' indices.
+ */
 #include "executor/cuda/codegen/attention/region_element.h"
 
 #include <stdio.h>

@@ -1,4 +1,9 @@
-/* Classifies the labels and dots of a region, and orders its sums in phases. */
+/* Plans a region's kernels: the kinds of labels and dots, and the phases of sums.
+ *
+ * region_plan_find() finds rows and keys (find_sides()), classifies every dot and reduction as a score or a
+ * sum (find_sums()), puts sums in phases as late as possible (order_phases()), attaches outputs to phases,
+ * and places stored sums in scratch memory.
+ */
 #include "executor/cuda/codegen/attention/region_plan.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
-/* Writes the kernels of a region phase by phase, and those of a thread for each element. */
+/* Writes the kernels of a region phase by phase, and those of a thread for each element.
+ *
+ * Sums of one phase with equal loops share a kernel by tiles (region_tiles.c). Sums and outputs without
+ * tiles have a kernel with a thread for each element (launch_flat()). Indices have 32 bits if no array has
+ * more elements.
+ */
 #include "executor/cuda/codegen/attention/source_region.h"
 
 #include <stdio.h>
