@@ -1,4 +1,9 @@
-/* Marks the results of iota, and passes the marks on through views, copies and the parameters of regions. */
+/* Marks values that are consecutive integers.
+ *
+ * Results of iota are marked; views, copies, and the parameters of regions take the mark of their operand. A
+ * loop passes on only values that its body does not change. Kernels then compute such indices instead of
+ * reading them.
+ */
 #include "lowering/program/iota_values.h"
 
 static void copy_mark(ProgramValue *to, const ProgramValue *from) {

@@ -1,4 +1,8 @@
-/* Trace entries for steps of a program: measured and predicted steps have the same names. */
+/* Trace entries for steps of a program.
+ *
+ * Measured (executor/report) and predicted (cost/simulate) steps get their names and details here, so that
+ * both timelines have the same names.
+ */
 #include "lowering/program/program_trace.h"
 
 #include <stdio.h>

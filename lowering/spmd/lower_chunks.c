@@ -1,4 +1,9 @@
-/* Chunks of a stage: the plan of parts, and programs put into one. See lower_chunks.h. */
+/* Chunks of a stage: the plan of parts, and the programs of the chunks put into one.
+ *
+ * lower_merge_chunks() renumbers values, then alternates between merge_plain(), which appends the
+ * instructions before the next loops with transfers in their global order, and merge_loops(), which puts the
+ * loops of all chunks side by side. A transfer between two chunks of one rank becomes a copy.
+ */
 #include "lowering/spmd/lower_chunks.h"
 
 #include <string.h>

@@ -1,4 +1,10 @@
-/* Storage entries of axis priorities: ZeRO stores values of a role in shards, however they are computed. */
+/* Storage entries of axis priorities: ZeRO stores values of a role in shards, however they are computed.
+ *
+ * storage_begin() finds the dimension of each weight that is split on each axis. storage_choose_states()
+ * stores weights, gradients and optimizer state so; storage_choose_factors() splits the operators that run
+ * on shards. storage_follow_overrides() does the same for weights whose storage an override names, and
+ * storage_apply_places() applies the places of gathers that the stage names.
+ */
 #include "propagation/assign/storage.h"
 
 /* A weight of fewer elements is not split unevenly. */

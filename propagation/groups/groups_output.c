@@ -1,4 +1,8 @@
-/* Linkage groups as JSON and as text. */
+/* Linkage groups as JSON and as text.
+ *
+ * A group lists its members by path and dimension; a dimension without a group has the operator that rejects
+ * its split.
+ */
 #include <stdio.h>
 
 #include "base/files/json.h"

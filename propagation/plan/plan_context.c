@@ -1,4 +1,9 @@
-/* Reads and derives everything to which a plan's names refer. */
+/* Reads a module, and derives everything to which a plan's names refer.
+ *
+ * plan_context_read() reads the module and its roles; derive() adds rules, classes, ties and options to
+ * split. plan_context_rewrite() makes contexts of rewritten modules, once each: separate layers, undone
+ * recomputation, fused attention. All contexts of a module are released together.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

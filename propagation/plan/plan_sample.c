@@ -1,4 +1,9 @@
-/* Samples of a module's layers as contexts, and their plans for the module. */
+/* Samples of a module's layers as contexts, and their plans for the module.
+ *
+ * plan_sample_make() derives a context of the sample. A plan of it is moved in two steps: plan_sample_cut()
+ * repeats ranges and recomputation for every layer that a layer of the sample represents, and
+ * plan_sample_decide() does so with axis priorities and overrides.
+ */
 #include "propagation/plan/plan_sample.h"
 
 #include <string.h>

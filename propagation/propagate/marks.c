@@ -1,4 +1,8 @@
-/* Reads marks of automap_jax from the names of a module's operators. */
+/* Reads marks of automap_jax from the names of a module's operators.
+ *
+ * marks_read() finds the words of each name scope, and add_mark() writes each as the text of a pin:
+ * "automap-stage-1" becomes "stage(1)". The place of the pin is the line of the user's program.
+ */
 #include "propagation/propagate/marks.h"
 
 #include <stdio.h>

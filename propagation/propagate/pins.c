@@ -1,4 +1,9 @@
-/* Reads pins, and finds the parameters that they match and the states that they require. */
+/* Reads pins, and finds the parameters that they match and the states that they require.
+ *
+ * propagation_parse_pin() checks the form of a pin. propagation_parse_sharding() translates "data,-" to a
+ * state on a mesh. propagation_resolve_pins() has one pin for each parameter, and refuses two that
+ * contradict each other.
+ */
 #include "propagation/propagate/pins.h"
 
 #include <stdio.h>

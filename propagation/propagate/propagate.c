@@ -1,4 +1,8 @@
-/* Pins as entries of axis priorities or as seeds, and the state of every instruction of an assignment. */
+/* Pins as entries of axis priorities or as seeds, and the state of every instruction of an assignment.
+ *
+ * propagate() assigns shardings by the axis priorities of a stage; propagate_strictly() decides by the
+ * constraint problem of strict mode (propagation/groups/strict.h).
+ */
 #include "propagation/propagate/propagate.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* Cuts the axes of a named mesh at the begin and the end of each part that a sharding names. */
+/* Cuts the axes of a named mesh at the begin and the end of each part that a sharding names.
+ *
+ * mesh_parts_cut() collects the cuts of each axis, sorted, and checks that they divide one another.
+ * mesh_parts_take() appends the parts of one named axis to an order.
+ */
 #include "propagation/sharding/mesh_parts.h"
 
 /* The begins and ends of the parts of one axis, as products of the sizes before them: rising, from 1. */
