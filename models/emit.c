@@ -1,4 +1,10 @@
-/* Emits HLO text, one instruction after the other, with the shapes that follow from operands. */
+/* Emits HLO text, one instruction after the other, with the shapes that follow from operands.
+ *
+ * An emit function appends a line such as "%v7 = f32[8] add(%v5, %v6)" and returns its value. Instructions
+ * between emit_begin_kernel() and emit_end_kernel() get names of one fused kernel
+ * (cost/operator/fused_kernels.h). emit_module() puts the header, the regions of reductions and the entry
+ * around the lines.
+ */
 #include "models/emit.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* Reads published training runs: rows of a CSV file with model, machine, strategy and measurements. */
+/* Reads published training runs: rows of a CSV file with model, machine, strategy and measurements.
+ *
+ * The first line names the columns, in any order; a column without a value is unknown. Errors name the line
+ * and the column.
+ */
 #include "published/runs.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* Statistics of predicted beside measured step times: errors, quantiles and orders. */
+/* Statistics of predicted beside measured step times: errors, quantiles and orders.
+ *
+ * published_pairs() counts the pairs of rows that prediction and measurement order alike (Kendall's tau) by
+ * merge sort. Pairs are formed inside of groups of rows.
+ */
 #include "published/summary.h"
 
 #include <math.h>

@@ -1,4 +1,9 @@
-/* Decision problems as an environment of deep Q-learning: ranks, observations and rewards. */
+/* Decision problems as an environment of deep Q-learning.
+ *
+ * Decisions are taken one after another. An action is a rank: strategies are ordered by an optimistic
+ * estimate of the plan with each. The reward of a step is the decrease of the expected seconds, less a part
+ * of the surprise, so that trying an unknown strategy costs little.
+ */
 #include "bench/quality/decisions_environment.h"
 
 #include <math.h>

@@ -1,4 +1,9 @@
-/* The exact optimum of decision problems by elimination, and branch and bound. */
+/* The exact optimum of decision problems by elimination, and branch and bound.
+ *
+ * Tables over the frontier of open edges give the least cost of the remaining decisions for a price per byte
+ * of memory: a Lagrangian bound. branch() tries the strategies of each decision in the order of this bound,
+ * and cuts those that cannot be better than the best plan.
+ */
 #include "bench/quality/decisions_exact.h"
 
 #include <math.h>

@@ -1,4 +1,9 @@
-/* Noisy layers on the CPU: learned exploration with factorised Gaussian noise. */
+/* Noisy layers on the CPU: learned exploration with factorised Gaussian noise (Fortunato et al. 2018).
+ *
+ * A weight is mean + deviation f(input noise) f(output noise) with f(x) = sign(x) sqrt(|x|). noise_draw()
+ * draws the factors of all layers, noise_apply() adds the noise to the means, and noise_gradients() derives
+ * by means and deviations.
+ */
 #include <string.h>
 #include <tgmath.h>
 
