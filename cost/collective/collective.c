@@ -1,7 +1,7 @@
 /* Collective costs by the alpha-beta model: alpha seconds per message, beta seconds per byte.
  *
  * Algorithms send along the links of the cluster's graph (collective_pattern.h), all groups of a
- * partition at once, and the fastest one is taken (collective_profile.h). If servers are trees of
+ * partition at once, and the fastest one is taken (collective_algorithms.h). If servers are trees of
  * equal links of rate B, the graph gives, with n devices, S bytes of whole tensor, m servers of g:
  *   all_reduce      2(n-1) a + 2(n-1)/n S/B       ring
  *                   2 log2(n) a + 2(n-1)/n S/B    halving and doubling
@@ -23,7 +23,7 @@
 
 #include "cost/cluster/operator_curves.h"
 #include "cost/collective/collective_cache.h"
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 #include "cost/collective/nccl_model.h"
 #include "cost/operator/measured_events.h"
 

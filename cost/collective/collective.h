@@ -1,4 +1,10 @@
-/* Seconds of a collective among the devices of a group, on the graph of the cluster. */
+/* Seconds of a collective among the devices of a group, on the graph of the cluster.
+ *
+ * A mesh falls into groups along the axes of a collective; collective_partition() finds them and their loads
+ * on links. collective_seconds() then gives the seconds for a kind and a size: measured (profile or cluster
+ * file) where possible, else the fastest algorithm by latency and load of links (collective_algorithms.h),
+ * or NCCL's own model (cost/cluster/nccl_model.h).
+ */
 #ifndef COST_COLLECTIVE_COLLECTIVE_H
 #define COST_COLLECTIVE_COLLECTIVE_H
 
@@ -10,8 +16,8 @@ typedef struct CollectiveTopology {
     int32_t devices;    /* n */
     int32_t servers;    /* m: servers that it has devices on */
     int32_t per_server; /* g: its devices on the server that has most of them */
-    /* Costs of its collectives when all groups of the partition run them (collective_profile.h). */
-    const struct LinkLoads *profile;
+    /* Costs of its collectives when all groups of the partition run them (collective_algorithms.h). */
+    const struct LinkLoads *loads;
 } CollectiveTopology;
 
 /* All groups that a mesh falls into along some of its axes: they run the same

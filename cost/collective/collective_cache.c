@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 
 enum { BUCKETS = 512, MOST_KEPT = 4096, MOST_BYTES = 64 << 20 };
 
@@ -44,7 +44,7 @@ void collective_cache_free(CollectiveCache *self) {
 
 static bool is_among(const CollectiveTopology *list, int32_t count, const CollectiveTopology *topology) {
     for (int32_t k = 0; k < count; k++)
-        if (list[k].profile == topology->profile) return true;
+        if (list[k].loads == topology->loads) return true;
     return false;
 }
 
@@ -52,7 +52,7 @@ static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError
     CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     CollectiveTopology *distinct = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     if (arena->failed) return am_fail_memory(error, entry->group_count);
-    TRY(collective_profiles(topologies, arena, cluster, entry->members, entry->group_count, entry->group_size,
+    TRY(collective_find_loads(topologies, arena, cluster, entry->members, entry->group_count, entry->group_size,
                             error));
     for (int32_t k = 0; k < entry->group_count; k++)
         if (!is_among(distinct, entry->distinct_count, &topologies[k]))

@@ -1,6 +1,6 @@
 /* Explains the price of a collective: the algorithm, each of its steps with messages and busiest
  * link, and the times of the other algorithms. */
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 #include "cost/collective/nccl_model.h"
 
 static void append_others(Text *text, ProgramCollectiveKind kind, double bytes,

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { MOST_DIRECT = 16 }; /* beyond it everybody's messages to everybody crowd out each other */
+enum { MOST_DIRECT = 16 }; /* beyond it the messages of all pairs delay one another */
 
 /* Device a sends b a fraction of S; returns the latency of the way. */
 static double send(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
@@ -227,7 +227,7 @@ static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count
     raise_to(walk, wanted, latency * scale);
 }
 
-/* Everybody on a list sends everybody else a fraction of S; a tree is counted. */
+/* Each device of a list sends a fraction of S to each other one; in a tree the loads are counted. */
 static void walk_pairs(CollectiveWalk *walk, const int32_t *list, int32_t count, double fraction) {
     if (count < 2) return;
     if (!walk->loads->cluster->topology->is_tree) {

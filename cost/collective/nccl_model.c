@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 
 #define US 1e-6
 
@@ -34,7 +34,7 @@ bool nccl_model_has(ProgramCollectiveKind kind) {
 /* Seconds that a pattern takes per byte of S, in large. */
 static double seconds_per_byte(const CollectiveTopology *topology, CollectivePatternKind kind,
                                const Cluster *cluster) {
-    const CollectiveMove *move = &topology->profile->moves[kind];
+    const CollectiveMove *move = &topology->loads->moves[kind];
     double seconds = 0;
     int32_t worst;
     for (int32_t k = 0; k < move->step_count; k++)
@@ -47,8 +47,8 @@ static double seconds_per_byte(const CollectiveTopology *topology, CollectivePat
  * servers were joined. */
 static double bus_bandwidth(const CollectiveTopology *topology, const Cluster *cluster) {
     double n = topology->devices, m = topology->servers, g = topology->per_server;
-    if (m < 2 || !topology->profile->moves[PATTERN_ACROSS_RING].is_possible) {
-        bool has_rings = topology->profile->moves[PATTERN_RINGS].is_possible;
+    if (m < 2 || !topology->loads->moves[PATTERN_ACROSS_RING].is_possible) {
+        bool has_rings = topology->loads->moves[PATTERN_RINGS].is_possible;
         return (n - 1) / n / seconds_per_byte(topology, has_rings ? PATTERN_RINGS : PATTERN_RING, cluster);
     }
     double inside = (g - 1) / g / seconds_per_byte(topology, PATTERN_INSIDE_RING, cluster);

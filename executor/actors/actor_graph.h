@@ -109,7 +109,7 @@ AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error);
 /* Lets one step fire on paper, raising quotas. */
 AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error);
 
-/* actors.c: keeps the first failure, releases and wakes everybody. */
+/* actors.c: keeps the first failure, releases and wakes all workers. */
 void actor_graph_fail(ActorGraph *graph, const char *actor, const AmError *error);
 
 /* actor_stall.c: a waiting worker's observations of the others. */

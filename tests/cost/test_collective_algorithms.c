@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 
 static const double A = 1e-6, B = 1e9; /* of the links inside servers */
 

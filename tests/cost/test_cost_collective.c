@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 #include "cost/operator/measured_events.h"
 
 /* 2 servers x 4 devices; 1e9 B/s and 1 us inside, 1e8 B/s and 10 us between; no curves. */
@@ -151,7 +151,7 @@ static void what_is_known_is_found_again(void **state) {
     CollectivePartition other = partition_of(fixture, "data=4,model=2", in_order, 1);
     assert_ptr_equal(first.topologies, again.topologies);
     assert_ptr_not_equal(first.topologies, other.topologies);
-    assert_ptr_not_equal(first.topologies[0].profile, other.topologies[0].profile);
+    assert_ptr_not_equal(first.topologies[0].loads, other.topologies[0].loads);
 }
 
 static void one_device_needs_no_collective(void **state) {

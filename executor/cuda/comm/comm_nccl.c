@@ -420,7 +420,7 @@ static ncclResult_t reduce_scatter(const Transfer *transfer) {
     return result;
 }
 
-/* all_to_all and halo_exchange: everybody's pieces to everybody. */
+/* all_to_all and halo_exchange: pieces of every rank go to every other rank. */
 static ncclResult_t exchange_pieces(const Transfer *transfer) {
     CudaPieces sent, received;
     cuda_pieces_sent(&sent, transfer->call, transfer->k);

@@ -1,10 +1,12 @@
-/* Profiles: every step of every pattern is walked twice, by all groups to load the
- * edges, then by each to find the busiest of those that it crosses. Steps of the
- * same shape are put together: where each term is the same multiple of the other
- * step's, the sum of maxima is the maximum of sums, whatever the efficiencies.
- * Groups with equal profiles share one.
+/* The algorithms of collectives, and the loads that they put on links.
+ *
+ * collective_find_loads() walks every step of every pattern twice: by all groups to load the edges, then by
+ * each group to find the busiest edges that it crosses. Consecutive steps are added where each term is the
+ * same multiple of the other step's: the sum of maxima is then the maximum of sums, whatever the
+ * efficiencies. Groups with equal loads share one LinkLoads. collective_choose() prices the algorithms of the
+ * table `algorithms` from them, and takes the fastest.
  */
-#include "cost/collective/collective_profile.h"
+#include "cost/collective/collective_algorithms.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,12 +26,7 @@ static const CollectiveAlgorithm algorithms[] = {
     {"halving-doubling", SCATTERED, 1, {PATTERN_HALVING}, false, false},
     {"hierarchical (rings)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_RING}, false, false},
     {"hierarchical (ring inside)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_HALVING}, false, false},
-    {"hierarchical (ring between)",
-     SCATTERED,
-     2,
-     {PATTERN_INSIDE_HALVING, PATTERN_ACROSS_RING},
-     false,
-     false},
+    {"hierarchical (ring between)", SCATTERED, 2, {PATTERN_INSIDE_HALVING, PATTERN_ACROSS_RING}, false, false},
     {"tree", KIND(PROGRAM_ALL_REDUCE), 1, {PATTERN_TREE}, true, false},
     {"direct", SCATTERED, 1, {PATTERN_DIRECT}, false, false},
     {"all to everyone", KIND(PROGRAM_ALL_REDUCE), 1, {PATTERN_DIRECT}, true, true},
@@ -43,18 +40,18 @@ const CollectiveAlgorithm *collective_algorithms(int32_t *count) {
     return algorithms;
 }
 
-static bool is_possible(const CollectiveAlgorithm *algorithm, const LinkLoads *profile) {
+static bool is_possible(const CollectiveAlgorithm *algorithm, const LinkLoads *loads) {
     for (int32_t k = 0; k < algorithm->pattern_count; k++)
-        if (!profile->moves[algorithm->patterns[k]].is_possible) return false;
+        if (!loads->moves[algorithm->patterns[k]].is_possible) return false;
     return true;
 }
 
 bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                         const CollectiveTopology *topology) {
-    const LinkLoads *profile = topology->profile;
+    const LinkLoads *loads = topology->loads;
     if (!(algorithm->kinds >> kind & 1) || topology->devices < 2) return false;
-    while (profile && !is_possible(algorithm, profile)) profile = profile->next;
-    return profile != NULL;
+    while (loads && !is_possible(algorithm, loads)) loads = loads->next;
+    return loads != NULL;
 }
 
 int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind) {
@@ -74,12 +71,12 @@ static double efficiency_of(Efficiencies *self, int32_t link) {
     return self->of_link[link];
 }
 
-/* With one way to see the group as islands. */
+/* The seconds of an algorithm with one division of the group into islands. */
 static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind, int32_t devices,
-                           const LinkLoads *profile, Efficiencies *efficiencies) {
+                           const LinkLoads *loads, Efficiencies *efficiencies) {
     double seconds = 0, bytes = efficiencies->bytes * (algorithm->moves_whole ? devices : 1);
     for (int32_t p = 0; p < algorithm->pattern_count; p++) {
-        const CollectiveMove *move = &profile->moves[algorithm->patterns[p]];
+        const CollectiveMove *move = &loads->moves[algorithm->patterns[p]];
         for (int32_t k = 0; k < move->step_count; k++) {
             const CollectiveStep *step = &move->steps[k];
             double slowest = 0;
@@ -94,17 +91,17 @@ static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollecti
     return collective_rounds(algorithm, kind) * seconds;
 }
 
-/* With the best; the algorithm can be used. */
+/* The seconds of an algorithm that can be used, with the best division into islands. */
 static double algorithm_seconds(const CollectiveAlgorithm *algorithm, const LinkLoads **islands,
                                 ProgramCollectiveKind kind, const CollectiveTopology *topology,
                                 Efficiencies *efficiencies) {
     double seconds = INFINITY;
-    for (const LinkLoads *profile = topology->profile; profile; profile = profile->next) {
-        if (!is_possible(algorithm, profile)) continue;
-        double one = seconds_with(algorithm, kind, topology->devices, profile, efficiencies);
+    for (const LinkLoads *loads = topology->loads; loads; loads = loads->next) {
+        if (!is_possible(algorithm, loads)) continue;
+        double one = seconds_with(algorithm, kind, topology->devices, loads, efficiencies);
         if (one >= seconds) continue;
         seconds = one;
-        *islands = profile;
+        *islands = loads;
     }
     return seconds;
 }
@@ -146,7 +143,7 @@ typedef struct LoadBuilder {
     const Cluster *cluster;
     EdgeLoads loads;
     CollectiveGroup *groups;
-    LinkLoads *profiles; /* [group_count] in scratch memory, of the islands that are walked */
+    LinkLoads *link_loads; /* [group_count] in scratch memory, of the islands that are walked */
     int32_t group_count;
     int32_t partners; /* CollectiveWalk */
 } LoadBuilder;
@@ -199,7 +196,7 @@ static AmStatus walk_step(LoadBuilder *self, const CollectivePattern *pattern, C
         if (step >= pattern->steps(&self->groups[g])) continue;
         walk = (CollectiveWalk){.loads = &self->loads, .follows = true, .partners = self->partners};
         pattern->walk(&walk, &self->groups[g], step);
-        TRY(add_step(self, &self->profiles[g].moves[kind], &walk, error));
+        TRY(add_step(self, &self->link_loads[g].moves[kind], &walk, error));
         edge_loads_forget(&self->loads);
     }
     edge_loads_clear(&self->loads);
@@ -210,7 +207,7 @@ static AmStatus walk_pattern(LoadBuilder *self, CollectivePatternKind kind, AmEr
     const CollectivePattern *pattern = &collective_patterns[kind];
     int32_t most = 0;
     for (int32_t g = 0; g < self->group_count; g++) {
-        CollectiveMove *move = &self->profiles[g].moves[kind];
+        CollectiveMove *move = &self->link_loads[g].moves[kind];
         int32_t steps = pattern->steps(&self->groups[g]);
         move->is_possible = steps > 0;
         if (steps > 0) move->steps = ARENA_ARRAY(self->arena, CollectiveStep, steps);
@@ -242,16 +239,16 @@ static bool is_equal(const LinkLoads *a, const LinkLoads *b) {
     return is_equal(a->next, b->next);
 }
 
-/* Takes a profile out of scratch memory; NULL without memory. */
-static const LinkLoads *keep(Arena *arena, const LinkLoads *profile) {
+/* Copies link loads out of scratch memory; NULL without memory. */
+static const LinkLoads *keep(Arena *arena, const LinkLoads *loads) {
     LinkLoads *copy = ARENA_ARRAY(arena, LinkLoads, 1);
     if (!copy) return NULL;
-    *copy = *profile;
+    *copy = *loads;
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS; p++) {
         CollectiveMove *move = &copy->moves[p];
         move->steps = ARENA_ARRAY(arena, CollectiveStep, move->step_count + 1);
         for (int32_t k = 0; k < move->step_count && move->steps; k++) {
-            const CollectiveStep *step = &profile->moves[p].steps[k];
+            const CollectiveStep *step = &loads->moves[p].steps[k];
             EdgeTerm *terms = ARENA_ARRAY(arena, EdgeTerm, step->term_count + 1);
             if (!terms) return NULL;
             memcpy(terms, step->terms, sizeof *terms * (size_t)step->term_count);
@@ -263,13 +260,13 @@ static const LinkLoads *keep(Arena *arena, const LinkLoads *profile) {
     return arena->failed ? NULL : copy;
 }
 
-AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
+AmStatus collective_find_loads(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
                              const int32_t *members, int32_t group_count, int32_t group_size,
                              AmError *error) {
     Arena scratch = {0};
     LoadBuilder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
     CollectiveGroup *groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count * COLLECTIVE_MOST_GROUPINGS);
-    LinkLoads *profiles = ARENA_ARRAY(&scratch, LinkLoads, group_count * COLLECTIVE_MOST_GROUPINGS);
+    LinkLoads *all_loads = ARENA_ARRAY(&scratch, LinkLoads, group_count * COLLECTIVE_MOST_GROUPINGS);
     int32_t *groupings = ARENA_ARRAY(&scratch, int32_t, group_count), most = 1;
     self.groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count);
     const LinkLoads *different[MOST_COMPARED];
@@ -285,28 +282,28 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
     self.partners = is_vast ? FEW_PARTNERS : COLLECTIVE_MOST_PARTNERS;
     /* All groups in their first islands, all in their second ones, ... */
     for (int32_t v = 0; v < most && status == AM_OK; v++) {
-        self.profiles = &profiles[v * group_count];
+        self.link_loads = &all_loads[v * group_count];
         for (int32_t g = 0; g < group_count; g++) {
             int32_t last = groupings[g] - 1;
             self.groups[g] = groups[g * COLLECTIVE_MOST_GROUPINGS + (v < last ? v : last)];
             self.groups[g].is_vast = is_vast;
-            if (v + 1 < most) self.profiles[g].next = &profiles[(v + 1) * group_count + g];
+            if (v + 1 < most) self.link_loads[g].next = &all_loads[(v + 1) * group_count + g];
         }
         for (int32_t p = 0; p < COLLECTIVE_PATTERNS && status == AM_OK && group_size > 1; p++)
             status = walk_pattern(&self, (CollectivePatternKind)p, error);
     }
-    self.profiles = profiles;
+    self.link_loads = all_loads;
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
         int32_t k = 0;
-        while (k < different_count && !is_equal(different[k], &self.profiles[g])) k++;
-        const LinkLoads *profile = k < different_count ? different[k] : keep(arena, &self.profiles[g]);
-        if (!profile) status = am_fail_memory(error, (int64_t)sizeof *profile);
-        if (k == different_count && k < MOST_COMPARED && profile) different[different_count++] = profile;
+        while (k < different_count && !is_equal(different[k], &self.link_loads[g])) k++;
+        const LinkLoads *loads = k < different_count ? different[k] : keep(arena, &self.link_loads[g]);
+        if (!loads) status = am_fail_memory(error, (int64_t)sizeof *loads);
+        if (k == different_count && k < MOST_COMPARED && loads) different[different_count++] = loads;
         topologies[g] = (CollectiveTopology){
             .devices = group_size,
             .servers = self.groups[g].servers,
             .per_server = self.groups[g].servers > 1 ? self.groups[g].most : self.groups[g].devices,
-            .profile = profile};
+            .loads = loads};
     }
     arena_free(&scratch);
     return status;

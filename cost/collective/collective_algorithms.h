@@ -9,8 +9,8 @@
  * into islands (collective_group.h). If the groups of a partition would choose different
  * algorithms, each is priced as if the others chose the same.
  */
-#ifndef COST_COLLECTIVE_COLLECTIVE_PROFILE_H
-#define COST_COLLECTIVE_COLLECTIVE_PROFILE_H
+#ifndef COST_COLLECTIVE_COLLECTIVE_ALGORITHMS_H
+#define COST_COLLECTIVE_COLLECTIVE_ALGORITHMS_H
 
 #include "cost/collective/collective.h"
 #include "cost/collective/collective_pattern.h"
@@ -33,10 +33,9 @@ typedef struct LinkLoads {
     const struct LinkLoads *next; /* of the same devices in other islands, or NULL */
 } LinkLoads;
 
-/* Topologies [group_count] of a partition, whose groups communicate together; profiles
- * live in the arena, one for all groups that are alike.
- * `members`: cluster devices, group by group. Scratch memory is given back. */
-AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
+/* Finds the topologies [group_count] of a partition, whose groups communicate together. Loads live in the
+ * arena, one LinkLoads for all groups that are alike. `members`: cluster devices, group by group. Scratch memory is given back. */
+AmStatus collective_find_loads(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
                              const int32_t *members, int32_t group_count, int32_t group_size, AmError *error);
 
 enum { COLLECTIVE_MOST_PATTERNS = 2 };
