@@ -1,4 +1,8 @@
-/* run --profile FILE: the steps of a run, measured, as events of a profile (cost/operator/profile.h). */
+/* run --profile FILE: the steps of a run, measured, as events of a profile (cost/operator/profile.h).
+ *
+ * run_profile_open() requests medians of operators and collectives from the run; run_profile_end() adds them
+ * to the file by type of device. Searches and simulations with this profile use the measured seconds.
+ */
 #ifndef API_RUN_PROFILE_H
 #define API_RUN_PROFILE_H
 

@@ -1,4 +1,8 @@
-/* The rows of published: each as a training step, a cluster and a strategy, simulated. */
+/* The rows of `published`: each a training step, a cluster and a strategy, simulated.
+ *
+ * published_predict() simulates the plan of each row's strategy, and published_search() searches a plan for
+ * the same model and cluster. published/runs.h describes the fields.
+ */
 #ifndef API_REPORTS_PUBLISHED_ROWS_H
 #define API_REPORTS_PUBLISHED_ROWS_H
 

@@ -1,4 +1,8 @@
-/* The reports of am_report(): a function for each command, which appends text or a JSON object. */
+/* The reports of am_report(): a function for each command, which appends text or a JSON object.
+ *
+ * Each function reads its own files: report_read_module() a module, report_read_cluster() (clusters.h) a
+ * cluster.
+ */
 #ifndef API_REPORTS_REPORTS_H
 #define API_REPORTS_REPORTS_H
 

@@ -1,4 +1,9 @@
-/* Whole-number expressions in the names of a topology: "d/4", "s != t && d % 2 == 0". */
+/* Integer expressions in the names of a topology: "d/4", "s != t && d % 2 == 0".
+ *
+ * A cluster file describes many edges by one row with variables, {"for": {"s": [0, 8]}, "from":
+ * "server{s}/device0", ...}: topology_format() writes the name of each, and topology_expression() evaluates
+ * conditions.
+ */
 #ifndef COST_CLUSTER_TOPOLOGY_EXPRESSION_H
 #define COST_CLUSTER_TOPOLOGY_EXPRESSION_H
 

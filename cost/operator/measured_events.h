@@ -1,4 +1,8 @@
-/* Measurements of a program's steps and collectives, as events of a profile. */
+/* Measurements of a program's steps and collectives, as events of a profile.
+ *
+ * The key of an operator's event describes its shapes (lowering/program/step_event.h), that of a collective
+ * its kind and its group. Runs and probes add events, and prices look them up by the same keys.
+ */
 #ifndef COST_OPERATOR_MEASURED_EVENTS_H
 #define COST_OPERATOR_MEASURED_EVENTS_H
 

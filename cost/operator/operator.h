@@ -1,4 +1,10 @@
-/* Seconds of one step of a lowered program on one device. */
+/* Seconds of one step of a lowered program on one device.
+ *
+ * operator_work() describes the step; operator_seconds() takes, in this order, a measured event of the
+ * device (profile.h), curves of its operator class (operator_terms.h), or the roofline:
+ *
+ *         seconds = launch + max(FLOPs / (peak e), bytes / (rate e))    e: efficiency at that size
+ */
 #ifndef COST_OPERATOR_OPERATOR_H
 #define COST_OPERATOR_OPERATOR_H
 

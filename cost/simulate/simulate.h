@@ -1,4 +1,9 @@
-/* Simulation of a plan: the activity of every device during one step. */
+/* Simulation of a plan: the activity of every device during one step.
+ *
+ * simulate_plan() lowers every stage, prices its steps (cost/step), and lets the ranks run them: computation
+ * and collectives are streams of a device, and transfers between stages wait for both ends. The result has
+ * seconds, memory and communication of every device, and the critical path.
+ */
 #ifndef COST_SIMULATE_SIMULATE_H
 #define COST_SIMULATE_SIMULATE_H
 

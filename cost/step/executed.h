@@ -1,4 +1,9 @@
-/* The steps that a program executes in one training step, including those inside loops. */
+/* The steps that a program executes in one training step, including those inside loops.
+ *
+ * executed_steps() lists steps in order, each with the number of times that it runs; executed_stage() also
+ * lists the loops whose iterations alternate. Prices and simulations go over these lists instead of nested
+ * programs.
+ */
 #ifndef COST_STEP_EXECUTED_H
 #define COST_STEP_EXECUTED_H
 

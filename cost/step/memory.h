@@ -1,4 +1,8 @@
-/* Memory of a device: what fills it at the peak, and whether it is enough. */
+/* Memory of a device: its contents at the peak, and whether it is enough.
+ *
+ * memory_use() divides the peak of a program's one allocation (lowering/passes/buffers.c) by kinds of
+ * values; memory_fit() compares the need of devices with their memory.
+ */
 #ifndef COST_STEP_MEMORY_H
 #define COST_STEP_MEMORY_H
 

@@ -1,4 +1,9 @@
-/* Classes of operators measured by the kernels that run them: "operators" of a cluster file. */
+/* Classes of operators measured by the kernels that run them: "operators" of a cluster file.
+ *
+ * For each class of cost/cluster/operator_classes.def, modules of one operator in several sizes
+ * (calibration_modules.h) are run by as many ranks as share the host. Their median seconds become the points
+ * of a curve.
+ */
 #ifndef EXECUTOR_CALIBRATE_PROBE_OPERATORS_H
 #define EXECUTOR_CALIBRATE_PROBE_OPERATORS_H
 

@@ -1,4 +1,8 @@
-/* Writing one checkpoint: files, manifest, the name, and the removal of old ones. */
+/* Writes one checkpoint: files, manifest, the name, and the removal of old ones.
+ *
+ * A checkpoint has its final name only when all of it is on the disk, so that a crash leaves the checkpoint
+ * before. Each process writes the files of its ranks; process 0 commits.
+ */
 #ifndef EXECUTOR_CHECKPOINT_CHECKPOINT_WRITE_H
 #define EXECUTOR_CHECKPOINT_CHECKPOINT_WRITE_H
 

@@ -1,4 +1,9 @@
-/* One rank: a device's program with its memory, ready to run step by step. */
+/* One rank: a device's program with its memory, ready to run step by step.
+ *
+ * rank_open() prepares kernels and collectives, allocates one block of device memory and binds all
+ * addresses; rank_set_parameter() fills shards, rank_run() runs a step, and rank_get_output() copies results
+ * to the host.
+ */
 #ifndef EXECUTOR_PROGRAM_RANK_H
 #define EXECUTOR_PROGRAM_RANK_H
 

@@ -1,4 +1,4 @@
-/* Shared data of a run's parts: run.c, which opens and closes it, and run_steps.c. */
+/* Shared data of a run's parts: run.c, which opens and closes it, and run_steps.c, which makes the steps. */
 #ifndef EXECUTOR_RUN_RUN_INTERNAL_H
 #define EXECUTOR_RUN_RUN_INTERNAL_H
 

@@ -1,4 +1,8 @@
-/* Writing the module of the iterations (internal to micro_batch_emit*.c). */
+/* Writes the module that a rewrite into micro-batches makes; private to the emit files of this folder.
+ *
+ * rewrite.c writes the entry, emit_loops.c the loops over micro-batches, one after another by level, and
+ * emit_slices.c slices, accumulations and other instructions that the original does not have.
+ */
 #ifndef LOWERING_MICRO_BATCH_EMIT_LOOPS_H
 #define LOWERING_MICRO_BATCH_EMIT_LOOPS_H
 

@@ -1,4 +1,8 @@
-/* An order of instructions in which groups of them stand side by side. */
+/* An order of instructions in which groups of them stand side by side.
+ *
+ * program_graph() lists dependencies, program_order() sorts by them with groups adjacent, as fusions need,
+ * and program_order_steps() also moves gathers of stored weights ahead.
+ */
 #ifndef LOWERING_PASSES_INSTRUCTION_ORDER_H
 #define LOWERING_PASSES_INSTRUCTION_ORDER_H
 

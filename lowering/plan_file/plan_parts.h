@@ -1,4 +1,8 @@
-/* Parts of plan files that writing, reading and reports share. */
+/* Parts of plan files that writing, reading and reports share.
+ *
+ * These functions derive parameters with their shardings and decisions by class from the stages of a plan:
+ * plan_write.c writes them, plan_read.c compares them, and reports print them.
+ */
 #ifndef LOWERING_PLAN_FILE_PLAN_PARTS_H
 #define LOWERING_PLAN_FILE_PLAN_PARTS_H
 

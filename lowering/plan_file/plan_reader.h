@@ -1,4 +1,8 @@
-/* The state of a plan file that is read, and the readers of its parts. */
+/* The state of a plan file that is read, and the readers of its parts.
+ *
+ * plan_read.c reads the head of the file and the derived parts, plan_read_stages.c the stages. Both refuse a
+ * value by its place in the file, such as "$.stages[0].ranges".
+ */
 #ifndef LOWERING_PLAN_FILE_PLAN_READER_H
 #define LOWERING_PLAN_FILE_PLAN_READER_H
 

@@ -1,4 +1,8 @@
-/* Trace entries for steps of a program: measured and predicted steps have the same names. */
+/* Trace entries for steps of a program: measured and predicted steps have the same names.
+ *
+ * A step is named by its opcode, collective or fusion; its notes have the module's instruction and the line
+ * of the user's program. The format is that of Chrome traces (base/files/trace.h).
+ */
 #ifndef LOWERING_PROGRAM_PROGRAM_TRACE_H
 #define LOWERING_PROGRAM_PROGRAM_TRACE_H
 

@@ -1,4 +1,10 @@
-/* Lowering: from the assignment of a stage to the program of one device. */
+/* Lowering: from the assignment of a stage to the program of one device.
+ *
+ * Each instruction is computed on the shards that its factors give. Where an operand is in another state,
+ * reshard_value() (reshard.c) inserts collectives. Passes (lowering/passes) then merge, fuse and order
+ * instructions and plan buffers. plan_lower() lowers a one-stage plan, plan_lower_stage() one stage of
+ * several, and plan_lower_whole() the reference on one device.
+ */
 #ifndef LOWERING_SPMD_LOWER_H
 #define LOWERING_SPMD_LOWER_H
 

@@ -1,4 +1,9 @@
-/* The state of one lowering, shared by lower.c and reshard.c. */
+/* The state of one lowering, shared by the files of this folder.
+ *
+ * lower.c lowers instructions in order, reshard.c brings operands into the needed states, lower_loop.c and
+ * lower_branches.c lower loops and conditionals as programs of their own, and lower_stages.c and transfer.c
+ * restrict a program to its stage.
+ */
 #ifndef LOWERING_SPMD_LOWER_INTERNAL_H
 #define LOWERING_SPMD_LOWER_INTERNAL_H
 

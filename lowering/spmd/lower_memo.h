@@ -1,4 +1,8 @@
-/* A cache of shapes and paths between states within one lowering. */
+/* A cache of shapes and paths between states within one lowering.
+ *
+ * Repeated layers need the same local shapes and the same sequences of collectives: lowering and pricing ask
+ * for each pair of states once.
+ */
 #ifndef LOWERING_SPMD_LOWER_MEMO_H
 #define LOWERING_SPMD_LOWER_MEMO_H
 

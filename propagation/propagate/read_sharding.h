@@ -1,4 +1,8 @@
-/* HLO sharding attributes as SBP states (internal to `propagate`). */
+/* HLO sharding attributes as SBP states (internal to `propagate`).
+ *
+ * "{devices=[2,1,4]<=[8] last_tile_dim_replicate}" becomes S(0) on one axis of a mesh and B on the others.
+ * read_shardy.h does the same for Shardy's spelling.
+ */
 #ifndef PROPAGATION_PROPAGATE_READ_SHARDING_H
 #define PROPAGATION_PROPAGATE_READ_SHARDING_H
 

@@ -1,4 +1,8 @@
-/* The canonical module as HLO text with shardings, in the forms that other systems read. */
+/* The canonical module as HLO text with shardings, in the forms that other systems read.
+ *
+ * The text is the module's own with a sharding on each instruction (`propagate`), or with constraints alone
+ * (`export`), spelled for XLA or Shardy (sharding_message.h).
+ */
 #ifndef PROPAGATION_PROPAGATE_SHARDED_MODULE_H
 #define PROPAGATION_PROPAGATE_SHARDED_MODULE_H
 

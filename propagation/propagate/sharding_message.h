@@ -1,4 +1,8 @@
-/* SBP states as sharding messages of HLO, in the spellings that other systems read. */
+/* SBP states as sharding messages of HLO, in the spellings that other systems read.
+ *
+ * S(0) on an axis of 2 and B on one of 4 are, as tiles, "{devices=[2,1,4]<=[8] last_tile_dim_replicate}";
+ * ShardingSpelling shows the others.
+ */
 #ifndef PROPAGATION_PROPAGATE_SHARDING_MESSAGE_H
 #define PROPAGATION_PROPAGATE_SHARDING_MESSAGE_H
 

@@ -1,4 +1,8 @@
-/* Origins of array values (internal to rules*.c): tuples, planned loops and conditionals. */
+/* Origins of array values: tuples, planned loops and conditionals (internal to this folder).
+ *
+ * A rule concerns arrays. These functions follow an element of a tuple to the instruction that makes the
+ * array, through calls, loops and branches, and list the arrays that a loop carries.
+ */
 #ifndef PROPAGATION_RULES_RULES_VALUES_H
 #define PROPAGATION_RULES_RULES_VALUES_H
 

@@ -1,4 +1,9 @@
-/* Shared by the files of the propagation over a module as read (propagation/spread/spread.h). */
+/* Shared by the files of the propagation over a module as read (propagation/spread/spread.h).
+ *
+ * Spread has the shardings of all leaves so far. spread.c passes over the module until nothing changes;
+ * spread_forward.c and spread_backward.c have the rules by opcode, spread_products.c those of dot and
+ * convolution, and spread_indices.c those of gather and scatter.
+ */
 #ifndef PROPAGATION_SPREAD_SPREAD_INTERNAL_H
 #define PROPAGATION_SPREAD_SPREAD_INTERNAL_H
 
