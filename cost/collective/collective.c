@@ -22,8 +22,8 @@
 #include "cost/collective/collective.h"
 
 #include "cost/cluster/operator_curves.h"
-#include "cost/collective/collective_cache.h"
 #include "cost/collective/collective_algorithms.h"
+#include "cost/collective/collective_cache.h"
 #include "cost/collective/nccl_model.h"
 #include "cost/operator/measured_events.h"
 

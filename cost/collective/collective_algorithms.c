@@ -26,7 +26,12 @@ static const CollectiveAlgorithm algorithms[] = {
     {"halving-doubling", SCATTERED, 1, {PATTERN_HALVING}, false, false},
     {"hierarchical (rings)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_RING}, false, false},
     {"hierarchical (ring inside)", SCATTERED, 2, {PATTERN_INSIDE_RING, PATTERN_ACROSS_HALVING}, false, false},
-    {"hierarchical (ring between)", SCATTERED, 2, {PATTERN_INSIDE_HALVING, PATTERN_ACROSS_RING}, false, false},
+    {"hierarchical (ring between)",
+     SCATTERED,
+     2,
+     {PATTERN_INSIDE_HALVING, PATTERN_ACROSS_RING},
+     false,
+     false},
     {"tree", KIND(PROGRAM_ALL_REDUCE), 1, {PATTERN_TREE}, true, false},
     {"direct", SCATTERED, 1, {PATTERN_DIRECT}, false, false},
     {"all to everyone", KIND(PROGRAM_ALL_REDUCE), 1, {PATTERN_DIRECT}, true, true},
@@ -261,8 +266,8 @@ static const LinkLoads *keep(Arena *arena, const LinkLoads *loads) {
 }
 
 AmStatus collective_find_loads(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
-                             const int32_t *members, int32_t group_count, int32_t group_size,
-                             AmError *error) {
+                               const int32_t *members, int32_t group_count, int32_t group_size,
+                               AmError *error) {
     Arena scratch = {0};
     LoadBuilder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
     CollectiveGroup *groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count * COLLECTIVE_MOST_GROUPINGS);

@@ -34,9 +34,11 @@ typedef struct LinkLoads {
 } LinkLoads;
 
 /* Finds the topologies [group_count] of a partition, whose groups communicate together. Loads live in the
- * arena, one LinkLoads for all groups that are alike. `members`: cluster devices, group by group. Scratch memory is given back. */
+ * arena, one LinkLoads for all groups that are alike. `members`: cluster devices, group by group. Scratch
+ * memory is given back. */
 AmStatus collective_find_loads(CollectiveTopology *topologies, Arena *arena, const Cluster *cluster,
-                             const int32_t *members, int32_t group_count, int32_t group_size, AmError *error);
+                               const int32_t *members, int32_t group_count, int32_t group_size,
+                               AmError *error);
 
 enum { COLLECTIVE_MOST_PATTERNS = 2 };
 

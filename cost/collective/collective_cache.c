@@ -52,8 +52,8 @@ static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError
     CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     CollectiveTopology *distinct = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     if (arena->failed) return am_fail_memory(error, entry->group_count);
-    TRY(collective_find_loads(topologies, arena, cluster, entry->members, entry->group_count, entry->group_size,
-                            error));
+    TRY(collective_find_loads(topologies, arena, cluster, entry->members, entry->group_count,
+                              entry->group_size, error));
     for (int32_t k = 0; k < entry->group_count; k++)
         if (!is_among(distinct, entry->distinct_count, &topologies[k]))
             distinct[entry->distinct_count++] = topologies[k];

@@ -14,9 +14,9 @@
 #include "cost/operator/model_flops.h"
 #include "cost/simulate/collective_report.h"
 #include "cost/simulate/critical_path.h"
-#include "cost/simulate/exchange_report.h"
 #include "cost/simulate/micro_batch_slices.h"
 #include "cost/simulate/stage_clock.h"
+#include "cost/simulate/transfer_report.h"
 #include "cost/step/rank_memory.h"
 #include "lowering/spmd/transfer.h"
 
@@ -28,7 +28,7 @@ typedef struct TransferChannel {
     const IrShape *shape; /* identifies the value, together with the two stages */
     const ProgramTransfer *transfer;
     const ExecutedStep *sending, *receiving; /* the first step of each stage that executes it */
-    ExchangePrice price;
+    TransferPrice price;
     int32_t previous; /* of the same sender, or -1 */
 } TransferChannel;
 
@@ -141,7 +141,7 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
         (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[sender]};
     self->newest[sender] = *channel;
     TRY(count_slots(self, transfer, error));
-    return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
+    return transfer_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
                           self->device_of, error);
 }
 
@@ -351,20 +351,20 @@ static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
 /* How transfers come to their prices, once the simulation has counted them. */
 static AmStatus report_transfers(Text *text, Arena *arena, const PlanCosts *costs,
                                  const Simulation *simulation, AmError *error) {
-    ExchangeRow *rows = ARENA_ARRAY(arena, ExchangeRow, costs->channel_count + 1);
+    TransferRow *rows = ARENA_ARRAY(arena, TransferRow, costs->channel_count + 1);
     int32_t count = 0;
     if (!rows) return am_fail_memory(error, costs->channel_count);
     for (int32_t k = 0; k < costs->channel_count; k++) {
         const TransferTotal *total = &simulation->values[k].total;
         if (total->count == 0) continue;
-        rows[count++] = (ExchangeRow){.transfer = costs->transfers[k].transfer,
+        rows[count++] = (TransferRow){.transfer = costs->transfers[k].transfer,
                                       .sender = costs->channels[k].sender,
                                       .receiver = costs->channels[k].receiver,
                                       .count = (double)total->count,
                                       .bytes = total->bytes,
                                       .seconds = total->seconds};
     }
-    return exchange_report(text, arena, costs->cluster, rows, count, costs->device_of, error);
+    return transfer_report(text, arena, costs->cluster, rows, count, costs->device_of, error);
 }
 
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,

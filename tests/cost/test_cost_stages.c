@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/files/json.h"
-#include "cost/collective/exchange.h"
+#include "cost/collective/transfer_price.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/rank_memory.h"
 #include "lowering/spmd/transfer.h"
@@ -214,13 +214,13 @@ static void the_slower_stage_sets_the_pace(void **state) {
 }
 
 /* A value of 1 MB that both devices of the first set have, wanted in halves, on this cluster. */
-static ExchangePrice price_of(Fixture *self, const int32_t *device_of, Sbp from, Sbp to) {
+static TransferPrice price_of(Fixture *self, const int32_t *device_of, Sbp from, Sbp to) {
     static const int64_t dimensions[] = {512, 512};
     static const IrShape shape = {.type = DTYPE_F32, .rank = 2, .dimensions = dimensions};
     Mesh mesh;
     const ProgramTransfer *transfer;
     TransferRoute route;
-    ExchangePrice price;
+    TransferPrice price;
     AmError error = {0};
     assert_int_equal(mesh_parse(&mesh, &self->arena, "x=2", NULL), AM_OK);
     TransferEnd source = {.mesh = &mesh, .first_rank = 0}, target = {.mesh = &mesh, .first_rank = 2};
@@ -229,7 +229,7 @@ static ExchangePrice price_of(Fixture *self, const int32_t *device_of, Sbp from,
     assert_int_equal(transfer_route(&route, &shape, &source, &target, &error), AM_OK);
     assert_int_equal(transfer_pieces(&transfer, &self->arena, &shape, &route, 0, &error), AM_OK);
     size_t used = self->arena.used;
-    assert_int_equal(exchange_price(&price, &self->arena, self->cluster, transfer, device_of, &error), AM_OK);
+    assert_int_equal(transfer_price(&price, &self->arena, self->cluster, transfer, device_of, &error), AM_OK);
     assert_int_equal(self->arena.used, used);
     return price;
 }
@@ -239,7 +239,7 @@ static void a_transfer_costs_its_slowest_link(void **state) {
     const double bytes = 512 * 512 * 4;
     static const int32_t apart[] = {0, 1, 2, 3}, crossed[] = {0, 2, 1, 3}, together[] = {0, 1, 0, 1};
     /* Each device sends halves alternately, both through their servers' one link. */
-    ExchangePrice price = price_of(self, apart, SBP_B, sbp_split(0));
+    TransferPrice price = price_of(self, apart, SBP_B, sbp_split(0));
     assert_close(price.bytes, bytes);
     assert_close(price.seconds, 1e-5 + bytes / 1e8);
     /* Server by server, each device on a link of its own. */

@@ -1,12 +1,12 @@
 /* Reports transfers; values of one size between two stages share a line. */
-#include "cost/simulate/exchange_report.h"
+#include "cost/simulate/transfer_report.h"
 
 #include <stdlib.h>
 
 enum { MOST_ROWS = 24 };
 
 static int by_value(const void *a, const void *b) {
-    const ExchangeRow *x = a, *y = b;
+    const TransferRow *x = a, *y = b;
     double left = x->bytes * y->count, right = y->bytes * x->count; /* of one time */
     if (x->sender != y->sender) return x->sender < y->sender ? -1 : 1;
     if (x->receiver != y->receiver) return x->receiver < y->receiver ? -1 : 1;
@@ -14,12 +14,12 @@ static int by_value(const void *a, const void *b) {
 }
 
 static int by_seconds(const void *a, const void *b) {
-    const ExchangeRow *x = a, *y = b;
+    const TransferRow *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
     return by_value(a, b);
 }
 
-static int32_t merge(ExchangeRow *rows, int32_t count) {
+static int32_t merge(TransferRow *rows, int32_t count) {
     int32_t merged = 0;
     for (int32_t k = 0; k < count; k++) {
         if (merged == 0 || by_value(&rows[merged - 1], &rows[k]) != 0) {
@@ -33,7 +33,7 @@ static int32_t merge(ExchangeRow *rows, int32_t count) {
     return merged;
 }
 
-AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, ExchangeRow *rows, int32_t count,
+AmStatus transfer_report(Text *text, Arena *arena, const Cluster *cluster, TransferRow *rows, int32_t count,
                          const int32_t *device_of, AmError *error) {
     qsort(rows, (size_t)count, sizeof *rows, by_value);
     count = merge(rows, count);
@@ -46,7 +46,7 @@ AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, Excha
         text_append_string(text, ", ");
         text_append_seconds(text, rows[k].seconds);
         text_append_string(text, " in all:\n");
-        TRY(exchange_describe(text, arena, cluster, rows[k].transfer, device_of, error));
+        TRY(transfer_describe(text, arena, cluster, rows[k].transfer, device_of, error));
     }
     if (count > MOST_ROWS) text_append(text, "and %d kinds and sizes more\n", count - MOST_ROWS);
     return text->failed ? am_fail_memory(error, 0) : AM_OK;

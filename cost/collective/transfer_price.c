@@ -8,25 +8,25 @@
  * independent. Ranks on one device of the cluster use no link between each other. A link's
  * efficiency is taken at the bytes of the whole value, as for collectives (collective.c).
  */
-#include "cost/collective/exchange.h"
+#include "cost/collective/transfer_price.h"
 
 #include "base/extremes.h"
 #include "cost/collective/edge_load.h"
 #include "lowering/spmd/transfer.h"
 
 /* All pieces on their ways. */
-typedef struct Exchange {
+typedef struct TransferLoads {
     EdgeLoads loads;
     double bytes, latency; /* of all pieces; of the device whose messages take longest */
     int32_t messages;      /* of the device that has most, one way */
-} Exchange;
+} TransferLoads;
 
-static AmStatus load_edges(Exchange *self, Arena *arena, const Cluster *cluster,
+static AmStatus load_edges(TransferLoads *self, Arena *arena, const Cluster *cluster,
                            const ProgramTransfer *transfer, const int32_t *device_of, AmError *error) {
     int32_t count = 0, devices = cluster->device_count;
     double width = (double)dtype_bytes(transfer->shape->type);
     TransferPair *pairs;
-    *self = (Exchange){0};
+    *self = (TransferLoads){0};
     TRY(transfer_pairs(&pairs, &count, arena, transfer->shape, transfer->route, error));
     TRY(edge_loads_open(&self->loads, arena, cluster, error));
     double *sending = ARENA_ARRAY(arena, double, devices), *receiving = ARENA_ARRAY(arena, double, devices);
@@ -51,28 +51,28 @@ static double whole_bytes(const ProgramTransfer *transfer) {
     return larger((double)ir_shape_bytes(transfer->shape), 1);
 }
 
-AmStatus exchange_price(ExchangePrice *price, Arena *arena, const Cluster *cluster,
+AmStatus transfer_price(TransferPrice *price, Arena *arena, const Cluster *cluster,
                         const ProgramTransfer *transfer, const int32_t *device_of, AmError *error) {
     ArenaMark mark = arena_mark(arena);
-    Exchange exchange;
+    TransferLoads all;
     int32_t worst;
-    *price = (ExchangePrice){0};
-    TRY(load_edges(&exchange, arena, cluster, transfer, device_of, error));
-    price->bytes = exchange.bytes;
-    price->seconds = exchange.latency + edge_terms_seconds(exchange.loads.terms, exchange.loads.term_count, 1,
-                                                           whole_bytes(transfer), cluster, &worst);
+    *price = (TransferPrice){0};
+    TRY(load_edges(&all, arena, cluster, transfer, device_of, error));
+    price->bytes = all.bytes;
+    price->seconds = all.latency + edge_terms_seconds(all.loads.terms, all.loads.term_count, 1,
+                                                      whole_bytes(transfer), cluster, &worst);
     arena_release(arena, mark);
     return AM_OK;
 }
 
-AmStatus exchange_describe(Text *text, Arena *arena, const Cluster *cluster, const ProgramTransfer *transfer,
+AmStatus transfer_describe(Text *text, Arena *arena, const Cluster *cluster, const ProgramTransfer *transfer,
                            const int32_t *device_of, AmError *error) {
     ArenaMark mark = arena_mark(arena);
-    Exchange exchange;
-    TRY(load_edges(&exchange, arena, cluster, transfer, device_of, error));
+    TransferLoads all;
+    TRY(load_edges(&all, arena, cluster, transfer, device_of, error));
     text_append_string(text, "  point to point");
-    edge_terms_describe(text, exchange.loads.terms, exchange.loads.term_count, exchange.messages,
-                        exchange.latency, 1, whole_bytes(transfer), cluster);
+    edge_terms_describe(text, all.loads.terms, all.loads.term_count, all.messages, all.latency, 1,
+                        whole_bytes(transfer), cluster);
     arena_release(arena, mark);
     return AM_OK;
 }
