@@ -36,8 +36,8 @@ struct StrictProblem {
     Arena *arena;
     const PlanContext *context;
     int32_t axis_size;
-    bool has_any_cut; /* sizes need not divide, and dimensions are cut in blocks */
-    bool *is_body;
+    bool has_any_cut;       /* sizes need not divide, and dimensions are cut in blocks */
+    bool *precedes_product; /* [instruction]: the loss depends on it by way of a later product */
     /* Tensors: (instruction, leaf 0) is `instruction`, copies of broadcasts come after. */
     int32_t *parent; /* union-find; roots are the variables */
     const IrShape **shapes;
@@ -64,11 +64,7 @@ static Domain bit_of(Sbp sbp) {
     return (Domain)1 << sbp;
 }
 
-/* ---- the forward body ---- */
-
-static bool is_product(IrOpcode opcode) {
-    return ir_is_product(opcode);
-}
+/* ---- values before a product ---- */
 
 /* A fusion of products, whose results are split by their readers' tensors. */
 static bool is_fused(const Rules *rules, int32_t instruction) {
@@ -77,7 +73,7 @@ static bool is_fused(const Rules *rules, int32_t instruction) {
 
 static bool has_product(const IrModule *module, const IrComputation *computation) {
     for (int32_t i = computation->first; i < computation->first + computation->count; i++)
-        if (is_product(module->instructions[i].opcode)) return true;
+        if (ir_is_product(module->instructions[i].opcode)) return true;
     return false;
 }
 
@@ -90,7 +86,7 @@ static void enter_micro_batches(StrictProblem *problem, const PlannedLoop *loop,
         for (int32_t r = 0; r < 2; r++) {
             if (readers[r] < 0 || !is_forward[readers[r]]) continue;
             is_forward[leaf->next] = true;
-            problem->is_body[leaf->next] |= problem->is_body[readers[r]];
+            problem->precedes_product[leaf->next] |= problem->precedes_product[readers[r]];
         }
     }
 }
@@ -103,15 +99,16 @@ static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is
         enter_micro_batches(problem, loop, is_forward);
         return;
     }
-    bool is_followed =
-        problem->is_body[loop->instruction] || has_product(module, &module->computations[loop->body]);
+    bool is_followed = problem->precedes_product[loop->instruction] ||
+                       has_product(module, &module->computations[loop->body]);
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         is_forward[loop->leaves[k].next] = true;
-        problem->is_body[loop->leaves[k].next] |= is_followed;
+        problem->precedes_product[loop->leaves[k].next] |= is_followed;
     }
 }
 
-/* Goes once over all instructions that are marked; returns how many marks there are then. */
+/* Marks the operands of all marked instructions, in one pass backwards over the module. Returns the number of
+ * marks. */
 static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
     const Rules *rules = problem->context->rules;
     const IrModule *module = rules->module;
@@ -125,8 +122,8 @@ static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
             for (int32_t k = 0; k < instruction->operand_count; k++) {
                 int32_t operand = rules->alias[instruction->operands[k]];
                 is_forward[operand] = true;
-                problem->is_body[operand] |=
-                    is_product(instruction->opcode) || is_fused(rules, i) || problem->is_body[i];
+                problem->precedes_product[operand] |=
+                    ir_is_product(instruction->opcode) || is_fused(rules, i) || problem->precedes_product[i];
             }
             const PlannedLoop *loop = rules_loop(rules, i);
             if (loop) enter_loop(problem, loop, is_forward);
@@ -135,22 +132,23 @@ static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
             for (int32_t n = 0; conditional && n < conditional->branch_count; n++)
                 for (int32_t r = 0; r < conditional->result_count; r++) {
                     is_forward[conditional->branches[n].made[r]] = true;
-                    problem->is_body[conditional->branches[n].made[r]] |= problem->is_body[i];
+                    problem->precedes_product[conditional->branches[n].made[r]] |=
+                        problem->precedes_product[i];
                 }
         }
     }
-    for (int32_t i = 0; i < rules->count; i++) marks += is_forward[i] + problem->is_body[i];
+    for (int32_t i = 0; i < rules->count; i++) marks += is_forward[i] + problem->precedes_product[i];
     return marks;
 }
 
-/* is_body[r]: r and a later dot or convolution are ancestors of the loss. Each pass carries marks through one
- * more iteration of the loops over micro-batches. */
-static AmStatus find_body(StrictProblem *problem, AmError *error) {
+/* Finds precedes_product: of the ancestors of the loss, those with a dot or convolution after them. Each pass
+ * carries marks through one more iteration of the loops over micro-batches. */
+static AmStatus find_values_before_products(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     const IrRoles *roles = problem->context->roles;
-    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
+    problem->precedes_product = ARENA_ARRAY(problem->arena, bool, rules->count);
     bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
-    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
+    if (!problem->precedes_product || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
     if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
     else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
     for (int64_t marks = -1, now = 0; now != marks;) {
@@ -173,7 +171,7 @@ static int32_t add_tensor(StrictProblem *problem, const IrShape *shape) {
 
 static bool allows_reduction(const StrictProblem *problem, int32_t instruction) {
     IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
-    return ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->is_body[instruction];
+    return ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->precedes_product[instruction];
 }
 
 /* Returns whether so many elements can be split. */
@@ -562,7 +560,7 @@ AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *
                              .context = context,
                              .axis_size = axis_size,
                              .has_any_cut = roots == STRICT_STATE_ANY_CUT};
-    TRY(find_body(built, error));
+    TRY(find_values_before_products(built, error));
     TRY(add_all(built, error));
     TRY(index_uses(built, error));
     TRY(rule_out(built, roots, error));
