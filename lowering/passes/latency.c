@@ -17,7 +17,7 @@
 /* The number of awaited collectives considered: those of one layer, or a few. */
 enum { MOST_NEAR = 16 };
 
-/* Between a stored weight and where it is gathered. */
+/* The most instructions between a stored weight and its gather. */
 enum { MOST_STEPS = 8 };
 
 static double result_bytes(const LiveBytes *live, const ProgramInstruction *instruction) {
@@ -87,7 +87,9 @@ static bool is_stored(const Program *program, const ProgramGraph *graph, int32_t
     return false;
 }
 
-/* Users come after their producers. */
+/* Finds the collectives that products wait for (is_awaited), and the instructions on which an awaited
+ * collective or a transfer depends (is_chain). Goes backwards, so that users come first. Returns the number
+ * of awaited collectives. Gathers of stored weights are not awaited: nothing computes before them. */
 static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const Program *program,
                           const ProgramGraph *graph) {
     int32_t awaited = 0;
@@ -107,8 +109,8 @@ static int32_t find_chain(bool *is_awaited, bool *is_chain, bool *leads, const P
     return awaited;
 }
 
-/* is_filling[i]: a product that no awaited collective needs. filling_before[i]: operations of those whose
- * last producer in the chain stands in front of i. */
+/* Finds the products that can run while a collective does: is_filling[i], no awaited collective needs it.
+ * filling_before[i]: operations of those whose last producer in the chain stands in front of i. */
 static void find_filling(bool *is_filling, double *filling_before, int32_t *after, const bool *is_chain,
                          const double *work, const Program *program, const ProgramGraph *graph) {
     for (int32_t i = 0; i < graph->count; i++) {
