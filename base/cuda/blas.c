@@ -146,7 +146,8 @@ static bool same_shape(const CudaProductShape *x, const CudaProductShape *y) {
            x->workspace_limit == y->workspace_limit;
 }
 
-static AmStatus refuse(const char *reason, AmError *error) {
+/* Fails with AM_ERROR_INPUT: cuBLASLt has no such product, and the caller takes a generated kernel. */
+static AmStatus refuse_product(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt: %s", reason);
 }
 
@@ -154,17 +155,19 @@ static AmStatus refuse(const char *reason, AmError *error) {
 static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
     const int64_t sizes[] = {shape->batch, shape->rows, shape->columns, shape->depth};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        if (sizes[k] < 1 || sizes[k] > MOST_SIZE) return refuse("a size is below 1 or above 2^31", error);
+        if (sizes[k] < 1 || sizes[k] > MOST_SIZE)
+            return refuse_product("a size is below 1 or above 2^31", error);
     Dtype in = shape->a.type, out = shape->d.type;
     bool widens = dtype_is_16bit_float(in) && out == DTYPE_F32;
     if (!types[in].multiplied || shape->b.type != in || (out != in && !widens))
         return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt of %s and %s into %s",
                        dtype_name(in), dtype_name(shape->b.type), dtype_name(out));
-    if (shape->d.transposed) return refuse("its result is to be transposed", error);
-    if (shape->batch > 1 && shape->d.batch_stride < 1) return refuse("its results would overlap", error);
-    if ((unsigned)shape->epilogue >= CUDA_EPILOGUE_COUNT) return refuse("an unknown epilogue", error);
+    if (shape->d.transposed) return refuse_product("its result is to be transposed", error);
+    if (shape->batch > 1 && shape->d.batch_stride < 1)
+        return refuse_product("its results would overlap", error);
+    if ((unsigned)shape->epilogue >= CUDA_EPILOGUE_COUNT) return refuse_product("an unknown epilogue", error);
     if (shape->batch > 1 && shape->epilogue != CUDA_EPILOGUE_NONE)
-        return refuse("an epilogue on a batch", error);
+        return refuse_product("an epilogue on a batch", error);
     return AM_OK;
 }
 
@@ -173,7 +176,7 @@ static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *ma
                             int64_t columns, int64_t batch, AmError *error) {
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
     int64_t leading = matrix->leading ? matrix->leading : inner;
-    if (leading < inner) return refuse("rows overlap in memory", error);
+    if (leading < inner) return refuse_product("rows overlap in memory", error);
     TRY(check(lt.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
                                             (uint64_t)outer, leading),
               "no layout", error));
@@ -292,7 +295,7 @@ static AmStatus find_candidates(CudaProduct *product, AmError *error) {
         if (workspace > product->workspace_bytes) product->workspace_bytes = workspace;
     }
     if (product->candidate_count > 0) return AM_OK;
-    return refuse("it has no algorithm for this shape", error);
+    return refuse_product("it has no algorithm for this shape", error);
 }
 
 /* Enqueues the product by its algorithm. */
@@ -353,7 +356,7 @@ static AmStatus try_product(CudaProduct *product, AmError *error) {
     AmError unfinished = {0};
     AmStatus ended = cuda_trial_close(&trial, &unfinished);
     TRY(status);
-    if (is_refusal(result)) return refuse(lt.cublasLtGetStatusString(result), error);
+    if (is_refusal(result)) return refuse_product(lt.cublasLtGetStatusString(result), error);
     TRY(check(result, "trial of a product", error));
     product->workspace_bytes = (int64_t)product->candidates[product->algorithm].workspaceSize;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuBLASLt: %s", unfinished.text);
@@ -406,6 +409,6 @@ AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProdu
     assert(buffers->mask || !epilogues[product->shape.epilogue].mask);
     TRY(set_pointers(product, buffers->bias, buffers->mask, error));
     cublasStatus_t result = multiply(product, stream, buffers);
-    if (product->is_refused) return refuse(lt.cublasLtGetStatusString(result), error);
+    if (product->is_refused) return refuse_product(lt.cublasLtGetStatusString(result), error);
     return check(result, "product", error);
 }

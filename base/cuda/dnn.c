@@ -107,13 +107,15 @@ static AmStatus check(cudnnStatus_t result, const char *what, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "cuDNN: %s: %s", what, cudnn.cudnnGetErrorString(result));
 }
 
-static AmStatus refuse(const char *reason, AmError *error) {
+/* Fails with AM_ERROR_INPUT: cuDNN has no such convolution, and the caller takes a generated kernel. */
+static AmStatus refuse_convolution(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "no convolution by cuDNN: %s", reason);
 }
 
 /* A description that cuDNN does not take is no failure of it. */
 static AmStatus describe(cudnnStatus_t result, AmError *error) {
-    return result == CUDNN_STATUS_SUCCESS ? AM_OK : refuse(cudnn.cudnnGetErrorString(result), error);
+    return result == CUDNN_STATUS_SUCCESS ? AM_OK
+                                          : refuse_convolution(cudnn.cudnnGetErrorString(result), error);
 }
 
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error) {
@@ -266,24 +268,26 @@ static AmStatus check_spatial(const CudaConvolutionShape *shape, int32_t s, AmEr
     int64_t stride = shape->stride[s], dilation = shape->dilation[s], padding = shape->padding[s];
     if (!fits(in, 1) || !fits(k, 1) || !fits(out, 1) || !fits(stride, 1) || !fits(dilation, 1) ||
         !fits(padding, 0))
-        return refuse("a size, stride, dilation or padding is out of range", error);
+        return refuse_convolution("a size, stride, dilation or padding is out of range", error);
     int64_t room = in + 2 * padding - ((k - 1) * dilation + 1);
-    if (room < 0 || room / stride + 1 != out) return refuse("its sizes do not fit each other", error);
+    if (room < 0 || room / stride + 1 != out)
+        return refuse_convolution("its sizes do not fit each other", error);
     return AM_OK;
 }
 
 static AmStatus check_shape(const CudaConvolutionShape *shape, AmError *error) {
-    if ((unsigned)shape->kind >= CUDA_CONVOLUTION_KIND_COUNT) return refuse("an unknown kind", error);
-    if (!types[shape->type].convolved) return refuse(dtype_name(shape->type), error);
+    if ((unsigned)shape->kind >= CUDA_CONVOLUTION_KIND_COUNT)
+        return refuse_convolution("an unknown kind", error);
+    if (!types[shape->type].convolved) return refuse_convolution(dtype_name(shape->type), error);
     if (shape->spatial_count < 1 || shape->spatial_count > CUDA_MOST_SPATIAL)
-        return refuse("it has other than 1 to 3 spatial dimensions", error);
+        return refuse_convolution("it has other than 1 to 3 spatial dimensions", error);
     if (!fits(shape->batch, 1) || !fits(shape->input_features, 1) || !fits(shape->output_features, 1) ||
         !fits(shape->groups, 1) || shape->input_features % shape->groups != 0 ||
         shape->output_features % shape->groups != 0)
-        return refuse("its batch, features or groups are out of range", error);
+        return refuse_convolution("its batch, features or groups are out of range", error);
     for (int32_t d = 0; d < shape->spatial_count + 2; d++)
         if (!fits(shape->input_strides[d], 1) || !fits(shape->output_strides[d], 1))
-            return refuse("a stride is out of range", error);
+            return refuse_convolution("a stride is out of range", error);
     for (int32_t s = 0; s < shape->spatial_count; s++) TRY(check_spatial(shape, s, error));
     return AM_OK;
 }
@@ -304,7 +308,7 @@ static AmStatus describe_tensor(cudnnTensorDescriptor_t *tensor, const CudaConvo
     int rank = 2 + spatial_list(dimensions + 2, sizes, shape->spatial_count, 1);
     /* The row that is put in front of one dimension ends where that does. */
     int64_t row = shape->spatial_count == 1 ? sizes[0] * strides[2] : 1;
-    if (!fits(row, 1)) return refuse("a stride is out of range", error);
+    if (!fits(row, 1)) return refuse_convolution("a stride is out of range", error);
     spatial_list(steps + 2, strides + 2, shape->spatial_count, (int)row);
     TRY(check(cudnn.cudnnCreateTensorDescriptor(tensor), "no description", error));
     return describe(
@@ -380,7 +384,7 @@ static AmStatus find_candidates(CudaConvolution *it, AmError *error) {
         if (bytes > it->workspace_bytes) it->workspace_bytes = bytes;
     }
     if (it->candidate_count > 0) return describe(choose(it, 0), error);
-    return refuse("it has no algorithm for this shape that gives equal results each time", error);
+    return refuse_convolution("it has no algorithm for this shape that gives equal results each time", error);
 }
 
 /* Enqueues the convolution by its algorithm. */
@@ -443,7 +447,7 @@ static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
     if (result == CUDNN_STATUS_SUCCESS) result = convolve(it, &buffers);
     AmError unfinished = {0};
     AmStatus ended = cuda_trial_close(&trial, &unfinished);
-    if (is_refusal(result)) return refuse(cudnn.cudnnGetErrorString(result), error);
+    if (is_refusal(result)) return refuse_convolution(cudnn.cudnnGetErrorString(result), error);
     TRY(check(result, "trial of a convolution", error));
     it->workspace_bytes = it->candidates[it->chosen].workspace_bytes;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuDNN: %s", unfinished.text);
@@ -498,6 +502,6 @@ AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
     assert(buffers->input && buffers->filter && buffers->output);
     TRY(check(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
     cudnnStatus_t result = convolve(convolution, buffers);
-    if (convolution->is_refused) return refuse(cudnn.cudnnGetErrorString(result), error);
+    if (convolution->is_refused) return refuse_convolution(cudnn.cudnnGetErrorString(result), error);
     return check(result, "convolution", error);
 }

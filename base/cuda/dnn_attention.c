@@ -198,16 +198,18 @@ static void build_backward(CudaAttention *self) {
     dnn_graph_multiply_matrices(graph, scaled, again, add_array(self, ATTENTION_QUERY_GRADIENT, false));
 }
 
-static AmStatus refuse(const char *reason, AmError *error) {
+/* Fails with AM_ERROR_INPUT: cuDNN has no such attention, and the caller takes generated kernels. */
+static AmStatus refuse_attention(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "no attention by cuDNN: %s", reason);
 }
 
 static AmStatus check_shape(const CudaAttentionShape *shape, AmError *error) {
-    if (!dtype_is_16bit_float(shape->type)) return refuse("its operands are neither bf16 nor f16", error);
+    if (!dtype_is_16bit_float(shape->type))
+        return refuse_attention("its operands are neither bf16 nor f16", error);
     if (shape->width % 8 != 0 || shape->width > 128)
-        return refuse("its head size is no multiple of 8, or above 128", error);
+        return refuse_attention("its head size is no multiple of 8, or above 128", error);
     if (shape->heads % shape->key_heads != 0)
-        return refuse("its heads are no multiple of its key heads", error);
+        return refuse_attention("its heads are no multiple of its key heads", error);
     return AM_OK;
 }
 
@@ -266,7 +268,7 @@ static AmStatus try_attention(CudaAttention *self, AmError *error) {
     for (int32_t k = 0; k < self->count; k++) bytes[k] = extent(self, self->order[k]);
     bytes[self->count] = cuda_attention_workspace(self);
     if (!cuda_trial_open(&trial, bytes, self->count + 1))
-        return refuse("there is no memory to try it", error);
+        return refuse_attention("there is no memory to try it", error);
     for (int32_t k = 0; k < self->count; k++)
         if (self->order[k] < ATTENTION_ARRAY_COUNT) arrays[self->order[k]] = trial.arrays[k];
     AmStatus status = cuda_attention_run(self, NULL, arrays, trial.arrays[self->count], error);
