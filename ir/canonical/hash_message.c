@@ -11,7 +11,7 @@
 
 /* Attributes that affect the result of an instruction and that IrAttributes does not contain:
  * fields of HloInstructionProto, by name. */
-static const char *const MESSAGE_FIELDS[IR_FEED_FIELDS] = {
+static const char *const MESSAGE_FIELDS[IR_ENCODED_FIELDS] = {
     "fusion_kind",
     "distribution",
     "epsilon",
@@ -121,34 +121,35 @@ static bool message_is_default(const ProtobufCMessage *message) {
 }
 
 /* Adds a field; a field with its default adds no bytes. */
-static void add_field(IrFeed *feed, const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+static void add_field(IrHashEncoder *encoder, const ProtobufCMessage *message,
+                      const ProtobufCFieldDescriptor *field) {
     if (field_is_default(message, field)) return;
     Members members = field_members(message, field);
-    ir_feed_string(feed, field->name);
-    ir_feed_integer(feed, (int64_t)members.count);
+    ir_encode_string(encoder, field->name);
+    ir_encode_integer(encoder, (int64_t)members.count);
     for (size_t i = 0; i < members.count; i++) {
         const unsigned char *at = members.data + i * members.size;
         if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
             const ProtobufCMessage *inner;
             memcpy(&inner, at, sizeof inner);
             for (unsigned f = 0; f < inner->descriptor->n_fields; f++)
-                add_field(feed, inner, &inner->descriptor->fields[f]);
-            ir_feed_integer(feed, -1);
+                add_field(encoder, inner, &inner->descriptor->fields[f]);
+            ir_encode_integer(encoder, -1);
         } else if (field->type == PROTOBUF_C_TYPE_STRING) {
             const char *text;
             memcpy(&text, at, sizeof text);
-            ir_feed_string(feed, text);
+            ir_encode_string(encoder, text);
         } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
             const ProtobufCBinaryData *bytes = (const void *)at;
-            ir_feed_bytes(feed, bytes->data, bytes->len);
+            ir_encode_bytes(encoder, bytes->data, bytes->len);
         } else {
-            ir_feed_bytes(feed, at, members.size);
+            ir_encode_bytes(encoder, at, members.size);
         }
     }
 }
 
 /* Groups of devices: older and newer writers have different fields for the same. */
-static void add_groups(IrFeed *feed, const Hlo__HloInstructionProto *message) {
+static void add_groups(IrHashEncoder *encoder, const Hlo__HloInstructionProto *message) {
     size_t count = message->n_replica_groups;
     Hlo__ReplicaGroup *const *groups = message->replica_groups;
     const Hlo__IotaReplicaGroupListProto *iota = NULL;
@@ -165,27 +166,27 @@ static void add_groups(IrFeed *feed, const Hlo__HloInstructionProto *message) {
         iota = message->iota_collective_device_list;
     }
     if (iota) {
-        ir_feed_string(feed, "iota_groups");
-        ir_feed_integer(feed, iota->num_replica_groups);
-        ir_feed_integer(feed, iota->num_devices_per_group);
-        ir_feed_integers(feed, iota->iota_reshape_dims, (int64_t)iota->n_iota_reshape_dims);
+        ir_encode_string(encoder, "iota_groups");
+        ir_encode_integer(encoder, iota->num_replica_groups);
+        ir_encode_integer(encoder, iota->num_devices_per_group);
+        ir_encode_integers(encoder, iota->iota_reshape_dims, (int64_t)iota->n_iota_reshape_dims);
         for (size_t i = 0; i < iota->n_iota_transpose_perm; i++)
-            ir_feed_integer(feed, iota->iota_transpose_perm[i]);
+            ir_encode_integer(encoder, iota->iota_transpose_perm[i]);
     } else if (count > 0) {
-        ir_feed_string(feed, "groups");
-        ir_feed_integer(feed, (int64_t)count);
+        ir_encode_string(encoder, "groups");
+        ir_encode_integer(encoder, (int64_t)count);
         for (size_t i = 0; i < count; i++)
-            ir_feed_integers(feed, groups[i]->replica_ids, (int64_t)groups[i]->n_replica_ids);
+            ir_encode_integers(encoder, groups[i]->replica_ids, (int64_t)groups[i]->n_replica_ids);
     }
 }
 
-void ir_feed_message(IrFeed *feed, const Hlo__HloInstructionProto *message) {
-    add_groups(feed, message);
-    bool looked_up = feed->fields[0] != NULL;
-    for (size_t f = 0; f < IR_FEED_FIELDS; f++) {
+void ir_encode_message(IrHashEncoder *encoder, const Hlo__HloInstructionProto *message) {
+    add_groups(encoder, message);
+    bool looked_up = encoder->fields[0] != NULL;
+    for (size_t f = 0; f < IR_ENCODED_FIELDS; f++) {
         if (!looked_up)
-            feed->fields[f] =
+            encoder->fields[f] =
                 protobuf_c_message_descriptor_get_field_by_name(message->base.descriptor, MESSAGE_FIELDS[f]);
-        add_field(feed, &message->base, feed->fields[f]);
+        add_field(encoder, &message->base, encoder->fields[f]);
     }
 }

@@ -20,12 +20,12 @@ typedef struct Digest {
     char hex[65];
 } Digest;
 
-static void add_shape(IrFeed *feed, const IrShape *shape) {
-    ir_feed_integer(feed, shape->type);
-    ir_feed_integer(feed, shape->rank);
+static void add_shape(IrHashEncoder *encoder, const IrShape *shape) {
+    ir_encode_integer(encoder, shape->type);
+    ir_encode_integer(encoder, shape->rank);
     for (int32_t d = 0; d < shape->rank; d++) {
-        if (shape->type == DTYPE_TUPLE) add_shape(feed, &shape->elements[d]);
-        else ir_feed_integer(feed, shape->dimensions[d]);
+        if (shape->type == DTYPE_TUPLE) add_shape(encoder, &shape->elements[d]);
+        else ir_encode_integer(encoder, shape->dimensions[d]);
     }
 }
 
@@ -50,9 +50,10 @@ typedef struct Hasher {
     Digest *digests;         /* per computation */
     LiteralDigest *literals; /* open-addressed by address */
     uint64_t literal_mask;   /* number of slots - 1 */
-    const int32_t *rank; /* [entry instruction] its number among those that are fed, -1: left out; or NULL */
+    const int32_t
+        *rank; /* [entry instruction] its number among those that are encoded, -1: left out; or NULL */
     const int32_t *number; /* [entry parameter] likewise */
-    IrFeed feed;           /* of the computation whose callees are done */
+    IrHashEncoder encoder; /* of the computation whose callees are done */
     bool failed;           /* a part has no digest: there was no memory */
 } Hasher;
 
@@ -93,8 +94,8 @@ static void add_large_literal(Hasher *hasher, Dtype type, const IrLiteral *liter
         hasher->failed = hasher->failed || !slot->hex[0];
         slot->literal = literal;
     }
-    ir_feed_integer(&hasher->feed, literal->bytes);
-    ir_feed_string(&hasher->feed, slot->hex);
+    ir_encode_integer(&hasher->encoder, literal->bytes);
+    ir_encode_string(&hasher->encoder, slot->hex);
 }
 
 static void add_literal(Hasher *hasher, const IrShape *shape, const IrLiteral *literal) {
@@ -102,13 +103,13 @@ static void add_literal(Hasher *hasher, const IrShape *shape, const IrLiteral *l
         for (int32_t e = 0; e < shape->rank; e++)
             add_literal(hasher, &shape->elements[e], &literal->elements[e]);
     } else if (!literal->data) {
-        ir_feed_string(&hasher->feed, "elided");
+        ir_encode_string(&hasher->encoder, "elided");
     } else if (literal->bytes >= LARGE_LITERAL) {
         add_large_literal(hasher, shape->type, literal);
     } else {
         char plain[LARGE_LITERAL];
         size_t bytes = (size_t)literal->bytes;
-        ir_feed_bytes(&hasher->feed, plain_values(plain, literal->data, bytes, shape->type), bytes);
+        ir_encode_bytes(&hasher->encoder, plain_values(plain, literal->data, bytes, shape->type), bytes);
     }
 }
 
@@ -142,93 +143,93 @@ static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first
     return is_renumbered ? hasher->rank[instruction - first] : instruction - first;
 }
 
-static void add_convolution(IrFeed *feed, const IrConvolution *convolution) {
+static void add_convolution(IrHashEncoder *encoder, const IrConvolution *convolution) {
     const int64_t numbers[] = {convolution->input_batch,          convolution->input_feature,
                                convolution->kernel_input_feature, convolution->kernel_output_feature,
                                convolution->output_batch,         convolution->output_feature,
                                convolution->feature_group_count,  convolution->batch_group_count};
-    ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
-    ir_feed_integers(feed, convolution->input_spatial, convolution->spatial_count);
-    ir_feed_integers(feed, convolution->kernel_spatial, convolution->spatial_count);
-    ir_feed_integers(feed, convolution->output_spatial, convolution->spatial_count);
+    ir_encode_integers(encoder, numbers, sizeof numbers / sizeof *numbers);
+    ir_encode_integers(encoder, convolution->input_spatial, convolution->spatial_count);
+    ir_encode_integers(encoder, convolution->kernel_spatial, convolution->spatial_count);
+    ir_encode_integers(encoder, convolution->output_spatial, convolution->spatial_count);
 }
 
 /* Adds the attributes of a gather or scatter whose operand has `operand_rank` dimensions. */
-static void add_gather(IrFeed *feed, const IrGather *gather, int32_t operand_rank) {
-    ir_feed_integers(feed, gather->offset_dimensions, gather->offset_count);
-    ir_feed_integers(feed, gather->collapsed_dimensions, gather->collapsed_count);
-    ir_feed_integers(feed, gather->start_index_map, gather->index_map_count);
-    ir_feed_integers(feed, gather->operand_batching, gather->batching_count);
-    ir_feed_integers(feed, gather->indices_batching, gather->batching_count);
-    ir_feed_integer(feed, gather->index_vector_dimension);
-    ir_feed_integers(feed, gather->slice_sizes, operand_rank);
+static void add_gather(IrHashEncoder *encoder, const IrGather *gather, int32_t operand_rank) {
+    ir_encode_integers(encoder, gather->offset_dimensions, gather->offset_count);
+    ir_encode_integers(encoder, gather->collapsed_dimensions, gather->collapsed_count);
+    ir_encode_integers(encoder, gather->start_index_map, gather->index_map_count);
+    ir_encode_integers(encoder, gather->operand_batching, gather->batching_count);
+    ir_encode_integers(encoder, gather->indices_batching, gather->batching_count);
+    ir_encode_integer(encoder, gather->index_vector_dimension);
+    ir_encode_integers(encoder, gather->slice_sizes, operand_rank);
 }
 
-static void add_attributes(IrFeed *feed, const Hasher *hasher, const IrInstruction *instruction) {
+static void add_attributes(IrHashEncoder *encoder, const Hasher *hasher, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrShape *shape = &instruction->shape;
     const IrShape *operand =
         instruction->operand_count > 0 ? &hasher->module->instructions[instruction->operands[0]].shape : NULL;
-    ir_feed_integers(feed, attributes->dimensions, attributes->dimension_count);
+    ir_encode_integers(encoder, attributes->dimensions, attributes->dimension_count);
     if (attributes->dot) {
-        ir_feed_integers(feed, attributes->dot->lhs_batch, attributes->dot->batch_count);
-        ir_feed_integers(feed, attributes->dot->rhs_batch, attributes->dot->batch_count);
-        ir_feed_integers(feed, attributes->dot->lhs_contracting, attributes->dot->contracting_count);
-        ir_feed_integers(feed, attributes->dot->rhs_contracting, attributes->dot->contracting_count);
+        ir_encode_integers(encoder, attributes->dot->lhs_batch, attributes->dot->batch_count);
+        ir_encode_integers(encoder, attributes->dot->rhs_batch, attributes->dot->batch_count);
+        ir_encode_integers(encoder, attributes->dot->lhs_contracting, attributes->dot->contracting_count);
+        ir_encode_integers(encoder, attributes->dot->rhs_contracting, attributes->dot->contracting_count);
     }
-    if (attributes->convolution) add_convolution(feed, attributes->convolution);
-    ir_feed_integer(feed, attributes->window_count);
+    if (attributes->convolution) add_convolution(encoder, attributes->convolution);
+    ir_encode_integer(encoder, attributes->window_count);
     for (int32_t d = 0; d < attributes->window_count; d++) {
         const IrWindowDimension *window = &attributes->window[d];
         const int64_t numbers[] = {window->size,         window->stride,          window->padding_low,
                                    window->padding_high, window->window_dilation, window->base_dilation,
                                    window->reversal};
-        ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
+        ir_encode_integers(encoder, numbers, sizeof numbers / sizeof *numbers);
     }
-    if (attributes->gather) add_gather(feed, attributes->gather, operand ? operand->rank : 0);
+    if (attributes->gather) add_gather(encoder, attributes->gather, operand ? operand->rank : 0);
     if (attributes->padding) {
         for (int32_t d = 0; d < shape->rank; d++) {
             const int64_t numbers[] = {attributes->padding[d].low, attributes->padding[d].high,
                                        attributes->padding[d].interior};
-            ir_feed_integers(feed, numbers, sizeof numbers / sizeof *numbers);
+            ir_encode_integers(encoder, numbers, sizeof numbers / sizeof *numbers);
         }
     }
-    ir_feed_integers(feed, attributes->slice_start, shape->rank);
-    ir_feed_integers(feed, attributes->slice_limit, shape->rank);
-    ir_feed_integers(feed, attributes->slice_stride, shape->rank);
-    ir_feed_integers(feed, attributes->slice_sizes, shape->rank);
+    ir_encode_integers(encoder, attributes->slice_start, shape->rank);
+    ir_encode_integers(encoder, attributes->slice_limit, shape->rank);
+    ir_encode_integers(encoder, attributes->slice_stride, shape->rank);
+    ir_encode_integers(encoder, attributes->slice_sizes, shape->rank);
     if (instruction->opcode == IR_COMPARE && operand) {
-        ir_feed_string(feed, attributes->comparison);
-        ir_feed_string(feed, comparison_type(attributes, operand->type));
+        ir_encode_string(encoder, attributes->comparison);
+        ir_encode_string(encoder, comparison_type(attributes, operand->type));
     }
-    ir_feed_integer(feed, attributes->tuple_index);
+    ir_encode_integer(encoder, attributes->tuple_index);
     bool is_renumbered =
         hasher->number && instruction->opcode == IR_PARAMETER && is_of_entry(hasher, instruction);
-    ir_feed_integer(feed, is_renumbered ? hasher->number[attributes->parameter_number]
-                                        : attributes->parameter_number);
-    ir_feed_string(feed, attributes->custom_call_target);
-    ir_feed_integer(feed, attributes->is_stable);
-    ir_feed_integer(feed, attributes->indices_are_sorted);
-    ir_feed_integer(feed, attributes->unique_indices);
-    ir_feed_integer(feed, attributes->exponent_bits);
-    ir_feed_integer(feed, attributes->mantissa_bits);
-    if (instruction->message) ir_feed_message(feed, instruction->message);
+    ir_encode_integer(encoder, is_renumbered ? hasher->number[attributes->parameter_number]
+                                             : attributes->parameter_number);
+    ir_encode_string(encoder, attributes->custom_call_target);
+    ir_encode_integer(encoder, attributes->is_stable);
+    ir_encode_integer(encoder, attributes->indices_are_sorted);
+    ir_encode_integer(encoder, attributes->unique_indices);
+    ir_encode_integer(encoder, attributes->exponent_bits);
+    ir_encode_integer(encoder, attributes->mantissa_bits);
+    if (instruction->message) ir_encode_message(encoder, instruction->message);
 }
 
 static void add_instruction(Hasher *hasher, const IrInstruction *instruction, int32_t first) {
-    IrFeed *feed = &hasher->feed;
-    ir_feed_string(feed, instruction->opcode_name);
-    add_shape(feed, &instruction->shape);
-    ir_feed_integer(feed, instruction->operand_count);
+    IrHashEncoder *encoder = &hasher->encoder;
+    ir_encode_string(encoder, instruction->opcode_name);
+    add_shape(encoder, &instruction->shape);
+    ir_encode_integer(encoder, instruction->operand_count);
     for (int32_t k = 0; k < instruction->operand_count; k++)
-        ir_feed_integer(feed, place_of(hasher, instruction->operands[k], first));
-    ir_feed_integer(feed, instruction->control_count);
+        ir_encode_integer(encoder, place_of(hasher, instruction->operands[k], first));
+    ir_encode_integer(encoder, instruction->control_count);
     for (int32_t k = 0; k < instruction->control_count; k++)
-        ir_feed_integer(feed, place_of(hasher, instruction->control[k], first));
-    ir_feed_integer(feed, instruction->called_count);
+        ir_encode_integer(encoder, place_of(hasher, instruction->control[k], first));
+    ir_encode_integer(encoder, instruction->called_count);
     for (int32_t k = 0; k < instruction->called_count; k++)
-        ir_feed_string(feed, hasher->digests[instruction->called[k]].hex);
-    add_attributes(feed, hasher, instruction);
+        ir_encode_string(encoder, hasher->digests[instruction->called[k]].hex);
+    add_attributes(encoder, hasher, instruction);
     if (instruction->literal) add_literal(hasher, &instruction->shape, instruction->literal);
 }
 
@@ -245,21 +246,21 @@ static void hash_computation(Hasher *hasher, int32_t computation) {
             if (!hasher->digests[instruction->called[k]].made)
                 hash_computation(hasher, instruction->called[k]);
     }
-    ir_feed_begin(&hasher->feed);
-    int32_t fed = 0;
+    ir_encode_begin(&hasher->encoder);
+    int32_t encoded = 0;
     for (int32_t i = body->first; i < body->first + body->count; i++)
-        fed += place_of(hasher, i, body->first) >= 0;
-    ir_feed_integer(&hasher->feed, fed);
-    ir_feed_integer(&hasher->feed, place_of(hasher, body->root, body->first));
+        encoded += place_of(hasher, i, body->first) >= 0;
+    ir_encode_integer(&hasher->encoder, encoded);
+    ir_encode_integer(&hasher->encoder, place_of(hasher, body->root, body->first));
     for (int32_t i = body->first; i < body->first + body->count; i++)
         if (place_of(hasher, i, body->first) >= 0)
             add_instruction(hasher, &module->instructions[i], body->first);
-    ir_feed_end(&hasher->feed, digest->hex);
+    ir_encode_end(&hasher->encoder, digest->hex);
     hasher->failed = hasher->failed || !digest->hex[0];
 }
 
 /* Donations in order of output and parameter, whatever their order in the file; false: no memory. */
-static bool add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
+static bool add_aliases(IrHashEncoder *encoder, const IrModule *module, Arena *scratch) {
     const IrShape *result = &module->instructions[module->computations[module->entry].root].shape;
     int32_t outputs = result->type == DTYPE_TUPLE ? result->rank : 0;
     int32_t *parameters = ARENA_ARRAY(scratch, int32_t, (int64_t)outputs + 1);
@@ -270,8 +271,8 @@ static bool add_aliases(IrFeed *feed, const IrModule *module, Arena *scratch) {
     }
     for (int32_t o = 0; o <= outputs; o++) {
         if (!parameters[o]) continue;
-        ir_feed_integer(feed, o - 1);
-        ir_feed_integer(feed, parameters[o] - 1);
+        ir_encode_integer(encoder, o - 1);
+        ir_encode_integer(encoder, parameters[o] - 1);
     }
     return true;
 }
@@ -284,11 +285,11 @@ static void hash_entry(Hasher *hasher, char hex[65], Arena *scratch) {
     hasher->literals = make_literal_table(canonical, scratch, &hasher->literal_mask);
     if (!hasher->digests || !hasher->literals) return;
     hash_computation(hasher, canonical->entry);
-    ir_feed_begin(&hasher->feed);
-    ir_feed_string(&hasher->feed, "automap-hlo-1");
-    ir_feed_string(&hasher->feed, hasher->digests[canonical->entry].hex);
-    bool is_whole = hasher->rank || add_aliases(&hasher->feed, canonical, scratch);
-    ir_feed_end(&hasher->feed, hex);
+    ir_encode_begin(&hasher->encoder);
+    ir_encode_string(&hasher->encoder, "automap-hlo-1");
+    ir_encode_string(&hasher->encoder, hasher->digests[canonical->entry].hex);
+    bool is_whole = hasher->rank || add_aliases(&hasher->encoder, canonical, scratch);
+    ir_encode_end(&hasher->encoder, hex);
     if (hasher->failed || !is_whole) hex[0] = '\0';
 }
 
@@ -365,9 +366,9 @@ AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int
         for (int32_t k = 0; k < instruction->called_count; k++)
             if (!hasher.digests[instruction->called[k]].made)
                 hash_computation(&hasher, instruction->called[k]);
-        ir_feed_begin(&hasher.feed);
+        ir_encode_begin(&hasher.encoder);
         add_instruction(&hasher, instruction, entry->first);
-        ir_feed_end(&hasher.feed, hex);
+        ir_encode_end(&hasher.encoder, hex);
         hasher.failed = hasher.failed || !hex[0];
         /* The slot of a digest: its own, or a free one. */
         uint64_t at = hash_bytes(hex, 64, 0) & mask;
@@ -399,13 +400,13 @@ AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError 
         for (int32_t k = 0; k < instruction->called_count; k++)
             if (!hasher.digests[instruction->called[k]].made)
                 hash_computation(&hasher, instruction->called[k]);
-        ir_feed_begin(&hasher.feed);
-        ir_feed_string(&hasher.feed, instruction->opcode_name);
-        add_shape(&hasher.feed, &instruction->shape);
+        ir_encode_begin(&hasher.encoder);
+        ir_encode_string(&hasher.encoder, instruction->opcode_name);
+        add_shape(&hasher.encoder, &instruction->shape);
         for (int32_t k = 0; k < instruction->called_count; k++)
-            ir_feed_string(&hasher.feed, hasher.digests[instruction->called[k]].hex);
-        if (instruction->opcode != IR_PARAMETER) add_attributes(&hasher.feed, &hasher, instruction);
-        ir_feed_end(&hasher.feed, hex);
+            ir_encode_string(&hasher.encoder, hasher.digests[instruction->called[k]].hex);
+        if (instruction->opcode != IR_PARAMETER) add_attributes(&hasher.encoder, &hasher, instruction);
+        ir_encode_end(&hasher.encoder, hex);
         hasher.failed = hasher.failed || !hex[0];
         hashes[i] = hash_bytes(hex, 64, 0);
     }
