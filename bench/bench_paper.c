@@ -122,8 +122,8 @@ static const PartitionCase partitions[] = {
 /* Weights of VGG-19 that are split, all of which belong to the fully connected head. */
 static bool is_head_only(const Run *run) {
     const PaperReport *report = run->result.paper;
-    for (int32_t k = 0; k < report->partitioned; k++) {
-        const char *path = run->context->roles->parameters[report->dimensions[k].parameter].path;
+    for (int32_t k = 0; k < report->partition.partitioned; k++) {
+        const char *path = run->context->roles->parameters[report->partition.dimensions[k].parameter].path;
         if (!strstr(path, "['fc") && !strstr(path, "['predictions']")) return false;
     }
     return true;
@@ -131,9 +131,9 @@ static bool is_head_only(const Run *run) {
 
 static bool is_first_of_all_inputs(const Run *run) {
     const PaperReport *report = run->result.paper;
-    for (int32_t k = 0; k < report->partitioned; k++)
-        if (report->dimensions[k].dimension != 0) return false;
-    return report->partitioned == report->variable_count;
+    for (int32_t k = 0; k < report->partition.partitioned; k++)
+        if (report->partition.dimensions[k].dimension != 0) return false;
+    return report->partition.partitioned == report->partition.variable_count;
 }
 
 static void bench_partition(const PartitionCase *entry, int runs) {
@@ -144,17 +144,19 @@ static void bench_partition(const PartitionCase *entry, int runs) {
     if (run.status != AM_OK) {
         row(entry->name, run.error.text, "a plan", false);
     } else if (entry->space == SPACE_DATA) {
-        snprintf(ours, sizeof ours, "%d of %d inputs, %s", report->partitioned, report->variable_count,
+        snprintf(ours, sizeof ours, "%d of %d inputs, %s", report->partition.partitioned,
+                 report->partition.variable_count,
                  is_first_of_all_inputs(&run) ? "first dimensions" : "others");
         row(entry->name, ours, "first dimension of every input", is_first_of_all_inputs(&run));
     } else {
         bool is_vgg = strcmp(entry->model, "vgg19") == 0, head = is_vgg && is_head_only(&run);
-        snprintf(ours, sizeof ours, "%d of at most %d%s", report->partitioned, report->maximum,
-                 head ? ", the head only" : "");
+        snprintf(ours, sizeof ours, "%d of at most %d%s", report->partition.partitioned,
+                 report->partition.maximum, head ? ", the head only" : "");
         snprintf(paper, sizeof paper, "%d%s in %s", entry->partitioned, is_vgg ? ", the head only" : "",
                  entry->time);
-        bool ok = report->partitioned == entry->partitioned && report->maximum == entry->partitioned &&
-                  report->is_exact && head == is_vgg;
+        bool ok = report->partition.partitioned == entry->partitioned &&
+                  report->partition.maximum == entry->partitioned && report->partition.is_exact &&
+                  head == is_vgg;
         row(entry->name, ours, paper, ok);
     }
     if (run.status == AM_OK) seconds_row(entry->name, &run, entry->limit);
@@ -229,21 +231,22 @@ static int32_t find_boundary(const PaperChain *chain, const PlanContext *context
 static double price_paper(const Run *run, const PipelineCase *entry) {
     const PaperReport *report = run->result.paper;
     int32_t layers = layers_of(entry->model), instructions[MOST_CUTS], devices[MOST_CUTS], found = 0;
-    MicroBatching settings = {.micro_batches = report->micro_batches, .separate_backward = true};
-    PaperStageCuts cuts = {entry->cuts, instructions, devices, report->storage};
+    MicroBatching settings = {.micro_batches = report->pipeline.micro_batches, .separate_backward = true};
+    PaperStageCuts cuts = {entry->cuts, instructions, devices, report->pipeline.storage};
     const PlanContext *context;
     PaperChain *chain;
     MemoryFit fit;
     Plan *plan;
     Arena arena = {0};
     AmError error = {0};
-    AmStatus status = paper_chain_build(&chain, &arena, run->context, run->cluster, report->micro_batches,
-                                        run->cluster->servers[0].device_count, &error);
+    AmStatus status =
+        paper_chain_build(&chain, &arena, run->context, run->cluster, report->pipeline.micro_batches,
+                          run->cluster->servers[0].device_count, &error);
     for (; status == AM_OK && found < entry->cuts; found++) {
         int32_t pivot = find_boundary(chain, run->context, entry->layers[found], layers);
         if (pivot < 0) break;
         instructions[found] = chain->pivots[pivot].instruction;
-        devices[found] = report->cuts[found].device;
+        devices[found] = report->pipeline.cuts[found].device;
     }
     if (status == AM_OK && found < entry->cuts)
         status = am_fail(&error, AM_ERROR_INPUT, "", "a layer is missing");
@@ -268,12 +271,12 @@ static void append_layer(char *text, size_t size, int32_t layer, int32_t layers,
 
 static void device_row(const PipelineCase *entry, const PaperReport *report) {
     char name[64], ours[64] = "(", paper[64] = "(";
-    bool same = report->cut_count == entry->cuts;
-    for (int32_t k = 0; k < report->cut_count; k++) {
+    bool same = report->pipeline.cut_count == entry->cuts;
+    for (int32_t k = 0; k < report->pipeline.cut_count; k++) {
         size_t used = strlen(ours), after = strlen(paper);
-        snprintf(ours + used, sizeof ours - used, "%s%d", k ? ", " : "", report->cuts[k].device);
+        snprintf(ours + used, sizeof ours - used, "%s%d", k ? ", " : "", report->pipeline.cuts[k].device);
         snprintf(paper + after, sizeof paper - after, "%s%d", k ? ", " : "", 8 * (k + 1));
-        same = same && report->cuts[k].device == 8 * (k + 1);
+        same = same && report->pipeline.cuts[k].device == 8 * (k + 1);
     }
     snprintf(ours + strlen(ours), sizeof ours - strlen(ours), ")");
     snprintf(paper + strlen(paper), sizeof paper - strlen(paper), ")");
@@ -288,9 +291,9 @@ static void layer_rows(const PipelineCase *entry, const Run *run) {
     int32_t layers = layers_of(entry->model);
     bool near = true, has_stacks = strcmp(entry->model, "bert48") != 0;
     for (int32_t k = 0; k < entry->cuts; k++) {
-        append_layer(ours, sizeof ours, layer_of(report->cuts[k].after, layers), layers, has_stacks);
+        append_layer(ours, sizeof ours, layer_of(report->pipeline.cuts[k].after, layers), layers, has_stacks);
         append_layer(paper, sizeof paper, entry->layers[k], layers, has_stacks);
-        near = near && is_near(&report->cuts[k], entry->layers[k], layers);
+        near = near && is_near(&report->pipeline.cuts[k], entry->layers[k], layers);
     }
     double theirs = price_paper(run, entry), step = run->result.plan->predicted_step_seconds;
     bool is_faster = step <= theirs;

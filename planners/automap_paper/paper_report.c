@@ -8,7 +8,7 @@ static json_t *text_or_null(const char *text) {
     return value ? value : json_null();
 }
 
-static json_t *partition_to_json(const PaperReport *report, const PlanContext *context) {
+static json_t *partition_to_json(const PaperPartitionReport *report, const PlanContext *context) {
     json_t *members = json_array();
     for (int32_t k = 0; k < report->partitioned; k++) {
         const LinkageMember *member = &report->dimensions[k];
@@ -22,7 +22,7 @@ static json_t *partition_to_json(const PaperReport *report, const PlanContext *c
                      "maximum_is_exact", report->is_exact, "partition", members);
 }
 
-static json_t *pipeline_to_json(const PaperReport *report) {
+static json_t *pipeline_to_json(const PaperPipelineReport *report) {
     json_t *cuts = json_array();
     for (int32_t k = 0; k < report->cut_count; k++) {
         const PaperCutReport *cut = &report->cuts[k];
@@ -35,7 +35,7 @@ static json_t *pipeline_to_json(const PaperReport *report) {
     bool is_known = isfinite(report->shortest_seconds);
     return json_pack("{s:i, s:i, s:i, s:i, s:f, s:o, s:o}", "micro_batches", report->micro_batches, "storage",
                      report->storage, "pivots", report->candidate_count, "pivots_near_boundaries",
-                     report->pivot_count, "pipeline_seconds", report->pipeline_seconds, "shortest_seconds",
+                     report->pivot_count, "pipeline_seconds", report->seconds, "shortest_seconds",
                      is_known ? json_real(report->shortest_seconds) : json_null(), "cuts", cuts);
 }
 
@@ -47,15 +47,15 @@ json_t *paper_report_to_json(const PaperReport *report, const PlanContext *conte
                   learning->best, "seconds", learning->seconds, "end", paper_end_name(learning->end),
                   "pricing_seconds", report->pricing_seconds);
     json_t *object = json_pack("{s:s, s:o}", "space", plan_space_name(report->space), "learning", learned);
-    json_t *found =
-        report->space == SPACE_PIPELINE ? pipeline_to_json(report) : partition_to_json(report, context);
+    json_t *found = report->space == SPACE_PIPELINE ? pipeline_to_json(&report->pipeline)
+                                                    : partition_to_json(&report->partition, context);
     if (object && found) json_object_update(object, found);
     json_decref(found);
     return object;
 }
 
-static void print_partition(Text *text, const PaperReport *report) {
-    const char *what = report->space == SPACE_DATA ? "data inputs" : "weights";
+static void print_partition(Text *text, const PaperPartitionReport *report, PlanSpace space) {
+    const char *what = space == SPACE_DATA ? "data inputs" : "weights";
     text_append(text, "paper   %d of %d dimensions of %d %s partitioned over %d devices, reward %.1f\n",
                 report->partitioned, report->dimension_count, report->variable_count, what, report->axis_size,
                 report->reward);
@@ -63,15 +63,15 @@ static void print_partition(Text *text, const PaperReport *report) {
                 report->maximum);
 }
 
-static void print_pipeline(Text *text, const PaperReport *report) {
+static void print_pipeline(Text *text, const PaperPipelineReport *report) {
     text_append(text, "paper   device cuts (");
     for (int32_t k = 0; k < report->cut_count; k++)
         text_append(text, "%s%d", k ? ", " : "", report->cuts[k].device);
     text_append(text, "), %d micro-batches, pipeline length ", report->micro_batches);
-    text_append_seconds(text, report->pipeline_seconds);
+    text_append_seconds(text, report->seconds);
     if (isfinite(report->shortest_seconds))
         text_append(text, " (%.2f %% over the shortest, found without the search)",
-                    100 * (report->pipeline_seconds / report->shortest_seconds - 1));
+                    100 * (report->seconds / report->shortest_seconds - 1));
     text_append_string(text, report->storage > 0 ? ", gradients and state in shards\n" : "\n");
     for (int32_t k = 0; k < report->cut_count; k++) {
         const PaperCutReport *cut = &report->cuts[k];
@@ -87,8 +87,8 @@ static void print_pipeline(Text *text, const PaperReport *report) {
 
 void paper_report_print(Text *text, const PaperReport *report) {
     const PaperLearning *learning = &report->learning;
-    if (report->space == SPACE_PIPELINE) print_pipeline(text, report);
-    else print_partition(text, report);
+    if (report->space == SPACE_PIPELINE) print_pipeline(text, &report->pipeline);
+    else print_partition(text, &report->partition, report->space);
     text_append(text, "dqn     %lld episodes, %lld steps, %lld %s, in ", (long long)learning->episodes,
                 (long long)learning->steps, (long long)report->failures,
                 report->space == SPACE_PIPELINE ? "out of memory" : "conflicts");

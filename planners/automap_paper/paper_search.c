@@ -106,11 +106,11 @@ static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const P
 /* Compares the strategy with the optimum: for readers, after the search. */
 static AmStatus report_partition(PaperSearching *self, const PaperPartition *partition, StrictRoots roots,
                                  AmError *error) {
-    PaperReport *report = self->report;
+    PaperPartitionReport *report = &self->report->partition;
     LinkageGroups *groups;
     report->dimension_count = partition->dimension_count;
     report->decision_count = partition->decision_count;
-    report->failures = partition->conflicts;
+    self->report->failures = partition->conflicts;
     report->partitioned = partition->best.partitioned;
     report->replicated = partition->best.replicated;
     report->reward = paper_strategy_reward(&partition->best);
@@ -151,8 +151,9 @@ static AmStatus search_partition(PaperSearching *self, AmError *error) {
                        "--objective paper decides about whole batches in --space %s: no --micro-batches",
                        plan_space_name(options->kind));
     TRY(find_mesh(self, &stage->mesh, error));
-    self->report->axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
-    TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->axis_size, roots, error));
+    self->report->partition.axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
+    TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->partition.axis_size, roots,
+                               error));
     TRY(paper_learn(&self->report->learning, &partition->base, options->kind, options, error));
     if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
@@ -184,16 +185,17 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
     double all = paper_iteration_seconds(&chain->whole);
-    report->cut_count = pipeline->stage_count - 1;
-    report->pivot_count = pipeline->pivot_count;
-    report->candidate_count = chain->count;
-    report->pipeline_seconds = pipeline->best_seconds;
-    report->cuts = ARENA_ARRAY(self->arena, PaperCutReport, report->cut_count);
-    if (!report->cuts) return am_fail_memory(error, (int64_t)sizeof *report->cuts * report->cut_count);
-    for (int32_t k = 0; k < report->cut_count; k++) {
+    report->pipeline.cut_count = pipeline->stage_count - 1;
+    report->pipeline.pivot_count = pipeline->pivot_count;
+    report->pipeline.candidate_count = chain->count;
+    report->pipeline.seconds = pipeline->best_seconds;
+    report->pipeline.cuts = ARENA_ARRAY(self->arena, PaperCutReport, report->pipeline.cut_count);
+    if (!report->pipeline.cuts)
+        return am_fail_memory(error, (int64_t)sizeof *report->pipeline.cuts * report->pipeline.cut_count);
+    for (int32_t k = 0; k < report->pipeline.cut_count; k++) {
         const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
         const IrInstruction *instruction = &self->whole->canonical->instructions[pivot->instruction];
-        PaperCutReport *cut = &report->cuts[k];
+        PaperCutReport *cut = &report->pipeline.cuts[k];
         *cut = (PaperCutReport){.instruction = pivot->instruction,
                                 .device = pipeline->best[k].device,
                                 .part = paper_iteration_seconds(pivot) / all,
@@ -215,7 +217,7 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
     PaperStageCuts cuts = {
-        .count = self->report->cut_count, .instructions = instructions, .devices = devices};
+        .count = self->report->pipeline.cut_count, .instructions = instructions, .devices = devices};
     MemoryFit fit;
     Plan *plan;
     if (paper_pipeline_is_tight(pipeline)) cuts.storage = PAPER_STORAGE;
@@ -223,8 +225,8 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
     settings.separate_backward = true;
     TRY(plan_context_for(&context, self->whole, &settings, error));
     for (int32_t k = 0; k < cuts.count; k++) {
-        instructions[k] = self->report->cuts[k].instruction;
-        devices[k] = self->report->cuts[k].device;
+        instructions[k] = self->report->pipeline.cuts[k].instruction;
+        devices[k] = self->report->pipeline.cuts[k].device;
     }
     TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
     self->result->evaluations++;
@@ -234,7 +236,7 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
                                 error));
         self->result->evaluations++;
     }
-    self->report->storage = cuts.storage;
+    self->report->pipeline.storage = cuts.storage;
     plan->evaluations = self->result->evaluations;
     if (!fit.fits)
         return memory_fail(&fit, self->cluster, self->options->request->constraints.memory_fraction, error);
@@ -247,13 +249,13 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
     PaperReport *report = self->report;
     PaperChain *chain;
     PaperPipeline *pipeline;
-    TRY(count_micro_batches(self, &report->micro_batches, error));
+    TRY(count_micro_batches(self, &report->pipeline.micro_batches, error));
     if (options->request->space.mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");
-    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->micro_batches,
+    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->pipeline.micro_batches,
                           self->cluster->device_count / self->cluster->server_count, error));
-    TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->micro_batches,
+    TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->pipeline.micro_batches,
                               options->request->constraints.memory_fraction, error));
     TRY(paper_learn(&report->learning, &pipeline->base, options->kind, options, error));
     report->failures = pipeline->failures;
@@ -263,7 +265,7 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
         return memory_fail(&pipeline->best_fit, self->cluster, options->request->constraints.memory_fraction,
                            error);
     TRY(report_cuts(self, pipeline, error));
-    report->shortest_seconds = paper_pipeline_shortest(pipeline);
+    report->pipeline.shortest_seconds = paper_pipeline_shortest(pipeline);
     double start = clock_seconds();
     TRY(price_pipeline(self, pipeline, error));
     report->pricing_seconds = clock_seconds() - start;

@@ -20,26 +20,36 @@ typedef struct PaperCutReport {
     const char *before, *after;  /* paths of the weights next to it, or NULL */
 } PaperCutReport;
 
+/* The result of SPACE_OPERATOR and SPACE_DATA: what one axis splits. */
+typedef struct PaperPartitionReport {
+    int32_t axis_size, dimension_count, decision_count, variable_count;
+    int32_t partitioned, replicated;
+    double reward; /* of the strategy over its whole vector */
+    int32_t
+        maximum; /* the most that can be partitioned together, by linkage groups; the search has not got it */
+    bool is_exact;                   /* the maximum is exact, else it is at least that */
+    const LinkageMember *dimensions; /* [partitioned]: those that are */
+} PaperPartitionReport;
+
+/* The result of SPACE_PIPELINE. */
+typedef struct PaperPipelineReport {
+    PaperCutReport *cuts; /* [cut_count] */
+    int32_t cut_count;
+    int32_t pivot_count, candidate_count; /* pivots near boundaries, of so many in the module */
+    int32_t micro_batches;
+    int32_t storage;         /* kinds that the devices of a stage have in shards: PaperStageCuts */
+    double seconds;          /* L */
+    double shortest_seconds; /* the least L of all; NAN: too many. The search has not got it */
+} PaperPipelineReport;
+
 /* The result of a search in this mode, besides the plan. */
 typedef struct PaperReport {
     PlanSpace space;
     PaperLearning learning;
-    double pricing_seconds; /* of the plan by the simulator, its context included */
-    /* SPACE_OPERATOR and SPACE_DATA */
-    int32_t axis_size, dimension_count, decision_count, variable_count;
-    int32_t partitioned, replicated;
-    double reward;   /* of the strategy over its whole vector */
-    int32_t maximum; /* the most that can be partitioned together, by linkage groups; unknown to the search */
-    bool is_exact;   /* the maximum is exact, else it is at least that */
-    int64_t failures;                /* episodes that ended in a conflict, or did not fit */
-    const LinkageMember *dimensions; /* [partitioned]: those that are */
-    /* SPACE_PIPELINE */
-    PaperCutReport *cuts;                            /* [cut_count] */
-    int32_t cut_count, pivot_count, candidate_count; /* pivots near boundaries, of so many in the module */
-    int32_t micro_batches;
-    int32_t storage;         /* kinds that the devices of a stage have in shards: PaperStageCuts */
-    double pipeline_seconds; /* L */
-    double shortest_seconds; /* the least L of all; NAN: too many. Unknown to the search */
+    int64_t failures;               /* episodes that ended in a conflict, or did not fit */
+    double pricing_seconds;         /* of the plan by the simulator, its context included */
+    PaperPartitionReport partition; /* SPACE_OPERATOR and SPACE_DATA */
+    PaperPipelineReport pipeline;   /* SPACE_PIPELINE */
 } PaperReport;
 
 /* options->kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of

@@ -44,15 +44,16 @@ static StageCounts count_all(const CutSearch *self, const CutMix *mix, int32_t s
 
 /* The greatest potential of the last state if all work together is to count `each` on any stage. */
 static double balance_for(CutSearch *self, const StageCounts *counts, double each) {
-    for (int32_t k = 0; k < self->state_count; k++) self->balance[k] = 0;
+    for (int32_t k = 0; k < self->state_count; k++) self->scratch.balance[k] = 0;
     for (int32_t k = 0; k < self->step_count; k++) {
         const Step *step = &self->steps[k];
         const StageCounts *here = &counts[step->stage * self->tables->work->width_count + step->width];
-        double wanted = each - here->once - self->balance[step->from] * here->above;
+        double wanted = each - here->once - self->scratch.balance[step->from] * here->above;
         double rise = here->more > 0 ? larger(wanted / here->more, 0) : 0;
-        self->balance[step->to] = larger(self->balance[step->to], self->balance[step->from] + rise);
+        self->scratch.balance[step->to] =
+            larger(self->scratch.balance[step->to], self->scratch.balance[step->from] + rise);
     }
-    return self->balance[self->state_count - 1];
+    return self->scratch.balance[self->state_count - 1];
 }
 
 static void set_balanced_potentials(CutSearch *self, const CutMix *mix) {
@@ -75,7 +76,8 @@ static void set_balanced_potentials(CutSearch *self, const CutMix *mix) {
     double end = balance_for(self, counts, high);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t k = 0; k < self->state_count; k++)
-            self->potentials[kind][k] = mix->paths.share[kind] * (end > 0 ? self->balance[k] / end : 1);
+            self->potentials[kind][k] =
+                mix->paths.share[kind] * (end > 0 ? self->scratch.balance[k] / end : 1);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->potentials[kind][0] = 0;
     arena_release(&self->arena, mark);
 }
@@ -93,13 +95,14 @@ typedef struct PathStage {
 static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t *first) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
-    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->scratch.sums;
     double least = from[end];
     *first = end;
     cut_path_sum(self, step);
     for (int32_t p = 0; p < end; p++) {
         int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
-        double cost = from[p] + sums[end] - sums[p] - self->of_sets[tables->across[(end - 1) * longest + k]];
+        double cost =
+            from[p] + sums[end] - sums[p] - self->scratch.of_sets[tables->across[(end - 1) * longest + k]];
         if (cost >= least) continue;
         least = cost;
         *first = p;
@@ -120,7 +123,7 @@ static void fill_stage(const CutSearch *self, PathStage *stage) {
     int32_t set = tables->across[(stage->end - 1) * tables->longest + k];
     const ClassSeconds *seconds = &tables->seconds[set * widths + w];
     double cost = class_seconds_weighed(stage->step->weights, seconds);
-    double lost = cost > 0 ? 1 - self->set_across[set] / cost : 0;
+    double lost = cost > 0 ? 1 - self->scratch.set_across[set] / cost : 0;
     for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
 }
 

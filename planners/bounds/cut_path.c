@@ -144,18 +144,18 @@ static void find_least_of_class(const CutSearch *self, const LeastWeights *least
 static double find_least(CutSearch *self) {
     const CutTables *tables = self->tables;
     double sum = 0;
-    find_least_weights(self, self->least_weights);
+    find_least_weights(self, self->scratch.least_weights);
     for (int32_t c = 0; c < tables->work->class_count; c++) {
         double anywhere, *across = &self->across[c];
-        find_least_of_class(self, self->least_weights, c, &anywhere, across);
+        find_least_of_class(self, self->scratch.least_weights, c, &anywhere, across);
         sum += (tables->unplaced[c] - tables->divisible[c]) * anywhere +
                tables->divisible[c] * smaller(anywhere, *across);
     }
     for (int32_t b = 0; b < tables->set_count; b++) {
         const ClassSet *set = &tables->sets[b];
-        self->set_across[b] = 0;
+        self->scratch.set_across[b] = 0;
         for (int32_t k = 0; k < set->member_count; k++)
-            self->set_across[b] += self->across[tables->members[set->first_member + k]];
+            self->scratch.set_across[b] += self->across[tables->members[set->first_member + k]];
     }
     return sum;
 }
@@ -165,17 +165,17 @@ static double find_least(CutSearch *self) {
 void cut_path_sum(CutSearch *self, const Step *step) {
     const CutTables *tables = self->tables;
     for (int32_t b = 0; b < tables->set_count; b++)
-        self->of_sets[b] = class_seconds_weighed(
+        self->scratch.of_sets[b] = class_seconds_weighed(
             step->weights, &tables->seconds[b * tables->work->width_count + step->width]);
     for (int32_t p = 0; p < tables->work->places; p++)
-        self->sums[p + 1] = self->sums[p] + self->of_sets[tables->at[p]];
-    for (int32_t b = 0; b < tables->set_count; b++) self->of_sets[b] -= self->set_across[b];
+        self->scratch.sums[p + 1] = self->scratch.sums[p] + self->scratch.of_sets[tables->at[p]];
+    for (int32_t b = 0; b < tables->set_count; b++) self->scratch.of_sets[b] -= self->scratch.set_across[b];
 }
 
 /* As cut_path_sum(), for several steps from one state. */
 static void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES]) {
     const CutTables *tables = self->tables;
-    double *of_sets = self->lane_sets, *sums = self->lane_sums;
+    double *of_sets = self->scratch.lane_sets, *sums = self->scratch.lane_sums;
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t l = 0; l < CUT_LANES; l++)
             of_sets[b * CUT_LANES + l] = class_seconds_weighed(
@@ -186,7 +186,7 @@ static void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES]) {
             sums[(p + 1) * CUT_LANES + l] = sums[p * CUT_LANES + l] + here[l];
     }
     for (int32_t b = 0; b < tables->set_count; b++)
-        for (int32_t l = 0; l < CUT_LANES; l++) of_sets[b * CUT_LANES + l] -= self->set_across[b];
+        for (int32_t l = 0; l < CUT_LANES; l++) of_sets[b * CUT_LANES + l] -= self->scratch.set_across[b];
 }
 
 /* Extends the least costs before a stage by those of the stage, for up to CUT_LANES steps from one state:
@@ -195,7 +195,8 @@ static void take_steps(CutSearch *self, const Step *first, int32_t count) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const Step *steps[CUT_LANES];
-    double *to[CUT_LANES], *sums = self->lane_sums, *before = self->lane_before, *any = self->lane_any;
+    double *to[CUT_LANES], *sums = self->scratch.lane_sums, *before = self->scratch.lane_before,
+                           *any = self->scratch.lane_any;
     for (int32_t l = 0; l < CUT_LANES; l++) {
         steps[l] = first + (l < count ? l : 0);
         to[l] = &self->least[steps[l]->to * (places + 1)];
@@ -215,7 +216,7 @@ static void take_steps(CutSearch *self, const Step *first, int32_t count) {
         for (int32_t k = 0; k < longest && k < q; k++) {
             const double *start =
                 k < longest - 1 ? &before[(q - 1 - k) * CUT_LANES] : &any[(q - longest) * CUT_LANES];
-            const double *divided = &self->lane_sets[across[k] * CUT_LANES];
+            const double *divided = &self->scratch.lane_sets[across[k] * CUT_LANES];
             for (int32_t l = 0; l < CUT_LANES; l++)
                 least[l] = smaller(least[l], start[l] + sums[q * CUT_LANES + l] - divided[l]);
         }
@@ -254,16 +255,16 @@ bool cut_path_open(CutSearch *self) {
         for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
             self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
     }
-    self->least_weights = ARENA_ARRAY(arena, LeastWeights, tables->work->width_count + 1);
+    self->scratch.least_weights = ARENA_ARRAY(arena, LeastWeights, tables->work->width_count + 1);
     self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
-    self->set_across = ARENA_ARRAY(arena, double, tables->set_count + 1);
-    self->of_sets = ARENA_ARRAY(arena, double, tables->set_count + 1);
-    self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
+    self->scratch.set_across = ARENA_ARRAY(arena, double, tables->set_count + 1);
+    self->scratch.of_sets = ARENA_ARRAY(arena, double, tables->set_count + 1);
+    self->scratch.balance = ARENA_ARRAY(arena, double, self->state_count + 1);
     self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
-    self->sums = ARENA_ARRAY(arena, double, row);
-    self->lane_sets = ARENA_ARRAY(arena, double, tables->set_count *CUT_LANES + 1);
-    self->lane_sums = ARENA_ARRAY(arena, double, row *CUT_LANES);
-    self->lane_before = ARENA_ARRAY(arena, double, row *CUT_LANES);
-    self->lane_any = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->scratch.sums = ARENA_ARRAY(arena, double, row);
+    self->scratch.lane_sets = ARENA_ARRAY(arena, double, tables->set_count *CUT_LANES + 1);
+    self->scratch.lane_sums = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->scratch.lane_before = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->scratch.lane_any = ARENA_ARRAY(arena, double, row *CUT_LANES);
     return !arena->failed;
 }

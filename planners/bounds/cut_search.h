@@ -57,13 +57,15 @@ typedef struct CutSearch {
     double *above[PATH_KINDS][PATH_PASSES];
     double *across; /* [class]: its least cost across a border */
     double *least;  /* [state * (places + 1) + places]: least cost of the stages so far */
-    /* Scratch. */
-    double *set_across, *of_sets;               /* [set] */
-    double *sums;                               /* [places + 1] */
-    double *lane_sets;                          /* [set * CUT_LANES + lane] */
-    double *lane_sums, *lane_before, *lane_any; /* [(places + 1) * CUT_LANES + lane] */
-    double *balance;                            /* [state] */
-    LeastWeights *least_weights;                /* [width] */
+    struct {
+        double *set_across, *of_sets; /* [set] */
+        double *sums;                 /* [places + 1] */
+        double *balance;              /* [state] */
+        LeastWeights *least_weights;  /* [width] */
+        /* Of the CUT_LANES steps that are extended together. */
+        double *lane_sets;                          /* [set * CUT_LANES + lane] */
+        double *lane_sums, *lane_before, *lane_any; /* [(places + 1) * CUT_LANES + lane] */
+    } scratch;
     Arena arena;
 } CutSearch;
 

@@ -20,15 +20,15 @@ AmStatus explain_note_reason(const Explainer *self, ExplainedChange *change, con
 }
 
 ExplainedAlternative *explain_add_alternative(Explainer *self, const char *what, const char *value) {
-    ExplainedAlternative *row = &self->result->alternatives[self->result->alternative_count++];
+    ExplainedAlternative *row = &self->result->alternatives.of[self->result->alternatives.count++];
     *row = (ExplainedAlternative){.what = what, .value = value};
     return row;
 }
 
 AmStatus explain_keep_document(Explainer *self, json_t *root) {
-    ARENA_RESERVE(self->arena, self->documents, self->document_count, self->document_capacity);
-    if (self->documents && root) {
-        self->documents[self->document_count++] = root;
+    ARENA_RESERVE(self->arena, self->documents.of, self->documents.count, self->documents.capacity);
+    if (self->documents.of && root) {
+        self->documents.of[self->documents.count++] = root;
         return AM_OK;
     }
     json_decref(root);
@@ -185,20 +185,20 @@ static AmStatus add_gathered(Explainer *self) {
 AmStatus explain_alternatives(Explainer *self) {
     int32_t micro_batches = self->plan->micro_batches;
     const int32_t most = SCHEDULE_KINDS + 4 + EXPLAIN_MOST_RECOMPUTED;
-    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, most);
-    if (!self->result->alternatives) return am_fail_memory(self->error, most);
-    bool may_number = !self->keeps_micro_batches;
+    self->result->alternatives.of = ARENA_ARRAY(self->arena, ExplainedAlternative, most);
+    if (!self->result->alternatives.of) return am_fail_memory(self->error, most);
+    bool may_number = !self->keeps.micro_batches;
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
         TRY(add_micro_batches(self, micro_batches * 2));
-    if (!self->keeps_attention) TRY(add_attention(self));
+    if (!self->keeps.attention) TRY(add_attention(self));
     bool gathers = false;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         gathers |= gathers_weights(self, &self->plan->stages[s]);
     if (gathers) TRY(add_gathered(self));
     TRY(explain_recompute(self));
     ScheduleKind kind = plan_schedule(self->plan);
-    bool is_fixed = self->keeps_schedule || kind == SCHEDULE_INTERLEAVED;
+    bool is_fixed = self->keeps.schedule || kind == SCHEDULE_INTERLEAVED;
     if (self->plan->stage_count == 1 || is_fixed) return AM_OK;
     for (int32_t other = 0; other < SCHEDULE_KINDS; other++)
         if (other != (int32_t)kind && other != SCHEDULE_INTERLEAVED)
@@ -210,14 +210,14 @@ AmStatus explain_units(Explainer *self) {
     const ProblemSettings settings = problem_settings(SPACE_AUTO, CLUSTER_DEFAULT_MEMORY_FRACTION);
     LayerCosts *costs;
     AmError why = {0};
-    if (self->places) return explain_moves(self, self->places, self->place_count);
+    if (self->places.of) return explain_moves(self, self->places.of, self->places.count);
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, NULL, &why);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK) {
         *self->error = why;
         return status;
     }
-    status = explain_moves(self, costs->cuts + 1, costs->unit_count - 1);
+    status = explain_moves(self, costs->units.cuts + 1, costs->units.count - 1);
     layer_costs_close(costs);
     return status;
 }

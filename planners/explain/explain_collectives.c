@@ -41,8 +41,8 @@ static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step
     if (!before || !after) return; /* the arena has failed */
     const char *op_name = explain_name(origin);
     Explanation *result = self->result;
-    ExplainedCollective *end = result->collectives + result->collective_count, *row;
-    for (row = result->collectives + of->first_row; row < end; row++)
+    ExplainedCollective *end = result->collectives.of + result->collectives.count, *row;
+    for (row = result->collectives.of + of->first_row; row < end; row++)
         if (row->kind == kind && strcmp(row->axes, axes) == 0 && strcmp(row->before, before) == 0 &&
             strcmp(row->after, after) == 0 && explain_is_same_name(row->op_name, op_name))
             break;
@@ -55,7 +55,7 @@ static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step
                                      .op_name = op_name,
                                      .source = explain_source(self->arena, origin),
                                      .last_step = -1};
-        result->collective_count++;
+        result->collectives.count++;
     }
     if (row->last_step != step) row->count += (int64_t)cost->executed.times;
     row->last_step = step;
@@ -101,14 +101,14 @@ AmStatus explain_collectives(Explainer *self) {
             if (of[s].costs[k].is_collective)
                 most += executed_collective(&of[s].costs[k].executed)->result_count;
     }
-    self->result->collectives = ARENA_ARRAY(self->arena, ExplainedCollective, most + 1);
-    if (!self->result->collectives) return am_fail_memory(self->error, most);
+    self->result->collectives.of = ARENA_ARRAY(self->arena, ExplainedCollective, most + 1);
+    if (!self->result->collectives.of) return am_fail_memory(self->error, most);
     for (int32_t s = 0; s < plan->stage_count; s++) {
-        of[s].first_row = self->result->collective_count;
+        of[s].first_row = self->result->collectives.count;
         for (int32_t k = 0; k < of[s].count; k++)
             if (of[s].costs[k].is_collective) add_collective(self, &of[s], k);
     }
-    qsort(self->result->collectives, (size_t)self->result->collective_count,
-          sizeof *self->result->collectives, compare_collectives);
+    qsort(self->result->collectives.of, (size_t)self->result->collectives.count,
+          sizeof *self->result->collectives.of, compare_collectives);
     return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
 }

@@ -41,7 +41,7 @@ static AmStatus list_cuts(Explainer *self) {
     int32_t count = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].range_count;
     PartRange *ranges = ARENA_ARRAY(self->arena, PartRange, count + 1);
-    result->cuts = ARENA_ARRAY(self->arena, ExplainedCut, count + 1);
+    result->cuts.of = ARENA_ARRAY(self->arena, ExplainedCut, count + 1);
     if (self->arena->failed) return am_fail_memory(self->error, count);
     count = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
@@ -51,7 +51,7 @@ static AmStatus list_cuts(Explainer *self) {
     qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
     for (int32_t k = 0; k + 1 < count; k++) {
         if (ranges[k].stage == ranges[k + 1].stage) continue;
-        ExplainedCut *cut = &result->cuts[result->cut_count++];
+        ExplainedCut *cut = &result->cuts.of[result->cuts.count++];
         *cut = (ExplainedCut){.part = ranges[k].part,
                               .stages = {ranges[k].stage, ranges[k + 1].stage},
                               .instruction = ranges[k + 1].first,
@@ -115,8 +115,8 @@ static AmStatus write_sharding(const char **sharding, const Explainer *self, int
 static AmStatus list_transfers(Explainer *self) {
     const Simulation *simulation = self->simulation;
     Explanation *result = self->result;
-    result->transfers = ARENA_ARRAY(self->arena, ExplainedTransfer, simulation->value_count + 1);
-    if (!result->transfers) return am_fail_memory(self->error, simulation->value_count);
+    result->transfers.of = ARENA_ARRAY(self->arena, ExplainedTransfer, simulation->value_count + 1);
+    if (!result->transfers.of) return am_fail_memory(self->error, simulation->value_count);
     for (int32_t k = 0; k < simulation->value_count; k++) {
         const SimulatedTransfer *value = &simulation->values[k];
         const IrInstruction *origin =
@@ -128,15 +128,16 @@ static AmStatus list_transfers(Explainer *self) {
         TRY(write_sharding(&row.sent, self, row.sender, value->origin));
         TRY(write_sharding(&row.received, self, row.receiver, value->origin));
         int32_t at = 0;
-        while (at < result->transfer_count &&
-               !(result->transfers[at].sender == row.sender &&
-                 result->transfers[at].receiver == row.receiver &&
-                 explain_is_same_name(result->transfers[at].op_name, row.op_name)))
+        while (at < result->transfers.count &&
+               !(result->transfers.of[at].sender == row.sender &&
+                 result->transfers.of[at].receiver == row.receiver &&
+                 explain_is_same_name(result->transfers.of[at].op_name, row.op_name)))
             at++;
-        if (at == result->transfer_count) result->transfers[result->transfer_count++] = row;
-        add_total(&result->transfers[at].total, &value->total);
+        if (at == result->transfers.count) result->transfers.of[result->transfers.count++] = row;
+        add_total(&result->transfers.of[at].total, &value->total);
     }
-    qsort(result->transfers, (size_t)result->transfer_count, sizeof *result->transfers, compare_transfers);
+    qsort(result->transfers.of, (size_t)result->transfers.count, sizeof *result->transfers.of,
+          compare_transfers);
     return AM_OK;
 }
 
@@ -190,8 +191,8 @@ static AmStatus add_move(Explainer *self, const ExplainedCut *cut, ExplainedMove
 }
 
 AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count) {
-    for (int32_t c = 0; c < self->result->cut_count; c++) {
-        ExplainedCut *cut = &self->result->cuts[c];
+    for (int32_t c = 0; c < self->result->cuts.count; c++) {
+        ExplainedCut *cut = &self->result->cuts.of[c];
         int32_t earlier = -1, later = -1, least = 0, most = -1;
         find_room(self, cut, &least, &most);
         for (int32_t k = 0; k < count; k++) {

@@ -95,7 +95,7 @@ static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made)
     const Explainer *explainer = self->explainer;
     const Plan *whole = explainer->plan;
     const EntryGroup *group = &self->groups[decision];
-    int32_t stage = explainer->result->decisions[decision].stage, end = group->first + group->count;
+    int32_t stage = explainer->result->decisions.of[decision].stage, end = group->first + group->count;
     const PlanAxisPriority *priority = &whole->stages[stage].axis_priorities[group->axis];
     Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
@@ -123,8 +123,8 @@ static void add_group(const Decider *self, int32_t stage, EntryGroup group) {
     }
     if (decision.class_count == 0) return;
     name_decision(self->explainer, &decision);
-    self->groups[result->decision_count] = group;
-    result->decisions[result->decision_count++] = decision;
+    self->groups[result->decisions.count] = group;
+    result->decisions.of[result->decisions.count++] = decision;
 }
 
 /* Entries of one kind for classes that repeated layers share. */
@@ -150,8 +150,9 @@ static void list_groups(const Decider *self, int32_t stage) {
 /* The stage that is busiest of those that are not done, or -1. */
 static int32_t busiest(const Explanation *result, const bool *is_done) {
     int32_t stage = -1;
-    for (int32_t s = 0; s < result->stage_count; s++)
-        if (!is_done[s] && (stage < 0 || result->stages[s].idle_seconds < result->stages[stage].idle_seconds))
+    for (int32_t s = 0; s < result->stages.count; s++)
+        if (!is_done[s] &&
+            (stage < 0 || result->stages.of[s].seconds.idle < result->stages.of[stage].seconds.idle))
             stage = s;
     return stage;
 }
@@ -159,14 +160,14 @@ static int32_t busiest(const Explanation *result, const bool *is_done) {
 static AmStatus add_changes(const Decider *self) {
     Explainer *explainer = self->explainer;
     Explanation *result = explainer->result;
-    bool *is_done = ARENA_ARRAY(explainer->arena, bool, result->stage_count);
-    if (!is_done) return am_fail_memory(explainer->error, result->stage_count);
+    bool *is_done = ARENA_ARRAY(explainer->arena, bool, result->stages.count);
+    if (!is_done) return am_fail_memory(explainer->error, result->stages.count);
     for (int32_t stage; (stage = busiest(result, is_done)) >= 0; is_done[stage] = true)
-        for (int32_t d = 0; d < result->decision_count; d++) {
+        for (int32_t d = 0; d < result->decisions.count; d++) {
             Plan *plan;
-            if (result->decisions[d].stage != stage) continue;
+            if (result->decisions.of[d].stage != stage) continue;
             TRY(plan_without(self, d, &plan));
-            TRY(explain_add_change(explainer, plan, &result->decisions[d].without));
+            TRY(explain_add_change(explainer, plan, &result->decisions.of[d].without));
         }
     return AM_OK;
 }
@@ -178,7 +179,7 @@ AmStatus explain_decisions(Explainer *explainer) {
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t axis = 0; axis < plan->stages[s].mesh.axis_count; axis++)
             most += plan->stages[s].axis_priorities[axis].count;
-    explainer->result->decisions = ARENA_ARRAY(explainer->arena, ExplainedDecision, most + 1);
+    explainer->result->decisions.of = ARENA_ARRAY(explainer->arena, ExplainedDecision, most + 1);
     self.groups = ARENA_ARRAY(explainer->arena, EntryGroup, most + 1);
     if (explainer->arena->failed) return am_fail_memory(explainer->error, most);
     TRY(find_touched(&self));

@@ -101,8 +101,8 @@ static void append_span(Text *text, const ExplainedSpan *span, double pixels_per
 }
 
 static void append_timeline(Text *text, const Explanation *self) {
-    int32_t bottom = self->stage_count * ROW;
-    double pixels_per_second = (WIDTH - LEFT) / self->step_seconds;
+    int32_t bottom = self->stages.count * ROW;
+    double pixels_per_second = (WIDTH - LEFT) / self->plan.step_seconds;
     text_append_string(text, "<h2>Timeline</h2>\n<p>");
     for (int32_t work = 0; work < EXPLAINED_WORKS; work++)
         append_key(text, works[work].class, works[work].name);
@@ -116,11 +116,11 @@ static void append_timeline(Text *text, const Explanation *self) {
                     "<line x1=\"%.1f\" y1=\"0\" x2=\"%.1f\" y2=\"%d\"/><text class=\"faint\" x=\"%.1f\" "
                     "y=\"%d\" text-anchor=\"middle\">",
                     x, x, bottom, x, bottom + 16);
-        text_append_seconds(text, self->step_seconds * tick / TICKS);
+        text_append_seconds(text, self->plan.step_seconds * tick / TICKS);
         text_append_string(text, "</text>\n");
     }
-    for (int32_t s = 0; s < self->stage_count; s++) append_label(text, s);
-    for (int32_t k = 0; k < self->span_count; k++) append_span(text, &self->spans[k], pixels_per_second);
+    for (int32_t s = 0; s < self->stages.count; s++) append_label(text, s);
+    for (int32_t k = 0; k < self->spans.count; k++) append_span(text, &self->spans.of[k], pixels_per_second);
     text_append_string(text, "</svg></div>\n");
 }
 
@@ -139,27 +139,27 @@ static void append_memory(Text *text, const Explanation *self) {
                                         "activations", "transfer slots", "held outside of the step"};
     static const char *const classes[] = {"forward", "backward", "update", "collective", "transfer", "other"};
     int32_t kinds = 5;
-    for (int32_t s = 0; s < self->stage_count; s++)
-        if (self->stages[s].kept_bytes > 0) kinds = 6;
+    for (int32_t s = 0; s < self->stages.count; s++)
+        if (self->stages.of[s].fullest.kept_bytes > 0) kinds = 6;
     text_append_string(text, "<h2>Memory</h2>\n<p>");
     for (int32_t k = 0; k < kinds; k++) append_key(text, classes[k], names[k]);
     text_append(text,
                 "limit: %g of the memory of the stage's fullest device</p>\n<div "
                 "class=\"wide\" tabindex=\"0\"><svg viewBox=\"0 0 %d "
                 "%d\" role=\"img\" aria-label=\"memory of the stages\">\n",
-                self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
-    for (int32_t s = 0; s < self->stage_count; s++) {
-        const ExplainedStage *stage = &self->stages[s];
-        const int64_t bytes[] = {stage->memory.weights_bytes,   stage->memory.gradients_bytes,
-                                 stage->memory.optimizer_bytes, stage->memory.activation_bytes,
-                                 stage->channel_bytes,          stage->kept_bytes};
+                self->plan.memory_fraction, WIDTH + 40, self->stages.count * ROW);
+    for (int32_t s = 0; s < self->stages.count; s++) {
+        const ExplainedStage *stage = &self->stages.of[s];
+        const int64_t bytes[] = {stage->fullest.use.weights_bytes,   stage->fullest.use.gradients_bytes,
+                                 stage->fullest.use.optimizer_bytes, stage->fullest.use.activation_bytes,
+                                 stage->fullest.channel_bytes,       stage->fullest.kept_bytes};
         double from = 0;
         append_label(text, s);
-        for (int32_t k = 0; k < kinds && stage->limit_bytes > 0; k++) {
+        for (int32_t k = 0; k < kinds && stage->fullest.limit_bytes > 0; k++) {
             Text title = {0};
             text_append(&title, "%s, ", names[k]);
             text_append_bytes_size(&title, (double)bytes[k]);
-            double share = (double)bytes[k] / (double)stage->limit_bytes;
+            double share = (double)bytes[k] / (double)stage->fullest.limit_bytes;
             if (share > 1 - from) share = 1 - from; /* it does not fit: the frame is its end */
             if (title.data) append_part(text, s, &from, share, classes[k], title.data);
             text_free(&title);
@@ -184,7 +184,7 @@ AmStatus explanation_print_html(Text *text, const Explanation *self, const Expla
     text_append_string(text, "</p>\n");
     explain_page_origin(text, page);
     explain_page_comparison(text, self, page);
-    if (self->span_count > 0 && self->step_seconds > 0) append_timeline(text, self);
+    if (self->spans.count > 0 && self->plan.step_seconds > 0) append_timeline(text, self);
     append_memory(text, self);
     for (int32_t k = 0; k < explanation_section_count(); k++) append_section(text, self, k);
     TRY(explain_page_parameters(text, page, error));

@@ -21,18 +21,20 @@ static json_t *total_to_json(const TransferTotal *total) {
 
 static json_t *stages_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t s = 0; s < self->stage_count; s++) {
-        const ExplainedStage *row = &self->stages[s];
+    for (int32_t s = 0; s < self->stages.count; s++) {
+        const ExplainedStage *row = &self->stages.of[s];
         json_t *memory = json_pack(
             "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak_bytes",
-            (json_int_t)row->memory.peak_bytes, "weights_bytes", (json_int_t)row->memory.weights_bytes,
-            "gradients_bytes", (json_int_t)row->memory.gradients_bytes, "optimizer_bytes",
-            (json_int_t)row->memory.optimizer_bytes, "activation_bytes",
-            (json_int_t)row->memory.activation_bytes, "in_flight_bytes",
-            (json_int_t)row->memory.in_flight_bytes, "collective_bytes",
-            (json_int_t)row->memory.collective_bytes, "channel_bytes", (json_int_t)row->channel_bytes,
-            "kept_bytes", (json_int_t)row->kept_bytes, "needed_bytes", (json_int_t)row->needed_bytes,
-            "limit_bytes", (json_int_t)row->limit_bytes, "memory_bytes", (json_int_t)row->memory_bytes);
+            (json_int_t)row->fullest.use.peak_bytes, "weights_bytes",
+            (json_int_t)row->fullest.use.weights_bytes, "gradients_bytes",
+            (json_int_t)row->fullest.use.gradients_bytes, "optimizer_bytes",
+            (json_int_t)row->fullest.use.optimizer_bytes, "activation_bytes",
+            (json_int_t)row->fullest.use.activation_bytes, "in_flight_bytes",
+            (json_int_t)row->fullest.use.in_flight_bytes, "collective_bytes",
+            (json_int_t)row->fullest.use.collective_bytes, "channel_bytes",
+            (json_int_t)row->fullest.channel_bytes, "kept_bytes", (json_int_t)row->fullest.kept_bytes,
+            "needed_bytes", (json_int_t)row->fullest.needed_bytes, "limit_bytes",
+            (json_int_t)row->fullest.limit_bytes, "memory_bytes", (json_int_t)row->fullest.memory_bytes);
         json_array_append_new(
             rows,
             json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:f, s:f, s:f, "
@@ -42,9 +44,9 @@ static json_t *stages_to_json(const Explanation *self) {
                       plan_string_to_json(row->weights), "first_op", plan_string_to_json(row->first_op),
                       "last_op", plan_string_to_json(row->last_op), "flops_share", row->flops_share,
                       "weight_share", row->weight_share, "weight_bytes", (json_int_t)row->weight_bytes,
-                      "compute_seconds", row->compute_seconds, "communication_seconds",
-                      row->communication_seconds, "hidden_seconds", row->hidden_seconds, "idle_seconds",
-                      row->idle_seconds, "fullest_rank", row->fullest, "memory", memory));
+                      "compute_seconds", row->seconds.compute, "communication_seconds",
+                      row->seconds.communication, "hidden_seconds", row->seconds.hidden, "idle_seconds",
+                      row->seconds.idle, "fullest_rank", row->fullest.rank, "memory", memory));
     }
     return rows;
 }
@@ -60,8 +62,8 @@ static json_t *move_to_json(const ExplainedMove *move) {
 
 static json_t *cuts_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->cut_count; k++) {
-        const ExplainedCut *row = &self->cuts[k];
+    for (int32_t k = 0; k < self->cuts.count; k++) {
+        const ExplainedCut *row = &self->cuts.of[k];
         json_array_append_new(
             rows, json_pack("{s:i, s:[i, i], s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "part", row->part,
                             "stages", row->stages[0], row->stages[1], "instruction", row->instruction,
@@ -75,8 +77,8 @@ static json_t *cuts_to_json(const Explanation *self) {
 
 static json_t *loops_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->loop_count; k++) {
-        const ExplainedLoop *row = &self->loops[k];
+    for (int32_t k = 0; k < self->loops.count; k++) {
+        const ExplainedLoop *row = &self->loops.of[k];
         json_t *trips = row->trips < 0 ? json_null() : json_integer(row->trips);
         json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:o}", "instruction", row->instruction,
                                               "trips", trips, "reason", plan_string_to_json(row->reason),
@@ -88,8 +90,8 @@ static json_t *loops_to_json(const Explanation *self) {
 
 static json_t *transfers_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->transfer_count; k++) {
-        const ExplainedTransfer *row = &self->transfers[k];
+    for (int32_t k = 0; k < self->transfers.count; k++) {
+        const ExplainedTransfer *row = &self->transfers.of[k];
         json_t *object = total_to_json(&row->total);
         json_object_set_new(object, "from", json_integer(row->sender));
         json_object_set_new(object, "to", json_integer(row->receiver));
@@ -104,10 +106,10 @@ static json_t *transfers_to_json(const Explanation *self) {
 
 static json_t *alternatives_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->alternative_count; k++) {
-        json_t *row = change_to_json(&self->alternatives[k].change);
-        json_object_set_new(row, "what", json_string(self->alternatives[k].what));
-        json_object_set_new(row, "value", json_string(self->alternatives[k].value));
+    for (int32_t k = 0; k < self->alternatives.count; k++) {
+        json_t *row = change_to_json(&self->alternatives.of[k].change);
+        json_object_set_new(row, "what", json_string(self->alternatives.of[k].what));
+        json_object_set_new(row, "value", json_string(self->alternatives.of[k].value));
         json_array_append_new(rows, row);
     }
     return rows;
@@ -115,8 +117,8 @@ static json_t *alternatives_to_json(const Explanation *self) {
 
 static json_t *decisions_to_json(const Explanation *self, const Classes *classes) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->decision_count; k++) {
-        const ExplainedDecision *row = &self->decisions[k];
+    for (int32_t k = 0; k < self->decisions.count; k++) {
+        const ExplainedDecision *row = &self->decisions.of[k];
         json_t *object =
             json_pack("{s:i, s:s, s:o, s:s, s:i, s:o, s:i, s:o, s:o, s:n, s:n}", "stage", row->stage, "axis",
                       row->axis, "class", plan_entry_class_to_json(row->entry, classes), "kind",
@@ -138,8 +140,8 @@ static json_t *decisions_to_json(const Explanation *self, const Classes *classes
 
 static json_t *overrides_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->override_count; k++) {
-        const ExplainedOverride *row = &self->overrides[k];
+    for (int32_t k = 0; k < self->overrides.count; k++) {
+        const ExplainedOverride *row = &self->overrides.of[k];
         json_t *instructions = json_array();
         for (int32_t i = 0; i < row->count; i++)
             json_array_append_new(instructions, json_integer(row->instructions[i]));
@@ -154,8 +156,8 @@ static json_t *overrides_to_json(const Explanation *self) {
 
 static json_t *collectives_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->collective_count; k++) {
-        const ExplainedCollective *row = &self->collectives[k];
+    for (int32_t k = 0; k < self->collectives.count; k++) {
+        const ExplainedCollective *row = &self->collectives.of[k];
         json_array_append_new(
             rows, json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o}", "stage", row->stage,
                             "kind", row->kind, "axes", row->axes, "sharding_from", row->before, "sharding_to",
@@ -167,14 +169,15 @@ static json_t *collectives_to_json(const Explanation *self) {
 }
 
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
-    json_t *without = self->override_count > 0 ? change_to_json(&self->without_overrides) : json_null();
+    json_t *without = self->overrides.count > 0 ? change_to_json(&self->overrides.without) : json_null();
     return json_pack(
         "{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
-        "format", "automap-explanation-1", "step_seconds", self->step_seconds, "peak_bytes",
-        (json_int_t)self->peak_bytes, "bubble_fraction", self->bubble_fraction, "devices", self->device_count,
-        "micro_batches", self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self),
-        "cuts", cuts_to_json(self), "loops", loops_to_json(self), "transfers", transfers_to_json(self),
-        "alternatives", alternatives_to_json(self), "decisions", decisions_to_json(self, classes),
-        "overrides", overrides_to_json(self), "without_overrides", without, "collectives",
-        collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
+        "format", "automap-explanation-1", "step_seconds", self->plan.step_seconds, "peak_bytes",
+        (json_int_t)self->plan.peak_bytes, "bubble_fraction", self->plan.bubble_fraction, "devices",
+        self->plan.device_count, "micro_batches", self->plan.micro_batches, "schedule", self->plan.schedule,
+        "stages", stages_to_json(self), "cuts", cuts_to_json(self), "loops", loops_to_json(self), "transfers",
+        transfers_to_json(self), "alternatives", alternatives_to_json(self), "decisions",
+        decisions_to_json(self, classes), "overrides", overrides_to_json(self), "without_overrides", without,
+        "collectives", collectives_to_json(self), "simulated", self->changes.simulated, "left_out",
+        self->changes.left_out);
 }

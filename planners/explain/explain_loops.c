@@ -48,13 +48,13 @@ AmStatus explain_loops(Explainer *self) {
     const IrLoops *loops = module->loops;
     Explanation *result = self->result;
     const char *layers_reason = NULL;
-    result->loops = ARENA_ARRAY(self->arena, ExplainedLoop, loops->loop_count + 1);
-    if (!result->loops) return am_fail_memory(self->error, loops->loop_count);
+    result->loops.of = ARENA_ARRAY(self->arena, ExplainedLoop, loops->loop_count + 1);
+    if (!result->loops.of) return am_fail_memory(self->error, loops->loop_count);
     for (int32_t k = 0; k < loops->loop_count; k++) {
         int32_t number = loops->loops[k].instruction;
         const IrInstruction *instruction = &module->instructions[number];
         if (number < entry->first || number >= entry->first + entry->count) continue;
-        ExplainedLoop *row = &result->loops[result->loop_count++];
+        ExplainedLoop *row = &result->loops.of[result->loops.count++];
         *row = (ExplainedLoop){.instruction = number,
                                .trips = loops->loops[k].trips,
                                .op_name = explain_name(instruction),

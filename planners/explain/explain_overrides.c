@@ -109,18 +109,18 @@ static void add_row(const Lister *self, const Alike *alike) {
     ir_shape_append(&shape, &first->shape);
     row.shape = words_of(self->explainer, &shape);
     describe(self, alike, &row);
-    self->alike[result->override_count] = *alike;
-    result->overrides[result->override_count++] = row;
+    self->alike[result->overrides.count] = *alike;
+    result->overrides.of[result->overrides.count++] = row;
 }
 
 /* The row of an override, which may be new. */
 static int32_t find_row(const Lister *self, int32_t stage, const PlanOverride *override) {
     const Explanation *result = self->explainer->result;
-    for (int32_t row = 0; row < result->override_count; row++)
+    for (int32_t row = 0; row < result->overrides.count; row++)
         if (self->alike[row].stage == stage && is_same(self->explainer, self->alike[row].first, override))
             return row;
     add_row(self, &(Alike){override, stage});
-    return result->override_count - 1;
+    return result->overrides.count - 1;
 }
 
 /* Puts all overrides into rows and each row's instructions, by the module's numbers, into `numbers`. */
@@ -131,17 +131,17 @@ static void list_rows(const Lister *self, int32_t *numbers) {
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].override_count; k++) {
             int32_t row = self->row_of[at++] = find_row(self, s, &plan->stages[s].overrides[k]);
-            result->overrides[row].count++;
+            result->overrides.of[row].count++;
         }
-    for (int32_t row = 0; row < result->override_count; row++) {
-        result->overrides[row].instructions = numbers;
-        numbers += result->overrides[row].count;
-        result->overrides[row].count = 0;
+    for (int32_t row = 0; row < result->overrides.count; row++) {
+        result->overrides.of[row].instructions = numbers;
+        numbers += result->overrides.of[row].count;
+        result->overrides.of[row].count = 0;
     }
     at = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].override_count; k++) {
-            ExplainedOverride *row = &result->overrides[self->row_of[at++]];
+            ExplainedOverride *row = &result->overrides.of[self->row_of[at++]];
             row->instructions[row->count++] =
                 plan_number_of(self->explainer->context, plan->stages[s].overrides[k].instruction);
         }
@@ -175,9 +175,9 @@ static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, 
 static AmStatus add_changes(const Lister *self) {
     Explainer *explainer = self->explainer;
     Explanation *result = explainer->result;
-    TRY(explain_add_made(explainer, plan_without, self, -1, &result->without_overrides));
-    for (int32_t row = 0; row < result->override_count; row++)
-        TRY(explain_add_made(explainer, plan_without, self, row, &result->overrides[row].without));
+    TRY(explain_add_made(explainer, plan_without, self, -1, &result->overrides.without));
+    for (int32_t row = 0; row < result->overrides.count; row++)
+        TRY(explain_add_made(explainer, plan_without, self, row, &result->overrides.of[row].without));
     return AM_OK;
 }
 
@@ -208,7 +208,7 @@ AmStatus explain_overrides(Explainer *explainer) {
     for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].override_count;
     if (count == 0) return AM_OK;
     int32_t *numbers = ARENA_ARRAY(arena, int32_t, count);
-    explainer->result->overrides = ARENA_ARRAY(arena, ExplainedOverride, count);
+    explainer->result->overrides.of = ARENA_ARRAY(arena, ExplainedOverride, count);
     if (!self || arena->failed) return am_fail_memory(explainer->error, count);
     *self = (Lister){.explainer = explainer,
                      .without = ARENA_ARRAY(arena, Assignment *, plan->stage_count),

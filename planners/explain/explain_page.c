@@ -110,7 +110,7 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
         text->failed = true;
         return;
     }
-    bars[count++] = (Bar){"this plan", "forward", explanation->step_seconds};
+    bars[count++] = (Bar){"this plan", "forward", explanation->plan.step_seconds};
     if (plan->bound_seconds > 0) bars[count++] = (Bar){"lower bound", "update", plan->bound_seconds};
     json_object_foreach(baselines, name, value) {
         if (json_number_value(value) > 0) bars[count++] = (Bar){name, "other", json_number_value(value)};
@@ -119,7 +119,7 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
     text_append_string(text, "<h2>Baselines and bound</h2>\n<p>");
     if (plan->bound_seconds > 0)
         text_append(text, "gap %.1f %% between this plan and the lower bound. ",
-                    100 * (explanation->step_seconds / plan->bound_seconds - 1));
+                    100 * (explanation->plan.step_seconds / plan->bound_seconds - 1));
     else text_append_string(text, "The plan file has no lower bound. ");
     if (json_object_size(baselines) == 0) text_append_string(text, "The plan file has no baselines. ");
     text_append_string(text,
@@ -127,7 +127,7 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
                        "<th class=\"number\">relative</th>"
                        "<th></th></tr>\n");
     for (size_t k = 0; k < count; k++)
-        append_bar(text, &bars[k], bars[count - 1].seconds, explanation->step_seconds);
+        append_bar(text, &bars[k], bars[count - 1].seconds, explanation->plan.step_seconds);
     text_append_string(text, "</table>\n");
     free(bars);
 }

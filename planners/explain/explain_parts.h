@@ -27,19 +27,27 @@ typedef struct Explainer {
     const json_t *root;
     const Cluster *cluster;
     const ExplainOptions *options;
-    bool keeps_micro_batches, keeps_schedule, keeps_attention; /* no change of these */
-    const int32_t *places; /* [place_count] of cuts, ascending; NULL: not found yet */
-    int32_t place_count;
+    struct {
+        bool micro_batches, schedule, attention;
+    } keeps; /* no change of these */
+    struct {
+        const int32_t *of; /* [count] ascending; NULL: not found yet */
+        int32_t count;
+    } places; /* of cuts */
     double memory_fraction;
     const StopSignal *stop; /* or NULL; ends the listing and the simulation of changes */
     PlanRanks ranks;
     PlanCosts *costs;
     Simulation *simulation;
-    PlannedChange *changes; /* in the order in which they matter */
-    int32_t change_count, change_capacity;
-    int64_t most_priced; /* more changes are not priced, so none with recomputation is made; 0: any number */
-    json_t **documents;  /* [document_count] that changed plans were read from */
-    int32_t document_count, document_capacity;
+    struct {
+        PlannedChange *of; /* in the order in which they matter */
+        int32_t count, capacity;
+        int64_t most_priced; /* none beyond are priced, nor made where they recompute; 0: any number */
+    } changes;
+    struct {
+        json_t **of; /* [count] that changed plans were read from */
+        int32_t count, capacity;
+    } documents;
     Explanation *result;
     AmError *error;
 } Explainer;

@@ -41,9 +41,9 @@ bool explain_is_same_name(const char *a, const char *b) {
 /* ---- changes ---- */
 
 static AmStatus add_change(Explainer *self, PlannedChange change) {
-    ARENA_RESERVE(self->arena, self->changes, self->change_count, self->change_capacity);
-    if (self->arena->failed) return am_fail_memory(self->error, self->change_count);
-    self->changes[self->change_count++] = change;
+    ARENA_RESERVE(self->arena, self->changes.of, self->changes.count, self->changes.capacity);
+    if (self->arena->failed) return am_fail_memory(self->error, self->changes.count);
+    self->changes.of[self->changes.count++] = change;
     change.result->reason = "";
     return AM_OK;
 }
@@ -64,7 +64,7 @@ AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Are
 
 static void simulate_change(void *user, int32_t k) {
     const Explainer *self = user;
-    PlannedChange *change = &self->changes[k];
+    PlannedChange *change = &self->changes.of[k];
     const SimulationOptions options = {
         .memory_fraction = self->memory_fraction, .stop = self->stop, .known = &self->ranks};
     Arena arena = {0};
@@ -88,19 +88,19 @@ int32_t explain_most_changes(const Explainer *self) {
     int64_t most = INSTRUCTIONS_TIMES_CHANGES / self->context->canonical->instruction_count;
     if (most < LEAST_CHANGES) most = LEAST_CHANGES;
     if (most > MOST_CHANGES) most = MOST_CHANGES;
-    return self->change_count < most ? self->change_count : (int32_t)most;
+    return self->changes.count < most ? self->changes.count : (int32_t)most;
 }
 
 static AmStatus simulate_changes(Explainer *self) {
     int64_t most = self->options->simulations;
-    int32_t count = most > 0 && most < self->change_count ? (int32_t)most : self->change_count;
+    int32_t count = most > 0 && most < self->changes.count ? (int32_t)most : self->changes.count;
     if (most == 0) count = explain_most_changes(self);
-    self->result->simulated = count;
-    self->result->left_out = self->change_count - count;
+    self->result->changes.simulated = count;
+    self->result->changes.left_out = self->changes.count - count;
     search_watch_expect(self->options->watch, count);
     parallel_for(count, 0, simulate_change, self);
     for (int32_t k = 0; k < count; k++) {
-        PlannedChange *change = &self->changes[k];
+        PlannedChange *change = &self->changes.of[k];
         if (change->status == AM_OK) continue;
         if (change->status == AM_ERROR_INTERNAL) {
             *self->error = change->error;
@@ -126,13 +126,13 @@ static AmStatus simulate(Explainer *self) {
 /* The step, stages and cuts, without changes. */
 static AmStatus describe_plan(Explainer *self) {
     TRY(simulate(self));
-    *self->result = (Explanation){.step_seconds = self->simulation->step_seconds,
-                                  .peak_bytes = self->simulation->fit.needed_bytes,
-                                  .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
-                                  .bubble_fraction = self->simulation->bubble_fraction,
-                                  .device_count = self->simulation->device_count,
-                                  .micro_batches = self->plan->micro_batches,
-                                  .schedule = self->plan->schedule};
+    *self->result = (Explanation){.plan.step_seconds = self->simulation->step_seconds,
+                                  .plan.peak_bytes = self->simulation->fit.needed_bytes,
+                                  .plan.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                  .plan.bubble_fraction = self->simulation->bubble_fraction,
+                                  .plan.device_count = self->simulation->device_count,
+                                  .plan.micro_batches = self->plan->micro_batches,
+                                  .plan.schedule = self->plan->schedule};
     TRY(explain_stages(self));
     return explain_cuts(self);
 }
@@ -140,14 +140,14 @@ static AmStatus describe_plan(Explainer *self) {
 AmStatus explain_list_changes(Explainer *self) {
     TRY(describe_plan(self));
     TRY(explain_alternatives(self));
-    if (self->result->cut_count > 0) TRY(explain_units(self));
+    if (self->result->cuts.count > 0) TRY(explain_units(self));
     TRY(explain_overrides(self));
     return explain_decisions(self);
 }
 
 void explain_close(Explainer *self) {
-    for (int32_t k = 0; k < self->document_count; k++) json_decref(self->documents[k]);
-    self->document_count = 0;
+    for (int32_t k = 0; k < self->documents.count; k++) json_decref(self->documents.of[k]);
+    self->documents.count = 0;
 }
 
 static AmStatus explain(Explainer *self) {

@@ -55,7 +55,6 @@ typedef struct ExplainedCollective {
     int32_t last_step;     /* of the program that was counted; keeps a collective from counting twice */
 } ExplainedCollective;
 
-/* Times are means over its devices, memory is that of the one with least room. */
 typedef struct ExplainedStage {
     int32_t first_rank, device_count;
     const char *devices, *mesh;     /* "server0/V100-32GB-0 to server0/V100-32GB-7"; "data=4 model=2" */
@@ -65,12 +64,17 @@ typedef struct ExplainedStage {
     double flops_share;             /* of what all devices compute */
     double weight_share;            /* of the bytes of all weights, each once */
     int64_t weight_bytes;
-    double compute_seconds, communication_seconds, hidden_seconds, idle_seconds;
-    int32_t fullest; /* rank */
-    MemoryUse memory;
-    int64_t channel_bytes;                           /* transfer slots, */
-    int64_t kept_bytes;                              /* and what the training system keeps */
-    int64_t needed_bytes, limit_bytes, memory_bytes; /* the peak with them; the limit; the device's memory */
+    struct {
+        double compute, communication, hidden, idle;
+    } seconds; /* means over its devices */
+    struct {
+        int32_t rank;
+        MemoryUse use;
+        int64_t channel_bytes; /* transfer slots, */
+        int64_t kept_bytes;    /* and what the training system keeps */
+        int64_t needed_bytes, limit_bytes,
+            memory_bytes; /* the peak with them; the limit; the device's memory */
+    } fullest;            /* of its devices: the one with least room */
 } ExplainedStage;
 
 /* A place to which a cut could go. */
@@ -135,33 +139,58 @@ typedef struct ExplainedSpan {
     double start, end;
 } ExplainedSpan;
 
-typedef struct Explanation {
+/* The plan as a whole. */
+typedef struct ExplainedPlan {
     double step_seconds;
     int64_t peak_bytes;
     double memory_fraction; /* of a device that a plan may use */
     double bubble_fraction; /* of all devices' time, that they are idle */
     int32_t device_count, micro_batches;
     const char *schedule;
-    ExplainedStage *stages;
-    int32_t stage_count;
-    ExplainedCut *cuts;
-    int32_t cut_count;
-    ExplainedLoop *loops; /* by instruction, without those inside of others */
-    int32_t loop_count;
-    ExplainedTransfer *transfers; /* by parts, then most bytes first */
-    int32_t transfer_count;
-    ExplainedAlternative *alternatives;
-    int32_t alternative_count;
-    ExplainedDecision *decisions; /* in the plan's order */
-    int32_t decision_count;
-    ExplainedOverride *overrides; /* in the plan's order */
-    int32_t override_count;
-    ExplainedChange without_overrides; /* without any, where there are some */
-    ExplainedCollective *collectives;  /* by stage, most time first */
-    int32_t collective_count;
-    ExplainedSpan *spans; /* by stage, if the timeline was requested */
-    int32_t span_count;
-    int32_t simulated, left_out; /* changes */
+} ExplainedPlan;
+
+typedef struct Explanation {
+    ExplainedPlan plan;
+    struct {
+        ExplainedStage *of;
+        int32_t count;
+    } stages;
+    struct {
+        ExplainedCut *of;
+        int32_t count;
+    } cuts;
+    struct {
+        ExplainedLoop *of; /* by instruction, without those inside of others */
+        int32_t count;
+    } loops;
+    struct {
+        ExplainedTransfer *of; /* by parts, then most bytes first */
+        int32_t count;
+    } transfers;
+    struct {
+        ExplainedAlternative *of;
+        int32_t count;
+    } alternatives;
+    struct {
+        ExplainedDecision *of; /* in the plan's order */
+        int32_t count;
+    } decisions;
+    struct {
+        ExplainedOverride *of; /* in the plan's order */
+        int32_t count;
+        ExplainedChange without; /* the plan without any, where it has some */
+    } overrides;
+    struct {
+        ExplainedCollective *of; /* by stage, most time first */
+        int32_t count;
+    } collectives;
+    struct {
+        ExplainedSpan *of; /* by stage, if the timeline was requested */
+        int32_t count;
+    } spans;
+    struct {
+        int32_t simulated, left_out;
+    } changes;
 } Explanation;
 
 typedef struct ExplainOptions {

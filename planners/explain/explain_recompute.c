@@ -57,7 +57,7 @@ static AmStatus add(Lister *self, int32_t stage, int32_t first, const int32_t *s
     AmError why = {0};
     Plan *plan;
     if (!value) return am_fail_memory(of->error, 0);
-    if (of->most_priced > 0 && of->change_count >= of->most_priced) return AM_OK;
+    if (of->changes.most_priced > 0 && of->changes.count >= of->changes.most_priced) return AM_OK;
     ExplainedAlternative *row = explain_add_alternative(of, "recomputation", value);
     json_t *root = explain_other_document(of, of->plan->micro_batches);
     json_t *stages = json_deep_copy(json_object_get(root, "stages"));
@@ -101,7 +101,7 @@ static AmStatus add_stage(Lister *self, int32_t stage) {
 
 /* The time in which the stage's devices do something. */
 static double busy_seconds(const ExplainedStage *stage) {
-    return stage->compute_seconds + stage->communication_seconds - stage->hidden_seconds;
+    return stage->seconds.compute + stage->seconds.communication - stage->seconds.hidden;
 }
 
 AmStatus explain_recompute(Explainer *self) {
@@ -113,7 +113,7 @@ AmStatus explain_recompute(Explainer *self) {
         for (int32_t s = 0; s < plan->stage_count; s++) {
             if (is_listed[s] || plan->stages[s].recompute.range_count == 0) continue;
             if (best < 0 ||
-                busy_seconds(&self->result->stages[s]) > busy_seconds(&self->result->stages[best]))
+                busy_seconds(&self->result->stages.of[s]) > busy_seconds(&self->result->stages.of[best]))
                 best = s;
         }
         if (best < 0) return AM_OK;

@@ -43,13 +43,13 @@ static void append_place(Text *rows, const char *op_name, const char *source) {
 
 void explanation_summary(Text *text, const Explanation *self) {
     text_append_string(text, "step ");
-    text_append_seconds(text, self->step_seconds);
+    text_append_seconds(text, self->plan.step_seconds);
     text_append_string(text, ", peak ");
-    text_append_bytes_size(text, (double)self->peak_bytes);
-    if (self->stage_count > 1) text_append(text, ", %d stages, %s", self->stage_count, self->schedule);
-    if (self->micro_batches > 1) text_append(text, ", %d micro-batches", self->micro_batches);
-    text_append(text, ", %d device%s, idle %.1f %% of the time\n", self->device_count,
-                self->device_count == 1 ? "" : "s", 100 * self->bubble_fraction);
+    text_append_bytes_size(text, (double)self->plan.peak_bytes);
+    if (self->stages.count > 1) text_append(text, ", %d stages, %s", self->stages.count, self->plan.schedule);
+    if (self->plan.micro_batches > 1) text_append(text, ", %d micro-batches", self->plan.micro_batches);
+    text_append(text, ", %d device%s, idle %.1f %% of the time\n", self->plan.device_count,
+                self->plan.device_count == 1 ? "" : "s", 100 * self->plan.bubble_fraction);
 }
 
 /* ---- stages ---- */
@@ -57,21 +57,21 @@ void explanation_summary(Text *text, const Explanation *self) {
 static void fill_stages(const Filler *to) {
     text_append_string(to->rows,
                        "stage\tdevices\tmesh\tZeRO\tFLOPs\tweights\tcompute\tcommunication\thidden\tidle\n");
-    for (int32_t s = 0; s < to->explanation->stage_count; s++) {
-        const ExplainedStage *row = &to->explanation->stages[s];
+    for (int32_t s = 0; s < to->explanation->stages.count; s++) {
+        const ExplainedStage *row = &to->explanation->stages.of[s];
         text_append(to->rows, "%d\t%s\t%s\t%d\t%.1f %%\t%.1f %%\t", s, row->devices, row->mesh,
                     row->zero_level, 100 * row->flops_share, 100 * row->weight_share);
-        append_seconds(to->rows, row->compute_seconds);
-        append_seconds(to->rows, row->communication_seconds);
-        append_seconds(to->rows, row->hidden_seconds);
-        text_append_seconds(to->rows, row->idle_seconds);
+        append_seconds(to->rows, row->seconds.compute);
+        append_seconds(to->rows, row->seconds.communication);
+        append_seconds(to->rows, row->seconds.hidden);
+        text_append_seconds(to->rows, row->seconds.idle);
         text_append_string(to->rows, "\n");
     }
 }
 
 static bool has_kept_bytes(const Explanation *self) {
-    for (int32_t s = 0; s < self->stage_count; s++)
-        if (self->stages[s].kept_bytes > 0) return true;
+    for (int32_t s = 0; s < self->stages.count; s++)
+        if (self->stages.of[s].fullest.kept_bytes > 0) return true;
     return false;
 }
 
@@ -81,28 +81,29 @@ static void fill_memory(const Filler *to) {
                 "stage\tpeak\tlimit\tweights\tgradients\toptimizer\tactivations\tkept for "
                 "backward\ttransfer slots%s\n",
                 has_kept ? "\theld outside of the step" : "");
-    for (int32_t s = 0; s < to->explanation->stage_count; s++) {
-        const ExplainedStage *row = &to->explanation->stages[s];
+    for (int32_t s = 0; s < to->explanation->stages.count; s++) {
+        const ExplainedStage *row = &to->explanation->stages.of[s];
         text_append(to->rows, "%d\t", s);
-        append_bytes(to->rows, (double)row->needed_bytes);
-        append_bytes(to->rows, (double)row->limit_bytes);
-        append_bytes(to->rows, (double)row->memory.weights_bytes);
-        append_bytes(to->rows, (double)row->memory.gradients_bytes);
-        append_bytes(to->rows, (double)row->memory.optimizer_bytes);
-        append_bytes(to->rows, (double)row->memory.activation_bytes);
-        append_bytes(to->rows, (double)row->memory.in_flight_bytes);
-        text_append_bytes_size(to->rows, (double)row->channel_bytes);
+        append_bytes(to->rows, (double)row->fullest.needed_bytes);
+        append_bytes(to->rows, (double)row->fullest.limit_bytes);
+        append_bytes(to->rows, (double)row->fullest.use.weights_bytes);
+        append_bytes(to->rows, (double)row->fullest.use.gradients_bytes);
+        append_bytes(to->rows, (double)row->fullest.use.optimizer_bytes);
+        append_bytes(to->rows, (double)row->fullest.use.activation_bytes);
+        append_bytes(to->rows, (double)row->fullest.use.in_flight_bytes);
+        text_append_bytes_size(to->rows, (double)row->fullest.channel_bytes);
         if (has_kept) text_append_string(to->rows, "\t");
-        if (has_kept) text_append_bytes_size(to->rows, (double)row->kept_bytes);
+        if (has_kept) text_append_bytes_size(to->rows, (double)row->fullest.kept_bytes);
         text_append_string(to->rows, "\n");
     }
     text_append(to->note, "A plan may use %g of a device's memory; the peak includes transfer slots%s.\n",
-                to->explanation->memory_fraction, has_kept ? " and what is held outside of the step" : "");
+                to->explanation->plan.memory_fraction,
+                has_kept ? " and what is held outside of the step" : "");
 }
 
 static void fill_contents(const Filler *to) {
-    for (int32_t s = 0; s < to->explanation->stage_count; s++) {
-        const ExplainedStage *row = &to->explanation->stages[s];
+    for (int32_t s = 0; s < to->explanation->stages.count; s++) {
+        const ExplainedStage *row = &to->explanation->stages.of[s];
         text_append(to->note, "stage %d has ", s);
         append_name(to->note, row->weights[0] ? row->weights : "no weights");
         if (row->first_op[0]) text_append_string(to->note, "; from ");
@@ -131,17 +132,18 @@ static void append_move(const Filler *to, const ExplainedMove *move) {
     else if (!change->is_known)
         text_append_string(to->rows, change->reason[0] ? "no such plan\t" : "not simulated\t");
     else
-        text_append(to->rows, "%+.1f %%%s\t", 100 * (change->seconds / to->explanation->step_seconds - 1),
+        text_append(to->rows, "%+.1f %%%s\t",
+                    100 * (change->seconds / to->explanation->plan.step_seconds - 1),
                     change->fits ? "" : ", DOES NOT FIT");
 }
 
 static void fill_cuts(const Filler *to) {
-    if (to->explanation->cut_count == 0) return;
+    if (to->explanation->cuts.count == 0) return;
     text_append_string(
         to->rows,
         "between stages\tforward\tbackward\ta unit earlier\ta unit later\tbefore\toperator\tsource\n");
-    for (int32_t k = 0; k < to->explanation->cut_count; k++) {
-        const ExplainedCut *cut = &to->explanation->cuts[k];
+    for (int32_t k = 0; k < to->explanation->cuts.count; k++) {
+        const ExplainedCut *cut = &to->explanation->cuts.of[k];
         text_append(to->rows, "%d and %d\t", cut->stages[0], cut->stages[1]);
         append_total(to->rows, &cut->up);
         append_total(to->rows, &cut->down);
@@ -157,10 +159,10 @@ static void fill_cuts(const Filler *to) {
 }
 
 static void fill_loops(const Filler *to) {
-    if (to->explanation->loop_count == 0) return;
+    if (to->explanation->loops.count == 0) return;
     text_append_string(to->rows, "trips\twhy it is one unit\toperator\tsource\n");
-    for (int32_t k = 0; k < to->explanation->loop_count; k++) {
-        const ExplainedLoop *loop = &to->explanation->loops[k];
+    for (int32_t k = 0; k < to->explanation->loops.count; k++) {
+        const ExplainedLoop *loop = &to->explanation->loops.of[k];
         if (loop->trips < 0) text_append_string(to->rows, "?\t");
         else text_append(to->rows, "%lld\t", (long long)loop->trips);
         append_name(to->rows, loop->reason);
@@ -172,10 +174,10 @@ static void fill_loops(const Filler *to) {
 static void fill_transfers(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t left_out = 0, of_pair = 0;
-    if (self->transfer_count == 0) return;
+    if (self->transfers.count == 0) return;
     text_append_string(to->rows, "from to\tnumber\tbytes\ttime\tsharding\toperator\tsource\n");
-    for (int32_t k = 0; k < self->transfer_count; k++) {
-        const ExplainedTransfer *row = &self->transfers[k];
+    for (int32_t k = 0; k < self->transfers.count; k++) {
+        const ExplainedTransfer *row = &self->transfers.of[k];
         bool is_pair = k > 0 && row[-1].sender == row->sender && row[-1].receiver == row->receiver;
         of_pair = is_pair ? of_pair + 1 : 0;
         if (of_pair >= MOST_OF_PAIR && !to->is_full) {
@@ -201,16 +203,16 @@ static void append_change(const Filler *to, const ExplainedChange *change) {
         return;
     }
     append_seconds(to->rows, change->seconds);
-    text_append(to->rows, "%+.1f %%\t", 100 * (change->seconds / to->explanation->step_seconds - 1));
+    text_append(to->rows, "%+.1f %%\t", 100 * (change->seconds / to->explanation->plan.step_seconds - 1));
     text_append_bytes_size(to->rows, (double)change->peak_bytes);
     if (!change->fits) text_append_string(to->rows, ", DOES NOT FIT");
 }
 
 static void fill_alternatives(const Filler *to) {
-    if (to->explanation->alternative_count == 0) return;
+    if (to->explanation->alternatives.count == 0) return;
     text_append_string(to->rows, "instead\tstep\tslower by\tpeak\n");
-    for (int32_t k = 0; k < to->explanation->alternative_count; k++) {
-        const ExplainedAlternative *row = &to->explanation->alternatives[k];
+    for (int32_t k = 0; k < to->explanation->alternatives.count; k++) {
+        const ExplainedAlternative *row = &to->explanation->alternatives.of[k];
         text_append(to->rows, "%s %s\t", row->what, row->value);
         append_change(to, &row->change);
         text_append_string(to->rows, "\n");
@@ -223,8 +225,8 @@ static void fill_alternatives(const Filler *to) {
 
 /* Returns whether a decision moves the step time or the peak by as much as the table shows. */
 static bool is_felt(const Explanation *self, const ExplainedChange *without) {
-    double seconds = fabs(without->seconds / self->step_seconds - 1);
-    double bytes = fabs((double)without->peak_bytes / (double)self->peak_bytes - 1);
+    double seconds = fabs(without->seconds / self->plan.step_seconds - 1);
+    double bytes = fabs((double)without->peak_bytes / (double)self->plan.peak_bytes - 1);
     return seconds >= LEAST_CHANGE || bytes >= LEAST_CHANGE;
 }
 
@@ -236,7 +238,7 @@ static void append_unfelt(const Filler *to, bool is_more, int32_t count, const c
 
 static void append_decision(const Filler *to, const ExplainedDecision *row) {
     bool is_storage = row->entry->kind != PLAN_COMPUTE;
-    if (to->explanation->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
+    if (to->explanation->stages.count > 1) text_append(to->rows, "%d\t", row->stage);
     text_append(to->rows, "%s\t", row->axis);
     if (is_storage) text_append(to->rows, "keep %s in shards", plan_entry_kind_name(row->entry->kind));
     else text_append_string(to->rows, "split");
@@ -252,16 +254,16 @@ static void append_decision(const Filler *to, const ExplainedDecision *row) {
 static void fill_decisions(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t shown = 0, unfelt = 0, unknown = 0;
-    if (self->decision_count == 0)
+    if (self->decisions.count == 0)
         text_append_string(to->note, "no decisions: every device does everything\n");
-    for (int32_t k = 0; k < self->decision_count; k++) {
-        const ExplainedDecision *row = &self->decisions[k];
+    for (int32_t k = 0; k < self->decisions.count; k++) {
+        const ExplainedDecision *row = &self->decisions.of[k];
         bool is_left_out = !row->without.is_known && !row->without.reason[0];
         bool is_small = row->without.is_known && !is_felt(self, &row->without);
         unknown += is_left_out;
         unfelt += is_small && !to->is_full;
         if (is_left_out || (is_small && !to->is_full)) continue;
-        if (shown == 0 && self->stage_count > 1) text_append_string(to->rows, "stage\t");
+        if (shown == 0 && self->stages.count > 1) text_append_string(to->rows, "stage\t");
         if (shown++ == 0)
             text_append_string(to->rows,
                                "axis\tdecision\tlayers\tstep without\tslower by\tpeak without\tsource\n");
@@ -271,21 +273,21 @@ static void fill_decisions(const Filler *to) {
     if (unknown > 0)
         text_append(to->note,
                     "%d decision%s of less busy stages not taken out; --evaluations %d simulates all\n",
-                    unknown, unknown == 1 ? "" : "s", self->simulated + self->left_out);
+                    unknown, unknown == 1 ? "" : "s", self->changes.simulated + self->changes.left_out);
 }
 
 static void append_without_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
-    const ExplainedChange *without = &self->without_overrides;
+    const ExplainedChange *without = &self->overrides.without;
     int32_t all = 0;
-    for (int32_t k = 0; k < self->override_count; k++) all += self->overrides[k].count;
+    for (int32_t k = 0; k < self->overrides.count; k++) all += self->overrides.of[k].count;
     text_append(to->note, "without these overrides, of %d operator%s, ", all, all == 1 ? "" : "s");
     if (!without->is_known) {
         append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
     } else {
         text_append_string(to->note, "the step is ");
         text_append_seconds(to->note, without->seconds);
-        text_append(to->note, ", %+.1f %%%s", 100 * (without->seconds / self->step_seconds - 1),
+        text_append(to->note, ", %+.1f %%%s", 100 * (without->seconds / self->plan.step_seconds - 1),
                     without->fits ? "" : ", and DOES NOT FIT");
     }
     text_append_string(to->note, "\n");
@@ -294,17 +296,17 @@ static void append_without_overrides(const Filler *to) {
 static void fill_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t shown = 0, unfelt = 0;
-    if (self->override_count == 0) return;
-    for (int32_t k = 0; k < self->override_count; k++) {
-        const ExplainedOverride *row = &self->overrides[k];
+    if (self->overrides.count == 0) return;
+    for (int32_t k = 0; k < self->overrides.count; k++) {
+        const ExplainedOverride *row = &self->overrides.of[k];
         bool is_small = row->without.is_known && !is_felt(self, &row->without) && !to->is_full;
         unfelt += is_small;
         if (is_small) continue;
-        if (shown == 0 && self->stage_count > 1) text_append_string(to->rows, "stage\t");
+        if (shown == 0 && self->stages.count > 1) text_append_string(to->rows, "stage\t");
         if (shown++ == 0)
             text_append_string(to->rows, "override\tin place of\tlayers\tstep without\tslower by\tpeak "
                                          "without\toperator\tsource\n");
-        if (self->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
+        if (self->stages.count > 1) text_append(to->rows, "%d\t", row->stage);
         text_append(to->rows, "%s\t%s\t%d\t", row->how, row->instead[0] ? row->instead : "-", row->count);
         append_change(to, &row->without);
         text_append(to->rows, "\t%s ", row->shape);
@@ -320,22 +322,22 @@ static void fill_collectives(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t of_stage = 0, left_out = 0;
     double left_seconds = 0;
-    if (self->collective_count == 0) {
+    if (self->collectives.count == 0) {
         text_append_string(to->note, "no collectives\n");
         return;
     }
-    if (self->stage_count > 1) text_append_string(to->rows, "stage\t");
+    if (self->stages.count > 1) text_append_string(to->rows, "stage\t");
     text_append_string(to->rows,
                        "collective\taxes\tfrom\tto\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
-    for (int32_t k = 0; k < self->collective_count; k++) {
-        const ExplainedCollective *row = &self->collectives[k];
+    for (int32_t k = 0; k < self->collectives.count; k++) {
+        const ExplainedCollective *row = &self->collectives.of[k];
         of_stage = k > 0 && row[-1].stage == row->stage ? of_stage + 1 : 0;
-        if (self->stage_count > 1 && of_stage >= MOST_OF_STAGE && !to->is_full) {
+        if (self->stages.count > 1 && of_stage >= MOST_OF_STAGE && !to->is_full) {
             left_out++;
             left_seconds += row->seconds;
             continue;
         }
-        if (self->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
+        if (self->stages.count > 1) text_append(to->rows, "%d\t", row->stage);
         text_append(to->rows, "%s\t%s\t%s\t%s\t%lld\t%lld\t", row->kind, row->axes, row->before, row->after,
                     (long long)row->count, (long long)row->tensors);
         append_bytes(to->rows, row->bytes);

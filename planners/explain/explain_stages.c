@@ -63,21 +63,21 @@ static void add_devices(const Explainer *self, ExplainedStage *stage) {
     double flops = 0, fullest = -1;
     for (int32_t r = stage->first_rank; r < stage->first_rank + stage->device_count; r++) {
         const SimulatedDevice *device = &simulation->devices[r];
-        stage->compute_seconds += device->compute_seconds / stage->device_count;
-        stage->communication_seconds += device->communication_seconds / stage->device_count;
-        stage->hidden_seconds += device->hidden_seconds / stage->device_count;
-        stage->idle_seconds += device->idle_seconds / stage->device_count;
+        stage->seconds.compute += device->compute_seconds / stage->device_count;
+        stage->seconds.communication += device->communication_seconds / stage->device_count;
+        stage->seconds.hidden += device->hidden_seconds / stage->device_count;
+        stage->seconds.idle += device->idle_seconds / stage->device_count;
         flops += device->flops;
         double fullness = (double)device->needed_bytes / (double)device->memory_bytes;
         if (fullness <= fullest) continue;
         fullest = fullness;
-        stage->fullest = r;
-        stage->memory = device->memory;
-        stage->channel_bytes = device->channel_bytes;
-        stage->kept_bytes = device->kept_bytes;
-        stage->needed_bytes = device->needed_bytes;
-        stage->limit_bytes = device->limit_bytes;
-        stage->memory_bytes = device->memory_bytes;
+        stage->fullest.rank = r;
+        stage->fullest.use = device->memory;
+        stage->fullest.channel_bytes = device->channel_bytes;
+        stage->fullest.kept_bytes = device->kept_bytes;
+        stage->fullest.needed_bytes = device->needed_bytes;
+        stage->fullest.limit_bytes = device->limit_bytes;
+        stage->fullest.memory_bytes = device->memory_bytes;
     }
     stage->flops_share = simulation->executed_flops > 0 ? flops / simulation->executed_flops : 0;
     const char *first = simulation->devices[stage->first_rank].name;
@@ -94,22 +94,22 @@ static void add_weights(const Explainer *self) {
         if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
         const IrShape *shape =
             &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
-        for (int32_t s = 0; s < result->stage_count; s++)
-            if (owns(self, s, p)) result->stages[s].weight_bytes += ir_shape_bytes(shape);
+        for (int32_t s = 0; s < result->stages.count; s++)
+            if (owns(self, s, p)) result->stages.of[s].weight_bytes += ir_shape_bytes(shape);
         total += (double)ir_shape_bytes(shape);
     }
-    for (int32_t s = 0; s < result->stage_count && total > 0; s++)
-        result->stages[s].weight_share = (double)result->stages[s].weight_bytes / total;
+    for (int32_t s = 0; s < result->stages.count && total > 0; s++)
+        result->stages.of[s].weight_share = (double)result->stages.of[s].weight_bytes / total;
 }
 
 AmStatus explain_stages(Explainer *self) {
     const Plan *plan = self->plan;
     Explanation *result = self->result;
-    result->stages = ARENA_ARRAY(self->arena, ExplainedStage, plan->stage_count);
-    if (!result->stages) return am_fail_memory(self->error, plan->stage_count);
-    result->stage_count = plan->stage_count;
+    result->stages.of = ARENA_ARRAY(self->arena, ExplainedStage, plan->stage_count);
+    if (!result->stages.of) return am_fail_memory(self->error, plan->stage_count);
+    result->stages.count = plan->stage_count;
     for (int32_t s = 0; s < plan->stage_count; s++) {
-        ExplainedStage *stage = &result->stages[s];
+        ExplainedStage *stage = &result->stages.of[s];
         stage->first_rank = self->ranks.first_rank[s];
         stage->device_count = plan->stages[s].mesh.device_count;
         Text text = {0};

@@ -197,16 +197,16 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
  * after one is the same span. */
 static void add_lane(const ExplainedTimeline *self, const StageLane *lane) {
     Explanation *result = self->explainer->result;
-    int32_t first = result->span_count;
+    int32_t first = result->spans.count;
     bool was_short = false;
     for (int32_t k = 0; k < lane->count; k++) {
         const ExplainedSpan *span = &lane->spans[k];
-        ExplainedSpan *last = result->span_count > first ? &result->spans[result->span_count - 1] : NULL;
+        ExplainedSpan *last = result->spans.count > first ? &result->spans.of[result->spans.count - 1] : NULL;
         bool is_near = last && span->start - last->end < self->shortest;
         bool is_short = is_near && span->end - span->start < self->shortest;
         bool goes_on = is_near && was_short && last->work == span->work && last->iteration == span->iteration;
         if (is_short || goes_on) last->end = fmax(last->end, span->end);
-        else result->spans[result->span_count++] = *span;
+        else result->spans.of[result->spans.count++] = *span;
         was_short = is_short;
     }
 }
@@ -224,7 +224,7 @@ static AmStatus draw(ExplainedTimeline *self) {
         find_loops(self, plan_costs_program(explainer->costs, explainer->ranks.first_rank[s]));
     TRY(simulate_costs(&simulation, &self->of_simulation, explainer->costs, &options, explainer->error));
     for (int32_t k = 0; k < lanes; k++) most += self->lanes[k].count;
-    explainer->result->spans = ARENA_ARRAY(explainer->arena, ExplainedSpan, most + 1);
+    explainer->result->spans.of = ARENA_ARRAY(explainer->arena, ExplainedSpan, most + 1);
     if (self->arena.failed || explainer->arena->failed) return am_fail_memory(explainer->error, most);
     for (int32_t k = 0; k < lanes; k++) add_lane(self, &self->lanes[k]);
     return AM_OK;

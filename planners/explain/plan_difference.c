@@ -32,23 +32,24 @@ static void add_figure(Differ *self, const char *name, DifferenceUnit unit, doub
 /* Means over the devices of all stages. */
 static ExplainedStage mean_stage(const Explanation *of) {
     ExplainedStage mean = {0};
-    for (int32_t s = 0; s < of->stage_count; s++) {
-        const ExplainedStage *stage = &of->stages[s];
-        double share = (double)stage->device_count / of->device_count;
-        mean.compute_seconds += share * stage->compute_seconds;
-        mean.communication_seconds += share * stage->communication_seconds;
-        mean.hidden_seconds += share * stage->hidden_seconds;
-        mean.idle_seconds += share * stage->idle_seconds;
+    for (int32_t s = 0; s < of->stages.count; s++) {
+        const ExplainedStage *stage = &of->stages.of[s];
+        double share = (double)stage->device_count / of->plan.device_count;
+        mean.seconds.compute += share * stage->seconds.compute;
+        mean.seconds.communication += share * stage->seconds.communication;
+        mean.seconds.hidden += share * stage->seconds.hidden;
+        mean.seconds.idle += share * stage->seconds.idle;
     }
     return mean;
 }
 
 static const ExplainedStage *fullest_stage(const Explanation *of) {
-    const ExplainedStage *fullest = &of->stages[0];
-    for (int32_t s = 1; s < of->stage_count; s++) {
-        const ExplainedStage *stage = &of->stages[s];
-        double fullness = (double)stage->needed_bytes / (double)stage->memory_bytes;
-        if (fullness > (double)fullest->needed_bytes / (double)fullest->memory_bytes) fullest = stage;
+    const ExplainedStage *fullest = &of->stages.of[0];
+    for (int32_t s = 1; s < of->stages.count; s++) {
+        const ExplainedStage *stage = &of->stages.of[s];
+        double fullness = (double)stage->fullest.needed_bytes / (double)stage->fullest.memory_bytes;
+        if (fullness > (double)fullest->fullest.needed_bytes / (double)fullest->fullest.memory_bytes)
+            fullest = stage;
     }
     return fullest;
 }
@@ -60,25 +61,26 @@ static AmStatus add_figures(Differ *self) {
     const ExplainedStage *full[2] = {fullest_stage(a), fullest_stage(b)};
     self->result->figures = ARENA_ARRAY(self->arena, DifferenceFigure, FIGURES);
     if (!self->result->figures) return am_fail_memory(self->error, FIGURES);
-    add_figure(self, "step", DIFFERENCE_SECONDS, a->step_seconds, b->step_seconds);
-    add_figure(self, "compute", DIFFERENCE_SECONDS, first.compute_seconds, second.compute_seconds);
-    add_figure(self, "communication", DIFFERENCE_SECONDS, first.communication_seconds,
-               second.communication_seconds);
-    add_figure(self, "hidden", DIFFERENCE_SECONDS, first.hidden_seconds, second.hidden_seconds);
-    add_figure(self, "idle", DIFFERENCE_SECONDS, first.idle_seconds, second.idle_seconds);
-    add_figure(self, "peak memory", DIFFERENCE_BYTES, (double)full[0]->needed_bytes,
-               (double)full[1]->needed_bytes);
-    add_figure(self, "weights", DIFFERENCE_BYTES, (double)full[0]->memory.weights_bytes,
-               (double)full[1]->memory.weights_bytes);
-    add_figure(self, "gradients", DIFFERENCE_BYTES, (double)full[0]->memory.gradients_bytes,
-               (double)full[1]->memory.gradients_bytes);
-    add_figure(self, "optimizer", DIFFERENCE_BYTES, (double)full[0]->memory.optimizer_bytes,
-               (double)full[1]->memory.optimizer_bytes);
-    add_figure(self, "activations", DIFFERENCE_BYTES, (double)full[0]->memory.activation_bytes,
-               (double)full[1]->memory.activation_bytes);
-    add_figure(self, "transfer slots", DIFFERENCE_BYTES, (double)full[0]->channel_bytes,
-               (double)full[1]->channel_bytes);
-    for (int32_t k = 0; k < 2; k++) self->result->fits[k] = full[k]->needed_bytes <= full[k]->limit_bytes;
+    add_figure(self, "step", DIFFERENCE_SECONDS, a->plan.step_seconds, b->plan.step_seconds);
+    add_figure(self, "compute", DIFFERENCE_SECONDS, first.seconds.compute, second.seconds.compute);
+    add_figure(self, "communication", DIFFERENCE_SECONDS, first.seconds.communication,
+               second.seconds.communication);
+    add_figure(self, "hidden", DIFFERENCE_SECONDS, first.seconds.hidden, second.seconds.hidden);
+    add_figure(self, "idle", DIFFERENCE_SECONDS, first.seconds.idle, second.seconds.idle);
+    add_figure(self, "peak memory", DIFFERENCE_BYTES, (double)full[0]->fullest.needed_bytes,
+               (double)full[1]->fullest.needed_bytes);
+    add_figure(self, "weights", DIFFERENCE_BYTES, (double)full[0]->fullest.use.weights_bytes,
+               (double)full[1]->fullest.use.weights_bytes);
+    add_figure(self, "gradients", DIFFERENCE_BYTES, (double)full[0]->fullest.use.gradients_bytes,
+               (double)full[1]->fullest.use.gradients_bytes);
+    add_figure(self, "optimizer", DIFFERENCE_BYTES, (double)full[0]->fullest.use.optimizer_bytes,
+               (double)full[1]->fullest.use.optimizer_bytes);
+    add_figure(self, "activations", DIFFERENCE_BYTES, (double)full[0]->fullest.use.activation_bytes,
+               (double)full[1]->fullest.use.activation_bytes);
+    add_figure(self, "transfer slots", DIFFERENCE_BYTES, (double)full[0]->fullest.channel_bytes,
+               (double)full[1]->fullest.channel_bytes);
+    for (int32_t k = 0; k < 2; k++)
+        self->result->fits[k] = full[k]->fullest.needed_bytes <= full[k]->fullest.limit_bytes;
     return AM_OK;
 }
 
@@ -177,7 +179,7 @@ static const char *axis_priorities_text(const Differ *self, int32_t side, int32_
         for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++)
             count += stage->axis_priorities[axis].entries[e].class_index != PLAN_ANY_CLASS;
     return arena_format(self->arena, "%d class%s, ZeRO %d", count, count == 1 ? "" : "es",
-                        self->explained[side]->stages[s].zero_level);
+                        self->explained[side]->stages.of[s].zero_level);
 }
 
 static const char *kept_text(const Differ *self, int32_t side, int32_t s) {
@@ -185,7 +187,7 @@ static const char *kept_text(const Differ *self, int32_t side, int32_t s) {
 }
 
 static const char *mesh_of(const Differ *self, int32_t side, int32_t s) {
-    const ExplainedStage *stage = &self->explained[side]->stages[s];
+    const ExplainedStage *stage = &self->explained[side]->stages.of[s];
     return arena_format(self->arena, "%s on %s", stage->mesh, stage->devices);
 }
 
@@ -247,10 +249,11 @@ static AmStatus add_stage(Differ *self, int32_t s) {
 static const char *stages_text(const Differ *self, int32_t side) {
     const Explanation *of = self->explained[side];
     const char *text = "";
-    for (int32_t s = 0, next; s < of->stage_count && text; s = next) {
-        for (next = s + 1; next < of->stage_count && strcmp(of->stages[next].mesh, of->stages[s].mesh) == 0;)
+    for (int32_t s = 0, next; s < of->stages.count && text; s = next) {
+        for (next = s + 1;
+             next < of->stages.count && strcmp(of->stages.of[next].mesh, of->stages.of[s].mesh) == 0;)
             next++;
-        text = arena_format(self->arena, "%s%s%d x %s", text, s ? ", " : "", next - s, of->stages[s].mesh);
+        text = arena_format(self->arena, "%s%s%d x %s", text, s ? ", " : "", next - s, of->stages.of[s].mesh);
     }
     return text;
 }
@@ -382,12 +385,12 @@ static AmStatus add_parameters(Differ *self) {
 
 static AmStatus add_collectives(Differ *self) {
     PlanDifference *result = self->result;
-    int32_t capacity = self->explained[0]->collective_count + self->explained[1]->collective_count;
+    int32_t capacity = self->explained[0]->collectives.count + self->explained[1]->collectives.count;
     result->collectives = ARENA_ARRAY(self->arena, DifferenceCollectives, capacity + 1);
     if (!result->collectives) return am_fail_memory(self->error, capacity);
     for (int32_t side = 0; side < 2; side++)
-        for (int32_t k = 0; k < self->explained[side]->collective_count; k++) {
-            const ExplainedCollective *from = &self->explained[side]->collectives[k];
+        for (int32_t k = 0; k < self->explained[side]->collectives.count; k++) {
+            const ExplainedCollective *from = &self->explained[side]->collectives.of[k];
             DifferenceCollectives *end = result->collectives + result->collective_count, *row;
             for (row = result->collectives; row < end; row++)
                 if (strcmp(row->kind, from->kind) == 0 && strcmp(row->axes, from->axes) == 0) break;

@@ -42,9 +42,9 @@ static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = why;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
-    int32_t count = status == AM_OK ? costs->unit_count - 1 : 0;
+    int32_t count = status == AM_OK ? costs->units.count - 1 : 0;
     int32_t *places = ARENA_ARRAY(arena, int32_t, count + 1);
-    if (places && count > 0) memcpy(places, costs->cuts + 1, sizeof *places * (size_t)count);
+    if (places && count > 0) memcpy(places, costs->units.cuts + 1, sizeof *places * (size_t)count);
     if (status == AM_OK) layer_costs_close(costs);
     if (!places) return am_fail_memory(error, count);
     self->places = places;
@@ -89,14 +89,14 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .plan = plan,
                                   .root = base->root,
                                   .cluster = self->cluster,
-                                  .keeps_micro_batches = self->keeps_micro_batches,
-                                  .keeps_schedule = self->options->request->space.schedule != NULL,
-                                  .keeps_attention = true,
-                                  .places = self->places,
-                                  .place_count = self->place_count,
+                                  .keeps.micro_batches = self->keeps_micro_batches,
+                                  .keeps.schedule = self->options->request->space.schedule != NULL,
+                                  .keeps.attention = true,
+                                  .places.of = self->places,
+                                  .places.count = self->place_count,
                                   .memory_fraction = self->options->request->constraints.memory_fraction,
                                   .stop = &self->budget.stop,
-                                  .most_priced = is_large ? budget_left(&self->budget) : 0,
+                                  .changes.most_priced = is_large ? budget_left(&self->budget) : 0,
                                   .result = &base->explanation,
                                   .error = error};
     TRY(explain_list_changes(&base->explainer));
@@ -274,7 +274,7 @@ static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *
     Arena *arena = &climb->scratch[self->batch.count];
     const Plan *changed;
     if (self->batch.count == 0) plan_climb_clear(&self->batch, climb);
-    if (move < singles) TRY(explain_make_change(&changed, &explainer->changes[move], arena, error));
+    if (move < singles) TRY(explain_make_change(&changed, &explainer->changes.of[move], arena, error));
     else TRY(plan_move_prefix(&changed, arena, self->path->plan, &self->prefixes[move - singles], error));
     if (plan_climb_add(&self->batch, changed, wanted_seconds(self), climb)) *made = CLIMB_ADDED;
     return AM_OK;

@@ -21,9 +21,9 @@ static PlanStage *copy_plan(Plan **copy, Arena *arena, const Plan *plan, AmError
 /* The place one unit before (`step` -1) or after an instruction, or -1. */
 static int32_t next_place(const Explainer *of, int32_t instruction, int32_t step) {
     int32_t found = -1;
-    for (int32_t k = 0; k < of->place_count; k++) {
-        if (step < 0 && of->places[k] < instruction) found = of->places[k];
-        if (step > 0 && of->places[k] > instruction) return of->places[k];
+    for (int32_t k = 0; k < of->places.count; k++) {
+        if (step < 0 && of->places.of[k] < instruction) found = of->places.of[k];
+        if (step > 0 && of->places.of[k] > instruction) return of->places.of[k];
     }
     return found;
 }
@@ -44,7 +44,7 @@ AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, i
         stages[s].ranges = ranges;
     }
     for (int32_t c = first; c < end; c++) {
-        int32_t old = of->result->cuts[c].instruction, place = next_place(of, old, step);
+        int32_t old = of->result->cuts.of[c].instruction, place = next_place(of, old, step);
         if (place < 0) return AM_OK;
         for (int32_t s = 0; s < plan->stage_count; s++)
             for (int32_t r = 0; r < stages[s].range_count; r++)

@@ -43,18 +43,18 @@ typedef struct Restarts {
 
 static int32_t stage_of_part(const Restarts *self, int32_t part) {
     const Explanation *explanation = &self->base->explanation;
-    if (explanation->cut_count == 0) return 0;
-    return part < explanation->cut_count ? explanation->cuts[part].stages[0]
-                                         : explanation->cuts[part - 1].stages[1];
+    if (explanation->cuts.count == 0) return 0;
+    return part < explanation->cuts.count ? explanation->cuts.of[part].stages[0]
+                                          : explanation->cuts.of[part - 1].stages[1];
 }
 
 static double idle_of_part(const Restarts *self, int32_t part) {
-    return self->base->explanation.stages[stage_of_part(self, part)].idle_seconds;
+    return self->base->explanation.stages.of[stage_of_part(self, part)].seconds.idle;
 }
 
 static AmStatus list_exchanges(Restarts *self, AmError *error) {
     Arena *arena = self->base->arena;
-    int32_t parts = self->base->explanation.cut_count + 1, stages = self->plan->stage_count;
+    int32_t parts = self->base->explanation.cuts.count + 1, stages = self->plan->stage_count;
     int32_t *sorted = ARENA_ARRAY(arena, int32_t, parts);
     self->shifts = ARENA_ARRAY(arena, Exchange, MOST_SHIFTS);
     self->copies = ARENA_ARRAY(arena, Exchange, MOST_COPIES);
@@ -92,7 +92,7 @@ static AmStatus list_singles(Restarts *self, AmError *error) {
     if (arena->failed) return am_fail_memory(error, all);
     for (int32_t k = 0; k < all; k++) {
         const Plan *plan;
-        TRY(explain_make_change(&plan, &explainer->changes[k], arena, error));
+        TRY(explain_make_change(&plan, &explainer->changes.of[k], arena, error));
         if (plan->context != self->plan->context) continue;
         const PlanPrice *known = price_memo_find(&self->climb->memo, plan_memo_key(plan));
         double seconds = known && !isnan(known->seconds) ? known->seconds : INFINITY;
@@ -132,7 +132,7 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     Arena *arena = &self->candidates;
     EntryMove move;
     *made = NULL;
-    int32_t parts = self->base->explanation.cut_count + 1;
+    int32_t parts = self->base->explanation.cuts.count + 1;
     switch (random_below(self->random, KINDS)) {
     case SINGLE:
         if (self->single_count > 0) *made = self->singles[random_below(self->random, self->single_count)];

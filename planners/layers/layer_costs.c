@@ -44,7 +44,7 @@ static void add_stage_cuts(LayerCosts *self, const PipelineWork *work, int32_t *
             int32_t cut = i;
             for (int32_t k = last + 1; k < i; k++)
                 if (work->is_cut[k] && work->crossing[k] < work->crossing[cut]) cut = k;
-            insert_cut(self->cuts, found, cut);
+            insert_cut(self->units.cuts, found, cut);
         }
         last = i;
     }
@@ -57,14 +57,14 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
     TRY(even_pipeline_work(&work, &self->arena, self->context, error));
     double total = 0, done = 0;
     for (int32_t i = 0; i < work.count; i++) total += work.flops[i];
-    self->cuts = ARENA_ARRAY(&self->arena, int32_t, LAYER_MOST_UNITS + 1);
-    if (!self->cuts) return am_fail_memory(error, LAYER_MOST_UNITS);
+    self->units.cuts = ARENA_ARRAY(&self->arena, int32_t, LAYER_MOST_UNITS + 1);
+    if (!self->units.cuts) return am_fail_memory(error, LAYER_MOST_UNITS);
     int32_t found = 0, window = 0, best = -1;
     for (int32_t i = 0; i < work.count; i++) {
         if (work.is_cut[i] && done > 0) {
             int32_t here = (int32_t)floor(done / total * LAYER_MOST_UNITS + 0.5);
             if (here != window && best >= 0) {
-                self->cuts[++found] = best;
+                self->units.cuts[++found] = best;
                 best = -1;
             }
             window = here;
@@ -73,11 +73,11 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
         }
         done += work.flops[i];
     }
-    if (best >= 0) self->cuts[++found] = best;
+    if (best >= 0) self->units.cuts[++found] = best;
     if (self->pins.placement) add_stage_cuts(self, &work, &found);
-    self->cuts[0] = 0;
-    self->unit_count = found + 1;
-    self->cuts[self->unit_count] = work.count;
+    self->units.cuts[0] = 0;
+    self->units.count = found + 1;
+    self->units.cuts[self->units.count] = work.count;
     if (found > 0) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    "too few forward operators for a pipeline");
@@ -86,22 +86,22 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
 /* Assigns the units as stages of one device each, which determines the place of all other
  * instructions. */
 static AmStatus assign_units(LayerCosts *self, AmError *error) {
-    int32_t count = self->unit_count;
+    int32_t count = self->units.count;
     PlanStage *stages = ARENA_ARRAY(&self->arena, PlanStage, count);
     int32_t(*ranges)[2] = arena_alloc(&self->arena, sizeof *ranges * (size_t)count);
     if (self->arena.failed) return am_fail_memory(error, count);
     for (int32_t u = 0; u < count; u++) {
-        ranges[u][0] = self->cuts[u];
-        ranges[u][1] = self->cuts[u + 1];
+        ranges[u][0] = self->units.cuts[u];
+        ranges[u][1] = self->units.cuts[u + 1];
         stages[u] = (PlanStage){.ranges = &ranges[u], .range_count = 1, .mesh = {.device_count = 1}};
     }
     const Plan plan = {.stages = stages, .stage_count = count, .micro_batches = 1};
-    return stages_assign(&self->map, &self->arena, self->context, &plan, error);
+    return stages_assign(&self->units.map, &self->arena, self->context, &plan, error);
 }
 
 /* The unit that computes an instruction, or -1. */
 static int32_t unit_of(const LayerCosts *self, int32_t instruction) {
-    StageSet held = instruction >= 0 ? self->map->held[instruction] : 0;
+    StageSet held = instruction >= 0 ? self->units.map->held[instruction] : 0;
     return held ? stage_first(held) : -1;
 }
 
@@ -109,21 +109,21 @@ static int32_t unit_of(const LayerCosts *self, int32_t instruction) {
  * needs them. */
 static AmStatus count_crossing(LayerCosts *self, AmError *error) {
     const PlanContext *context = self->context;
-    self->crossing = ARENA_ARRAY(&self->arena, double, self->unit_count + 1);
-    self->returning = ARENA_ARRAY(&self->arena, double, self->unit_count + 1);
-    if (self->arena.failed) return am_fail_memory(error, self->unit_count);
+    self->units.crossing = ARENA_ARRAY(&self->arena, double, self->units.count + 1);
+    self->units.returning = ARENA_ARRAY(&self->arena, double, self->units.count + 1);
+    if (self->arena.failed) return am_fail_memory(error, self->units.count);
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         IrPhase phase = context->roles->phases[i];
         int32_t unit = unit_of(self, i);
-        StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
+        StageSet needed = unit < 0 ? 0 : self->units.map->needed[i] & ~self->units.map->held[i];
         if (!needed || !context->split_options->live[i]) continue;
         bool is_forward = phase == IR_PHASE_FORWARD;
         if (!is_forward && phase != IR_PHASE_BACKWARD) continue;
         int32_t last = stage_last(needed), first = stage_first(needed);
         for (int32_t k = unit + 1; is_forward && k <= last; k++)
-            self->crossing[k] += context->split_options->bytes[i];
+            self->units.crossing[k] += context->split_options->bytes[i];
         for (int32_t k = first + 1; !is_forward && k <= unit; k++)
-            self->returning[k] += context->split_options->bytes[i];
+            self->units.returning[k] += context->split_options->bytes[i];
     }
     return AM_OK;
 }
@@ -132,14 +132,14 @@ static AmStatus count_crossing(LayerCosts *self, AmError *error) {
 static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
     enum { REACH = 2 };
     const double most = 1.25;
-    self->is_checkpoint = ARENA_ARRAY(&self->arena, bool, self->unit_count + 1);
-    if (!self->is_checkpoint) return am_fail_memory(error, self->unit_count);
-    self->is_checkpoint[0] = self->is_checkpoint[self->unit_count] = true;
-    for (int32_t u = 1; u < self->unit_count; u++) {
-        double least = self->crossing[u];
+    self->checkpoints.is_at = ARENA_ARRAY(&self->arena, bool, self->units.count + 1);
+    if (!self->checkpoints.is_at) return am_fail_memory(error, self->units.count);
+    self->checkpoints.is_at[0] = self->checkpoints.is_at[self->units.count] = true;
+    for (int32_t u = 1; u < self->units.count; u++) {
+        double least = self->units.crossing[u];
         for (int32_t k = u - REACH; k <= u + REACH; k++)
-            if (k > 0 && k < self->unit_count) least = fmin(least, self->crossing[k]);
-        self->is_checkpoint[u] = self->crossing[u] <= most * least;
+            if (k > 0 && k < self->units.count) least = fmin(least, self->units.crossing[k]);
+        self->checkpoints.is_at[u] = self->units.crossing[u] <= most * least;
     }
     return AM_OK;
 }
@@ -149,16 +149,16 @@ static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
 static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
     const PlanContext *context = self->context;
     TRY(find_checkpoints(self, error));
-    self->checkpoint_bytes = ARENA_ARRAY(&self->arena, double, self->unit_count);
-    if (!self->checkpoint_bytes) return am_fail_memory(error, self->unit_count);
+    self->checkpoints.bytes = ARENA_ARRAY(&self->arena, double, self->units.count);
+    if (!self->checkpoints.bytes) return am_fail_memory(error, self->units.count);
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         int32_t unit = unit_of(self, i), end = unit + 1;
-        StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
+        StageSet needed = unit < 0 ? 0 : self->units.map->needed[i] & ~self->units.map->held[i];
         if (!needed || !context->split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD)
             continue;
-        while (!self->is_checkpoint[end]) end++;
+        while (!self->checkpoints.is_at[end]) end++;
         if (stage_last(needed) >= end)
-            self->checkpoint_bytes[unit] +=
+            self->checkpoints.bytes[unit] +=
                 context->split_options->bytes[i] * ir_layers_of(context->canonical, i);
     }
     return AM_OK;
@@ -166,13 +166,13 @@ static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
 
 /* Sums the shares of a level over the operators of each unit. */
 static AmStatus find_shares(LayerCosts *self, int32_t level, AmError *error) {
-    const RecomputeLevels *levels = &self->levels;
-    double *saved = self->saved_share[level] = ARENA_ARRAY(&self->arena, double, self->unit_count);
-    double *again = self->again_share[level] = ARENA_ARRAY(&self->arena, double, self->unit_count);
-    if (self->arena.failed) return am_fail_memory(error, self->unit_count);
-    for (int32_t u = 0; u < self->unit_count; u++) {
+    const RecomputeLevels *levels = &self->recompute.levels;
+    double *saved = self->recompute.saved_share[level] = ARENA_ARRAY(&self->arena, double, self->units.count);
+    double *again = self->recompute.again_share[level] = ARENA_ARRAY(&self->arena, double, self->units.count);
+    if (self->arena.failed) return am_fail_memory(error, self->units.count);
+    for (int32_t u = 0; u < self->units.count; u++) {
         double bytes = 0, seconds = 0;
-        for (int32_t i = self->cuts[u]; i < self->cuts[u + 1]; i++) {
+        for (int32_t i = self->units.cuts[u]; i < self->units.cuts[u + 1]; i++) {
             RecomputeChoice choice = (RecomputeChoice)levels->choices[level][i];
             seconds += levels->seconds[i];
             if (levels->is_needed[i] && levels->seconds[i] > 0) bytes += levels->bytes[i];
@@ -186,13 +186,13 @@ static AmStatus find_shares(LayerCosts *self, int32_t level, AmError *error) {
 }
 
 static AmStatus find_levels(LayerCosts *self, AmError *error) {
-    int32_t *segments = ARENA_ARRAY(&self->arena, int32_t, self->unit_count + 1), count = 0;
-    if (!segments) return am_fail_memory(error, self->unit_count);
-    for (int32_t u = 0; u <= self->unit_count; u++)
-        if (self->is_checkpoint[u]) segments[count++] = self->cuts[u];
-    TRY(recompute_levels_find(&self->levels, &self->arena, self->context, &self->cluster->types[0], segments,
-                              count - 1, error));
-    for (int32_t k = 0; k < self->levels.count; k++) TRY(find_shares(self, k, error));
+    int32_t *segments = ARENA_ARRAY(&self->arena, int32_t, self->units.count + 1), count = 0;
+    if (!segments) return am_fail_memory(error, self->units.count);
+    for (int32_t u = 0; u <= self->units.count; u++)
+        if (self->checkpoints.is_at[u]) segments[count++] = self->units.cuts[u];
+    TRY(recompute_levels_find(&self->recompute.levels, &self->arena, self->context, &self->cluster->types[0],
+                              segments, count - 1, error));
+    for (int32_t k = 0; k < self->recompute.levels.count; k++) TRY(find_shares(self, k, error));
     return AM_OK;
 }
 
@@ -204,17 +204,18 @@ static AmStatus find_pinned_units(LayerCosts *self, AmError *error) {
                        .device_count = 1};
     PinnedParameter *pinned;
     if (pins->count == 0) return AM_OK;
-    self->is_pinned = ARENA_ARRAY(&self->arena, bool, self->unit_count);
-    if (!self->is_pinned) return am_fail_memory(error, self->unit_count);
+    self->units.is_pinned = ARENA_ARRAY(&self->arena, bool, self->units.count);
+    if (!self->units.is_pinned) return am_fail_memory(error, self->units.count);
     TRY(propagation_resolve_pins(&pinned, &self->arena, self->context, &mesh, pins->pins, pins->count,
                                  error));
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++)
-        if (pinned[p].pin) self->is_pinned[self->map->owner[p]] = true;
+        if (pinned[p].pin) self->units.is_pinned[self->units.map->owner[p]] = true;
     if (!pins->placement) return AM_OK;
-    self->placed = ARENA_ARRAY(&self->arena, RangePlacement, self->unit_count);
-    if (!self->placed) return am_fail_memory(error, self->unit_count);
-    for (int32_t u = 0; u < self->unit_count; u++)
-        self->placed[u] = placement_of_range(pins->placement, self->cuts[u], self->cuts[u + 1]);
+    self->units.placed = ARENA_ARRAY(&self->arena, RangePlacement, self->units.count);
+    if (!self->units.placed) return am_fail_memory(error, self->units.count);
+    for (int32_t u = 0; u < self->units.count; u++)
+        self->units.placed[u] =
+            placement_of_range(pins->placement, self->units.cuts[u], self->units.cuts[u + 1]);
     return AM_OK;
 }
 
@@ -279,18 +280,18 @@ typedef struct Finding {
 static void find_task(void *user, int32_t k) {
     Finding *finding = user;
     if (stop_wanted(&finding->costs->stop)) return;
-    finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors[k], &finding->errors[k]);
+    finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors.of[k], &finding->errors[k]);
 }
 
 AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32_t count, int32_t threads,
                                   AmError *error) {
     Finding finding = {.costs = costs};
-    for (int32_t k = 0; k < 2 * count && costs->tensor_count < LAYER_MOST_TENSORS; k++)
+    for (int32_t k = 0; k < 2 * count && costs->tensors.count < LAYER_MOST_TENSORS; k++)
         if (sizes[k / 2] > 1)
-            costs->tensors[costs->tensor_count++] =
+            costs->tensors.of[costs->tensors.count++] =
                 (LayerTensor){.size = sizes[k / 2], .splits_sequence = k % 2 == 1};
-    parallel_for(costs->tensor_count, threads, find_task, &finding);
-    for (int32_t k = 0; k < costs->tensor_count; k++) {
+    parallel_for(costs->tensors.count, threads, find_task, &finding);
+    for (int32_t k = 0; k < costs->tensors.count; k++) {
         TRY(am_pass_error(finding.status[k], &finding.errors[k], error));
     }
     return AM_OK;
@@ -302,8 +303,8 @@ static bool find_axis_plan(const LayerCosts *self, const StageProblem *problem, 
                            AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};
     bool found = table->tensor == 1;
-    for (int32_t k = 0; k < self->tensor_count && !found; k++) {
-        const LayerTensor *tensor = &self->tensors[k];
+    for (int32_t k = 0; k < self->tensors.count && !found; k++) {
+        const LayerTensor *tensor = &self->tensors.of[k];
         if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
         *axis_plan = tensor->axis_plan;
         found = tensor->found;
@@ -411,7 +412,7 @@ static void count_parameters(const LayerCosts *self, LayerTable *table, const Pr
     const IrModule *module = self->context->canonical;
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         const IrParameter *parameter = &roles->parameters[k];
-        int32_t value = program->parameters[k], unit = self->map->owner[k];
+        int32_t value = program->parameters[k], unit = self->units.map->owner[k];
         if (value < 0) continue;
         LayerBytes *bytes = &table->bytes[unit < 0 ? 0 : unit];
         const IrShape *shape = &program->values[value].shape;
@@ -445,7 +446,7 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
         OperatorWork work;
         executed_work(&work, &steps[s]);
         double *seconds =
-            &table->seconds[((int32_t)place.pass * self->unit_count + place.unit) * cluster->type_count];
+            &table->seconds[((int32_t)place.pass * self->units.count + place.unit) * cluster->type_count];
         for (int32_t t = 0; t < cluster->type_count; t++)
             seconds[t] += steps[s].times * executed_work_seconds(&steps[s], &work, &cluster->types[t]);
     }
@@ -468,11 +469,11 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, StageProble
                         .is_even = problem->constraints.is_even,
                         .fails = fails,
                         .value_fails = value_fails};
-    table->fails = ARENA_ARRAY(&table->arena, bool, self->unit_count);
+    table->fails = ARENA_ARRAY(&table->arena, bool, self->units.count);
     if (!value_fails || !table->fails) return am_fail_memory(error, parameters);
     TRY(pins_on_mesh(&problem->pins, scratch, self->context, &mesh, &set, error));
     for (int32_t p = 0; p < parameters; p++)
-        if (fails[p]) table->fails[self->map->owner[p]] = true;
+        if (fails[p]) table->fails[self->units.map->owner[p]] = true;
     for (int32_t i = 0; i < self->context->rules->count; i++)
         if (value_fails[i] && unit_of(self, i) >= 0) table->fails[unit_of(self, i)] = true;
     return AM_OK;
@@ -495,11 +496,11 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     table->found = find_axis_plan(self, &problem, table, &axis_plan);
     if (!table->found) return AM_OK;
     int32_t type_count = self->cluster->type_count;
-    table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->unit_count * type_count);
-    table->bytes = ARENA_ARRAY(&table->arena, LayerBytes, self->unit_count);
+    table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->units.count * type_count);
+    table->bytes = ARENA_ARRAY(&table->arena, LayerBytes, self->units.count);
     if (self->pins.count > 0) TRY(pin_table(self, table, &problem, scratch, error));
     problem_stage(&problem, &axis_plan, scratch, &stage);
-    if (table->arena.failed || scratch->failed) return am_fail_memory(error, self->unit_count);
+    if (table->arena.failed || scratch->failed) return am_fail_memory(error, self->units.count);
     TRY(plan_assign(&assignment, scratch, self->context, &stage, error));
     TRY(plan_lower(&program, scratch, self->context, assignment, 0, error));
     return read_steps(self, table, scratch, program, error);

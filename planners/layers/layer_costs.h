@@ -50,7 +50,7 @@ typedef struct LayerTable {
     bool splits_sequence;
     bool found;      /* the module can be split so */
     bool *fails;     /* [unit]: a pin of its parameters cannot hold on the tensor axis; NULL: none */
-    double *seconds; /* [(pass * unit_count + unit) * type_count + type], one iteration; updates: one step */
+    double *seconds; /* [(pass * units.count + unit) * type_count + type], one iteration; updates: one step */
     LayerBytes *bytes;
     LayerCollective *collectives;
     int32_t collective_count, collective_capacity;
@@ -80,28 +80,35 @@ typedef struct LayerCosts {
     const Cluster *cluster;
     StageProblem *problem; /* class sets of a mesh data x model */
     int64_t batch;
-    int32_t unit_count;
-    int32_t *cuts; /* [unit_count + 1] unit u is instructions [cuts[u], cuts[u + 1]) */
-    double
-        *crossing; /* [unit_count + 1] bytes of the whole batch that go up over a cut in the forward pass */
-    double *returning; /* and down in the backward pass */
+    struct {
+        int32_t count;
+        int32_t *cuts;    /* [count + 1] unit u is instructions [cuts[u], cuts[u + 1]) */
+        double *crossing; /* [count + 1] bytes of the whole batch that go up over a cut in the forward pass */
+        double *returning;      /* [count + 1] and down in the backward pass */
+        StageMap *map;          /* of units */
+        bool *is_pinned;        /* [count]: it has a parameter with a pinned state; NULL: no unit has */
+        RangePlacement *placed; /* [count]; NULL: all may be anywhere */
+    } units;
     /* Cuts with few crossing bytes: a stage with recomputation keeps the values across these cuts,
      * and recomputes those in between, a layer or its half at a time. */
-    bool *is_checkpoint;      /* [unit_count + 1] */
-    double *checkpoint_bytes; /* [unit_count] of the whole batch, made in the unit, that cross the next one */
+    struct {
+        bool *is_at;   /* [units.count + 1] */
+        double *bytes; /* [units.count] of the whole batch, made in the unit, that cross the next one */
+    } checkpoints;
     /* Selective recomputation: each level's share of a unit's kept bytes that it saves, and of its forward
      * seconds that it computes again. */
-    RecomputeLevels levels;
-    double *saved_share[RECOMPUTE_MOST_LEVELS], *again_share[RECOMPUTE_MOST_LEVELS]; /* [level][unit] */
-    StageMap *map;                                                                   /* of units */
+    struct {
+        RecomputeLevels levels;
+        double *saved_share[RECOMPUTE_MOST_LEVELS], *again_share[RECOMPUTE_MOST_LEVELS]; /* [level][unit] */
+    } recompute;
+    struct {
+        LayerTensor of[LAYER_MOST_TENSORS];
+        int32_t count;
+    } tensors;
     LayerPins pins;
-    bool *is_pinned;        /* [unit]: it has a parameter with a pinned state; NULL: no unit has */
-    RangePlacement *placed; /* [unit]; NULL: all may be anywhere */
-    uint8_t *gradients;     /* memory_find_gradients() */
+    uint8_t *gradients; /* memory_find_gradients() */
     struct Scratch *scratch;
     StopSignal stop; /* set by the caller; when it requests a stop, tables stay empty */
-    LayerTensor tensors[LAYER_MOST_TENSORS];
-    int32_t tensor_count;
 } LayerCosts;
 
 /* AM_ERROR_INFEASIBLE: the module has too few forward operators for a pipeline. Units begin where the
@@ -117,7 +124,7 @@ void layer_tables_free(LayerTable *tables, int32_t count);
 
 static inline double layer_seconds(const LayerCosts *costs, const LayerTable *table, LayerPass pass,
                                    int32_t unit, int32_t type) {
-    return table->seconds[((int32_t)pass * costs->unit_count + unit) * costs->cluster->type_count + type];
+    return table->seconds[((int32_t)pass * costs->units.count + unit) * costs->cluster->type_count + type];
 }
 
 /* Finds what tensor axes of these sizes split, with and without the sequence, side by side. */

@@ -39,7 +39,7 @@ static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, 
         !stage_pricing_open(&pricing, model, arena, micro_batches, place.class, &strategy) ||
         chain_cluster_units(problem, cluster, CUT_AGENT_MOST_UNITS, model->settings.memory_fraction, NULL) !=
             AM_OK ||
-        chain_create(chain, arena, costs->unit_count, NULL) != AM_OK)
+        chain_create(chain, arena, costs->units.count, NULL) != AM_OK)
         return false;
     double rate = 0;
     int32_t devices = 0;
@@ -47,7 +47,7 @@ static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, 
         rate += problem->units[k].rate;
         devices += problem->units[k].devices;
     }
-    return fill_chain(chain, problem, &pricing, rate * place.width / devices, costs->crossing) &&
+    return fill_chain(chain, problem, &pricing, rate * place.width / devices, costs->units.crossing) &&
            chain_problem_prepare(problem, NULL) == AM_OK;
 }
 

@@ -102,8 +102,8 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
 /* The checkpoint whose work done is nearest to `wanted`, from `least` on; -1: none before the end. */
 static int32_t nearest_checkpoint(const LayerCosts *costs, const double *done, double wanted, int32_t least) {
     int32_t best = -1;
-    for (int32_t u = least; u < costs->unit_count; u++) {
-        if (!costs->is_checkpoint[u]) continue;
+    for (int32_t u = least; u < costs->units.count; u++) {
+        if (!costs->checkpoints.is_at[u]) continue;
         if (best < 0 || fabs(done[u] - wanted) < fabs(done[best] - wanted)) best = u;
     }
     return best;
@@ -119,10 +119,10 @@ bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const P
     Arena scratch = {0};
     StagePricing pricing;
     *chunks = (PipelineChunks){.count = count};
-    bool found = parts <= STAGES_MOST && parts <= costs->unit_count &&
+    bool found = parts <= STAGES_MOST && parts <= costs->units.count &&
                  stage_pricing_open(&pricing, model, &scratch, pipeline->micro_batches, first->place.class,
                                     &first->strategy);
-    for (int32_t u = 0; found && u < costs->unit_count; u++)
+    for (int32_t u = 0; found && u < costs->units.count; u++)
         done[u + 1] = done[u] + pricing.units[u].forward + pricing.units[u].backward;
     for (int32_t p = 0; found && p < parts - 1; p++) {
         const StageLayout *stage = &pipeline->stages[p % stages];
@@ -131,7 +131,7 @@ bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const P
         found = cut >= 0;
         chunks->units[p + 1] = cut;
     }
-    chunks->units[parts < STAGES_MOST ? parts : STAGES_MOST] = costs->unit_count;
+    chunks->units[parts < STAGES_MOST ? parts : STAGES_MOST] = costs->units.count;
     arena_free(&scratch);
     return found;
 }

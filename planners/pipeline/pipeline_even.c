@@ -26,8 +26,8 @@ static void keep(EvenLister *self, const PipelineEven *even) {
 /* The unit that begins nearest to an instruction. */
 static int32_t nearest_unit(const LayerCosts *costs, int32_t instruction) {
     int32_t best = 0;
-    for (int32_t u = 1; u < costs->unit_count; u++)
-        if (abs(costs->cuts[u] - instruction) < abs(costs->cuts[best] - instruction)) best = u;
+    for (int32_t u = 1; u < costs->units.count; u++)
+        if (abs(costs->units.cuts[u] - instruction) < abs(costs->units.cuts[best] - instruction)) best = u;
     return best;
 }
 
@@ -39,7 +39,7 @@ static bool deal(const StageModel *model, PipelineEven *even, int32_t stages) {
     for (int32_t s = 0; s < stages; s++) {
         StageLayout *stage = &even->pipeline.stages[s];
         stage->first_unit = s == 0 ? 0 : nearest_unit(costs, even->cuts[s]);
-        stage->end_unit = s + 1 == stages ? costs->unit_count : nearest_unit(costs, even->cuts[s + 1]);
+        stage->end_unit = s + 1 == stages ? costs->units.count : nearest_unit(costs, even->cuts[s + 1]);
         if (stage->end_unit <= stage->first_unit) return false;
         if (!stage_model_range(model, s * width, width, &stage->place)) return false;
     }

@@ -62,7 +62,7 @@ static bool recompute_more(const PipelineCandidates *self, const PipelineCandida
         /* The recomputation that keeps the next fewer bytes; RECOMPUTE_FULL is the last. */
         int32_t next = strategy->recompute == RECOMPUTE_NONE ? RECOMPUTE_LEVELS : strategy->recompute + 1;
         strategy->recompute =
-            (uint8_t)(next < RECOMPUTE_LEVELS + self->costs->levels.count ? next : RECOMPUTE_FULL);
+            (uint8_t)(next < RECOMPUTE_LEVELS + self->costs->recompute.levels.count ? next : RECOMPUTE_FULL);
         is_changed = true;
     }
     return is_changed;

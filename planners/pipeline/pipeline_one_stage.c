@@ -17,7 +17,7 @@ enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy) {
     PipelineLayout pipeline = {.micro_batches = 1, .stage_count = 1};
-    pipeline.stages[0] = (StageLayout){.end_unit = self->costs->unit_count,
+    pipeline.stages[0] = (StageLayout){.end_unit = self->costs->units.count,
                                        .place = {.width = self->plans.cluster->device_count},
                                        .strategy = *strategy};
     return pipeline;

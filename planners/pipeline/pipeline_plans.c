@@ -33,9 +33,9 @@ static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs,
     for (int32_t c = 0, first, end; c < chunks_of(candidate); c++) {
         find_units(candidate, stage, c, &first, &end);
         for (int32_t u = first; u < end; u++) {
-            if (u + 1 < end && !costs->is_checkpoint[u + 1]) continue;
-            ranges[count][0] = costs->cuts[first];
-            ranges[count++][1] = costs->cuts[u + 1];
+            if (u + 1 < end && !costs->checkpoints.is_at[u + 1]) continue;
+            ranges[count][0] = costs->units.cuts[first];
+            ranges[count++][1] = costs->units.cuts[u + 1];
             first = u + 1;
         }
     }
@@ -49,8 +49,8 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
     const LayerCosts *costs = self->costs;
     int32_t counts[PIPELINE_MOST_STAGES] = {0};
     *recomputed = (PlanRecomputation){
-        .ranges = arena_alloc(self->arena, sizeof *recomputed->ranges * (size_t)costs->unit_count)};
-    if (!recomputed->ranges) return am_fail_memory(error, costs->unit_count);
+        .ranges = arena_alloc(self->arena, sizeof *recomputed->ranges * (size_t)costs->units.count)};
+    if (!recomputed->ranges) return am_fail_memory(error, costs->units.count);
     for (int32_t pass = 0; pass < 2; pass++) {
         int32_t(*segments)[2] = recomputed->ranges;
         int32_t saved_count = 0;
@@ -58,8 +58,8 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
             int32_t recompute = candidate->pipeline.stages[s].strategy.recompute;
             if (pass == 0) counts[s] = list_segments(segments, costs, candidate, s);
             int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
-            saved_count += recompute_levels_list(saved, &costs->levels, recompute - RECOMPUTE_LEVELS,
-                                                 segments, counts[s]);
+            saved_count += recompute_levels_list(saved, &costs->recompute.levels,
+                                                 recompute - RECOMPUTE_LEVELS, segments, counts[s]);
             segments += counts[s];
         }
         if (pass == 1) continue;
@@ -236,8 +236,8 @@ static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *
     if (self->arena->failed) return am_fail_memory(error, made->range_count);
     for (int32_t c = 0, first, end; c < made->range_count; c++) {
         find_units(candidate, number, c, &first, &end);
-        made->ranges[c][0] = self->costs->cuts[first];
-        made->ranges[c][1] = self->costs->cuts[end];
+        made->ranges[c][0] = self->costs->units.cuts[first];
+        made->ranges[c][1] = self->costs->units.cuts[end];
     }
     if (candidate->cuts && made->range_count == 1) {
         made->ranges[0][0] = candidate->cuts[number];

@@ -190,7 +190,7 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
 /* Stages of equal numbers of units and devices with one strategy; false where a stage may not be so. */
 static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline,
                         const StageStrategy *strategy) {
-    int32_t stages = pipeline->stage_count, units = self->costs->unit_count;
+    int32_t stages = pipeline->stage_count, units = self->costs->units.count;
     int32_t width = self->plans.cluster->device_count / stages;
     for (int32_t s = 0; s < stages; s++) {
         StageLayout *stage = &pipeline->stages[s];
@@ -207,7 +207,7 @@ static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     const StageModel *model = self->model;
     PipelineLayout nearest = {0}, pipeline;
     double least = INFINITY, excess;
-    int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
+    int32_t devices = self->plans.cluster->device_count, units = self->costs->units.count;
     bool is_wanted = !self->pool.best.plan && model && self->plans.options->nested.purpose != PURPOSE_TRIAL;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
     const Degrees *degrees = &self->plans.options->request->constraints.degrees;

@@ -39,8 +39,10 @@ typedef struct StageDp {
     const StageModel *model;
     Arena arena;
     int32_t micro_batches, most_stages, units, devices;
-    int32_t width, tensor; /* of all stages that are considered; 0: any */
-    int32_t replicas;      /* of all stages with a number of devices by a pin; 0: there are none */
+    struct {
+        int32_t width, tensor; /* of all stages that are considered; 0: any */
+        int32_t replicas;      /* of all stages with a number of devices by a pin; 0: there are none */
+    } fixed;
     StageStrategy strategies[MOST_STRATEGIES];
     int32_t strategy_count;
     StagePricing *pricings; /* [class * MOST_STRATEGIES + strategy]; units NULL: none */
@@ -48,16 +50,19 @@ typedef struct StageDp {
     double *transfer;       /* [device * (units + 1) + cut]: up and down */
     double *least;          /* [(s * (devices + 1) + p) * (units + 1) + u] */
     DynamicChoice *choices; /* the same */
-    PipelineLayout *found;  /* [MOST_KEPT] different ones, quickest first */
-    int32_t found_count;
-    double least_found;
+    struct {
+        PipelineLayout *of; /* [MOST_KEPT] different ones, quickest first */
+        int32_t count;
+        double least;
+    } found;
     AmStatus status;
     AmError error;
 } StageDp;
 
 static void list_strategies(StageDp *self) {
     const StageModelSettings *settings = &self->model->settings;
-    int32_t ways = settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->levels.count : 1;
+    int32_t ways =
+        settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->recompute.levels.count : 1;
     for (int32_t k = 0; k < 2 * self->model->tensor_count; k++) {
         StageStrategy strategy = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
         if (strategy.tensor == 1 && strategy.splits_sequence) continue;
@@ -99,7 +104,7 @@ static bool is_open(const StageDp *self, const StagePricing *pricing) {
 
 /* Returns whether stages may have a strategy. */
 static bool is_allowed(const StageDp *self, int32_t strategy) {
-    return self->tensor == 0 || self->strategies[strategy].tensor == self->tensor;
+    return self->fixed.tensor == 0 || self->strategies[strategy].tensor == self->fixed.tensor;
 }
 
 static BestStage *best_of(const StageDp *self, int32_t class, int32_t kept, int32_t unit) {
@@ -167,12 +172,12 @@ static size_t state_of(const StageDp *self, int32_t stages, int32_t device, int3
 static bool may_be_on(const StageDp *self, int32_t stages, int32_t place, int32_t unit) {
     const LayerCosts *costs = self->model->costs;
     const DeviceRange *range = &self->model->places[place];
-    const RangePlacement *placed = &costs->placed[unit];
+    const RangePlacement *placed = &costs->units.placed[unit];
     int32_t count = self->model->settings.degrees.stages; /* known where pins have stages */
     if (placed->is_contradicted || (placed->stage >= 0 && placed->stage != count - stages)) return false;
     for (int32_t d = range->first; placed->on_devices && d < range->first + range->width; d++)
-        if (!placement_allows_devices(costs->pins.placement, costs->cuts[unit], costs->cuts[unit + 1],
-                                      stage_model_device(self->model, d), 1))
+        if (!placement_allows_devices(costs->pins.placement, costs->units.cuts[unit],
+                                      costs->units.cuts[unit + 1], stage_model_device(self->model, d), 1))
             return false;
     return true;
 }
@@ -183,7 +188,7 @@ static void add_stage(StageDp *self, int32_t stages, int32_t number, double limi
     int32_t first_after = place->first + place->width;
     const double *after = &self->least[state_of(self, stages - 1, first_after, 0)];
     const double *transfer = &self->transfer[(size_t)first_after * (size_t)(self->units + 1)];
-    const RangePlacement *placed = self->model->costs->placed;
+    const RangePlacement *placed = self->model->costs->units.placed;
     double *least = &self->least[state_of(self, stages, place->first, 0)];
     DynamicChoice *choices = &self->choices[state_of(self, stages, place->first, 0)];
     for (int32_t u = 0; u < self->units; u++) {
@@ -192,7 +197,7 @@ static void add_stage(StageDp *self, int32_t stages, int32_t number, double limi
         for (int32_t end = u + 1; end <= self->units; end++) {
             if (placed && !may_be_on(self, stages, number, end - 1)) break;
             if (placed && placed[end - 1].number > devices) devices = placed[end - 1].number;
-            if (devices > 0 && place->width != devices * self->replicas) continue;
+            if (devices > 0 && place->width != devices * self->fixed.replicas) continue;
             if (best[end].strategy < 0 || after[end] == INFINITY) continue;
             double longest = best[end].iteration + best[end].rest;
             if (transfer[end] > longest) longest = transfer[end];
@@ -213,7 +218,7 @@ static void run(StageDp *self, double limit, bool finds_limit) {
     self->least[state_of(self, 0, self->devices, self->units)] = 0;
     for (int32_t s = 1; s <= self->most_stages; s++)
         for (int32_t p = 0; p < self->model->place_count; p++)
-            if (self->width == 0 || self->model->places[p].width == self->width)
+            if (self->fixed.width == 0 || self->model->places[p].width == self->fixed.width)
                 add_stage(self, s, p, limit, finds_limit);
 }
 
@@ -307,7 +312,7 @@ static double collect(StageDp *self, double limit) {
                                            stage->place.first, true);
         }
         pipeline.seconds = stage_model_clock(costs, up, down, s, self->micro_batches);
-        keep(self->found, &self->found_count, MOST_KEPT, &pipeline);
+        keep(self->found.of, &self->found.count, MOST_KEPT, &pipeline);
         least = fmin(least, self->least[state_of(self, s, 0, 0)] + (self->micro_batches - 1) * limit);
     }
     return least;
@@ -334,19 +339,20 @@ static void search_limits(StageDp *self) {
         best = fmin(best, collect(self, limit));
         limit *= LIMIT_STEP;
     }
-    self->least_found = fmin(self->least_found, best);
+    self->found.least = fmin(self->found.least, best);
 }
 
 /* Searches one number of replicas of the stages with numbers of devices after another. */
 static void search_replicas(StageDp *self) {
     const LayerCosts *costs = self->model->costs;
     int32_t least = 0;
-    for (int32_t u = 0; costs->placed && u < self->units; u++) {
-        int32_t number = costs->placed[u].number;
+    for (int32_t u = 0; costs->units.placed && u < self->units; u++) {
+        int32_t number = costs->units.placed[u].number;
         if (number > 0 && (least == 0 || number < least)) least = number;
     }
     if (least == 0) search_limits(self);
-    for (self->replicas = 1; least > 0 && self->replicas * least <= self->devices; self->replicas++)
+    for (self->fixed.replicas = 1; least > 0 && self->fixed.replicas * least <= self->devices;
+         self->fixed.replicas++)
         search_limits(self);
 }
 
@@ -354,17 +360,18 @@ static void search_replicas(StageDp *self) {
 static AmStatus search_alike(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     for (int32_t k = 0; k < model->tensor_count; k++) {
-        self->tensor = model->tensors[k];
+        self->fixed.tensor = model->tensors[k];
         TRY(price_stages(self, error));
-        for (self->width = self->tensor; self->width <= self->devices; self->width++)
-            if (self->devices % self->width == 0 && self->width % self->tensor == 0) search_replicas(self);
+        for (self->fixed.width = self->fixed.tensor; self->fixed.width <= self->devices; self->fixed.width++)
+            if (self->devices % self->fixed.width == 0 && self->fixed.width % self->fixed.tensor == 0)
+                search_replicas(self);
     }
     return AM_OK;
 }
 
 static AmStatus find(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
-    self->units = model->costs->unit_count;
+    self->units = model->costs->units.count;
     self->devices = model->cluster->device_count;
     self->most_stages =
         PIPELINE_MOST_STAGES < self->micro_batches ? PIPELINE_MOST_STAGES : self->micro_batches;
@@ -377,7 +384,7 @@ static AmStatus find(StageDp *self, AmError *error) {
     size_t states = state_of(self, self->most_stages + 1, 0, 0);
     self->least = ARENA_ARRAY(&self->arena, double, states);
     self->choices = ARENA_ARRAY(&self->arena, DynamicChoice, states);
-    self->found = ARENA_ARRAY(&self->arena, PipelineLayout, MOST_KEPT);
+    self->found.of = ARENA_ARRAY(&self->arena, PipelineLayout, MOST_KEPT);
     if (self->arena.failed) return am_fail_memory(error, (int64_t)states * 12);
     list_strategies(self);
     TRY(open_pricings(self, error));
@@ -401,13 +408,13 @@ AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32
     *count = 0;
     if (!finders) return am_fail_memory(error, (int64_t)sizeof *finders * model->number_count);
     for (int32_t n = 0; n < model->number_count; n++)
-        finders[n] = (StageDp){.model = model, .micro_batches = model->numbers[n], .least_found = INFINITY};
+        finders[n] = (StageDp){.model = model, .micro_batches = model->numbers[n], .found.least = INFINITY};
     parallel_for(model->number_count, model->settings.threads, find_task, finders);
     for (int32_t n = 0; n < model->number_count; n++) {
         if (status == AM_OK) status = am_pass_error(finders[n].status, &finders[n].error, error);
-        for (int32_t k = 0; k < finders[n].found_count; k++)
-            keep(pipelines, count, most, &finders[n].found[k]);
-        if (least) least[n] = finders[n].least_found;
+        for (int32_t k = 0; k < finders[n].found.count; k++)
+            keep(pipelines, count, most, &finders[n].found.of[k]);
+        if (least) least[n] = finders[n].found.least;
         arena_free(&finders[n].arena);
     }
     arena_free(&arena);

@@ -21,8 +21,8 @@ static int32_t servers_of(const Cluster *cluster, int32_t first, int32_t width) 
  * `copies` equal parts of the cluster, times the copies. With pins of 1 and 2, 12 devices have stages of 4
  * and 8. `first`: the place, which begins at a multiple of the copies; 0 for any. */
 static bool is_pinned_width(const StageModel *self, int32_t first, int32_t width) {
-    const RangePlacement *placed = self->costs->placed;
-    for (int32_t u = 0; placed && !self->ignores_pinned_widths && u < self->costs->unit_count; u++) {
+    const RangePlacement *placed = self->costs->units.placed;
+    for (int32_t u = 0; placed && !self->ignores_pinned_widths && u < self->costs->units.count; u++) {
         int32_t copies = placed[u].number > 0 && width % placed[u].number == 0 ? width / placed[u].number : 0;
         if (copies > 0 && self->cluster->device_count % copies == 0 && first % copies == 0) return true;
     }
@@ -55,9 +55,9 @@ static bool same_kind(const Cluster *cluster, const DeviceRange *a, const Device
 /* Returns whether a server has so many devices, where pins put scopes on devices: those may be a stage. */
 static bool is_pinned_server(const StageModel *self, int32_t width) {
     const Cluster *cluster = self->cluster;
-    const RangePlacement *placed = self->costs->placed;
+    const RangePlacement *placed = self->costs->units.placed;
     bool has_devices = false;
-    for (int32_t u = 0; placed && u < self->costs->unit_count; u++)
+    for (int32_t u = 0; placed && u < self->costs->units.count; u++)
         has_devices |= placed[u].on_devices != NULL;
     for (int32_t s = 0; has_devices && s < cluster->server_count; s++)
         if (cluster->servers[s].device_count == width) return true;
@@ -238,7 +238,7 @@ static double whole_iteration(const StageModel *self, const LayerTable *table) {
         int32_t iterations = (int32_t)(self->costs->batch / table->local_batch);
         if (!stage_pricing_open(&pricing, self, &scratch, iterations, c, &strategy)) continue;
         seconds = 0;
-        for (int32_t u = 0; u < self->costs->unit_count; u++)
+        for (int32_t u = 0; u < self->costs->units.count; u++)
             seconds += pricing.units[u].forward + pricing.units[u].backward;
     }
     arena_free(&scratch);
@@ -376,9 +376,9 @@ static double local_share(const StageModel *self, const StagePricing *pricing) {
 /* Returns whether a stage with this strategy may have a unit by the user's pins. */
 static bool keeps_pins(const StagePricing *pricing, const LayerCosts *costs, int32_t unit) {
     if (pricing->table->fails && pricing->table->fails[unit]) return false;
-    if (costs->is_pinned && costs->is_pinned[unit] && pricing->strategy.storage > 0) return false;
-    if (!costs->placed || costs->placed[unit].number == 0) return true;
-    return pricing->class->place.width % costs->placed[unit].number == 0;
+    if (costs->units.is_pinned && costs->units.is_pinned[unit] && pricing->strategy.storage > 0) return false;
+    if (!costs->units.placed || costs->units.placed[unit].number == 0) return true;
+    return pricing->class->place.width % costs->units.placed[unit].number == 0;
 }
 
 bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *arena, int32_t micro_batches,
@@ -393,9 +393,9 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
     pricing->table = stage_model_table(self, pricing->local_batch, strategy);
     while (self->tensors[pricing->tensor] != strategy->tensor) pricing->tensor++;
     if (!pricing->table || (strategy->storage > 0 && pricing->data == 1)) return false;
-    pricing->units = ARENA_ARRAY(arena, UnitCost, costs->unit_count);
+    pricing->units = ARENA_ARRAY(arena, UnitCost, costs->units.count);
     if (!pricing->units) return false;
-    for (int32_t u = 0; u < costs->unit_count; u++) {
+    for (int32_t u = 0; u < costs->units.count; u++) {
         UnitCost *unit = &pricing->units[u];
         double seconds[LAYER_PASSES] = {0};
         for (int32_t pass = 0; pass < LAYER_PASSES; pass++)
@@ -407,8 +407,8 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
         unit->backward = seconds[LAYER_BACKWARD];
         unit->update = seconds[LAYER_UPDATE];
         unit->bytes = pricing->table->bytes[u];
-        unit->checkpoint_bytes = costs->checkpoint_bytes[u] * local_share(self, pricing);
-        unit->ends_segment = costs->is_checkpoint[u + 1];
+        unit->checkpoint_bytes = costs->checkpoints.bytes[u] * local_share(self, pricing);
+        unit->ends_segment = costs->checkpoints.is_at[u + 1];
         /* Sums of gradients are read and written in every iteration. */
         if (micro_batches > 1)
             unit->backward += 3 * unit->bytes.gradients / pricing->class->memory_bytes_per_second;
@@ -422,11 +422,11 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
         *passes[collective->pass] +=
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
-    for (int32_t u = 0; u < costs->unit_count; u++) {
+    for (int32_t u = 0; u < costs->units.count; u++) {
         UnitCost *unit = &pricing->units[u];
-        for (int32_t k = 0; k < costs->levels.count; k++) { /* of recomputation */
-            unit->saved_bytes[k] = costs->saved_share[k][u] * unit->bytes.kept;
-            unit->again[k] = costs->again_share[k][u] * unit->forward;
+        for (int32_t k = 0; k < costs->recompute.levels.count; k++) { /* of recomputation */
+            unit->saved_bytes[k] = costs->recompute.saved_share[k][u] * unit->bytes.kept;
+            unit->again[k] = costs->recompute.again_share[k][u] * unit->forward;
         }
         if (!keeps_pins(pricing, costs, u)) pricing->units[u].forward = INFINITY;
     }
@@ -474,7 +474,7 @@ void stage_sums_cost(const StageModel *self, const StagePricing *pricing, const 
         pricing->data > 1 ? pricing->reduce_latency + pricing->reduce_per_byte * sums->bytes.gradients : 0;
     double shards = strategy->storage >= 1 ? data : 1;
     LayerBytes bytes = sums->bytes;
-    double entering = self->costs->crossing[first_unit] * local_share(self, pricing);
+    double entering = self->costs->units.crossing[first_unit] * local_share(self, pricing);
     *cost = (StageCost){.forward = sums->forward, .backward = sums->backward};
     cost->rest = sums->update / shards;
     bytes.optimizer /= shards;
@@ -526,7 +526,8 @@ bool stage_model_cost(const StageModel *self, int32_t micro_batches, const Stage
 double stage_model_transfer(const StageModel *self, int32_t micro_batches, int32_t cut, int32_t device,
                             bool returns) {
     const Cluster *cluster = self->cluster;
-    double bytes = (returns ? self->costs->returning : self->costs->crossing)[cut] / micro_batches;
+    double bytes =
+        (returns ? self->costs->units.returning : self->costs->units.crossing)[cut] / micro_batches;
     if (device <= 0 || device >= cluster->device_count) return 0;
     int32_t link = cluster_link_between(cluster, device - 1, device);
     if (link < 0 || bytes <= 0) return 0;

@@ -181,15 +181,18 @@ AmStatus problem_create(StageProblem **problem, const PlanContext *context, cons
     TRY_OR_FAIL(find_class_sets(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
-    self->gathered_bytes = gathered_bytes(context, &self->arena);
-    self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * problem_memory_limit(self);
-    self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
+    self->gathered.bytes = gathered_bytes(context, &self->arena);
+    self->gathered.may_stay =
+        !context->whole && self->gathered.bytes <= MOST_KEPT * problem_memory_limit(self);
+    self->priced.axis_plans = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     self->strict = ARENA_ARRAY(&self->arena, StrictClassSets, MESH_MAX_AXES);
-    if (self->memo) self->memo->capacity = 256;
-    if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
+    if (self->priced.axis_plans) self->priced.axis_plans->capacity = 256;
+    if (self->priced.axis_plans)
+        self->priced.axis_plans->entries =
+            ARENA_ARRAY(&self->arena, MemoEntry, self->priced.axis_plans->capacity);
     status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
     if (status != AM_OK) goto fail;
-    self->plans = (PriceMemo){.arena = &self->arena};
+    self->priced.plans = (PriceMemo){.arena = &self->arena};
     *problem = self;
     return AM_OK;
 fail:
@@ -219,7 +222,7 @@ static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
 }
 
 static AmStatus untried_push(StageProblem *self, const UntriedPlan *plan, AmError *error) {
-    ProblemMemo *memo = self->memo;
+    ProblemMemo *memo = self->priced.axis_plans;
     ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
     if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
     int32_t at = memo->untried_count++;
@@ -244,7 +247,7 @@ static void untried_pop(ProblemMemo *memo) {
 
 static AmStatus memo_add(StageProblem *self, const AxisPlan *axis_plan, const PlanPrice *price,
                          AmError *error) {
-    ProblemMemo *memo = self->memo;
+    ProblemMemo *memo = self->priced.axis_plans;
     if (2 * memo->count >= memo->capacity) {
         ProblemMemo larger = *memo;
         larger.capacity *= 2;
@@ -260,7 +263,7 @@ static AmStatus memo_add(StageProblem *self, const AxisPlan *axis_plan, const Pl
 }
 
 int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t most) {
-    const ProblemMemo *memo = problem->memo;
+    const ProblemMemo *memo = problem->priced.axis_plans;
     int32_t count = 0;
     for (double before = 0; count < most;) {
         const MemoEntry *next = NULL;
@@ -281,14 +284,14 @@ int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t 
 }
 
 bool problem_best_untried(StageProblem *problem, AxisPlan *axis_plan) {
-    ProblemMemo *memo = problem->memo;
+    ProblemMemo *memo = problem->priced.axis_plans;
     while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].axis_plan)->tried) untried_pop(memo);
     if (memo->untried_count > 0) *axis_plan = memo->untried[0].axis_plan;
     return memo->untried_count > 0;
 }
 
 void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan) {
-    memo_find(problem->memo, axis_plan)->tried = true;
+    memo_find(problem->priced.axis_plans, axis_plan)->tried = true;
 }
 
 void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
@@ -298,7 +301,7 @@ void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         stage->keeps_gathered_weights |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
     stage->keeps_gathered_weights |= problem->context->split_options->storage->reread_count > 0;
-    stage->keeps_gathered_weights &= problem->may_keep && !axis_plan->gathers_again;
+    stage->keeps_gathered_weights &= problem->gathered.may_stay && !axis_plan->gathers_again;
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
@@ -342,11 +345,11 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
 
 static void keep_best(StageProblem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
     if (!isfinite(price->seconds)) return;
-    if (self->has_best && !plan_price_better(price, &self->best_price)) return;
-    self->best = *axis_plan;
-    self->best.gathers_again |= price->gathers_again;
-    self->best_price = *price;
-    self->has_best = true;
+    if (self->best.is_known && !plan_price_better(price, &self->best.price)) return;
+    self->best.axis_plan = *axis_plan;
+    self->best.axis_plan.gathers_again |= price->gathers_again;
+    self->best.price = *price;
+    self->best.is_known = true;
 }
 
 /* Lists that differ only in entries or order without effect come to the same. */
@@ -411,7 +414,7 @@ static AmStatus price_stage(const StageProblem *self, Arena *scratch, PlanStage 
     Assignment *assignment;
     TRY(plan_assign(&assignment, scratch, self->context, stage, error));
     evaluation->key = problem_assignment_key(self, assignment);
-    const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
+    const PlanPrice *known = price_memo_find(&self->priced.plans, evaluation->key);
     if (known) {
         evaluation->price = *known;
         return AM_OK;
@@ -439,7 +442,7 @@ static AmStatus evaluate_in(const StageProblem *self, Arena *scratch, Evaluation
     }
     TRY(price_stage(self, scratch, stage, evaluation, error));
     double over = evaluation->price.excess * problem_memory_limit(self);
-    if (!stage->keeps_gathered_weights || over <= 0 || over > self->gathered_bytes) return AM_OK;
+    if (!stage->keeps_gathered_weights || over <= 0 || over > self->gathered.bytes) return AM_OK;
     stage->keeps_gathered_weights = false;
     TRY(price_stage(self, scratch, stage, evaluation, error));
     evaluation->price.gathers_again = true;
@@ -456,25 +459,26 @@ static void evaluate(const StageProblem *self, Evaluation *evaluation) {
 static AmStatus keep(StageProblem *self, const Evaluation *evaluation, AmError *error) {
     TRY(am_pass_error(evaluation->status, &evaluation->error, error));
     /* Others of its batch may have come to the same plan. */
-    bool is_repeat = price_memo_find(&self->plans, evaluation->key) != NULL;
-    if (is_repeat) self->repeats++;
+    bool is_repeat = price_memo_find(&self->priced.plans, evaluation->key) != NULL;
+    if (is_repeat) self->priced.repeats++;
     else self->budget.used += evaluation->priced;
     search_watch_count(self->watch, is_repeat ? 0 : evaluation->priced,
                        evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
-    if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
+    if (!price_memo_add(&self->priced.plans, evaluation->key, &evaluation->price))
+        return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
     keep_best(self, &evaluation->axis_plan, &evaluation->price);
     return AM_OK;
 }
 
 bool problem_known(const StageProblem *self, const AxisPlan *axis_plan, PlanPrice *price) {
-    const MemoEntry *seen = memo_find(self->memo, axis_plan);
+    const MemoEntry *seen = memo_find(self->priced.axis_plans, axis_plan);
     if (seen->used) *price = seen->price;
     return seen->used;
 }
 
 AmStatus problem_price(StageProblem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
-    const MemoEntry *seen = memo_find(self->memo, axis_plan);
+    const MemoEntry *seen = memo_find(self->priced.axis_plans, axis_plan);
     if (seen->used) {
         *price = seen->price;
         keep_best(self, axis_plan, price);
@@ -514,9 +518,10 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
     if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
     batch->problem = self;
     const int32_t most_of_one =
-        self->may_keep ? 2 : 1; /* prices: weights kept gathered, and gathered again */
+        self->gathered.may_stay ? 2 : 1; /* prices: weights kept gathered, and gathered again */
     for (int32_t k = 0; k < count; k++) {
-        if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
+        if (memo_find(self->priced.axis_plans, &axis_plans[k])->used || batch_has(batch, &axis_plans[k]))
+            continue;
         if (self->budget.used + batch->count >= self->budget.limit) break;
         if (!budget_try_take(&self->budget, most_of_one * (batch->count + 1))) break;
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];
@@ -547,7 +552,8 @@ int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis) {
 
 bool problem_must_stop(const StageProblem *problem) {
     const Budget *budget = &problem->budget;
-    bool is_complete = budget->used >= budget->limit || problem->repeats >= BUDGET_REPEATS * budget->limit;
+    bool is_complete =
+        budget->used >= budget->limit || problem->priced.repeats >= BUDGET_REPEATS * budget->limit;
     return is_complete || budget_is_over(budget);
 }
 

@@ -86,21 +86,27 @@ typedef struct StageProblem {
     const int32_t *devices;      /* mesh device -> cluster device */
     PlanConstraints constraints; /* those of the settings */
     Budget budget;
-    int64_t repeats;    /* axis plans that came to a plan priced before; at most BUDGET_REPEATS * limit */
     SearchWatch *watch; /* that of the settings */
     MeshPins pins;      /* constraints.pins on this mesh */
     PlanSpace space;
     bool has_storage;
-    bool may_keep; /* gathered weights, all of them replicated, are a small part of a device's memory: */
-    double gathered_bytes; /* these */
-    ClassSet *class_sets;  /* by linkage group size, largest first, then weight */
+    struct {
+        double bytes;  /* all weights, gathered */
+        bool may_stay; /* they are a small part of a device's memory, so that both passes may share them */
+    } gathered;
+    ClassSet *class_sets; /* by linkage group size, largest first, then weight */
     int32_t class_set_count;
-    struct ProblemMemo *memo; /* by axis plan */
-    PriceMemo plans;          /* by the resulting plan */
-    StrictClassSets *strict;  /* [mesh axis]; one thread at a time asks for baselines */
-    AxisPlan best;            /* among those that fit; if none, the least excess */
-    PlanPrice best_price;
-    bool has_best;
+    struct {
+        struct ProblemMemo *axis_plans; /* by axis plan */
+        PriceMemo plans;                /* by the resulting plan */
+        int64_t repeats; /* axis plans that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    } priced;
+    StrictClassSets *strict; /* [mesh axis]; one thread at a time asks for baselines */
+    struct {
+        AxisPlan axis_plan;
+        PlanPrice price;
+        bool is_known;
+    } best; /* among those that fit; if none, the least excess */
 } StageProblem;
 
 /* AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */

@@ -75,7 +75,7 @@ static AmStatus score_by_price(void *user, const AxisPlan *axis_plan, double *sc
 
 AmStatus anneal_search(StageProblem *problem, uint64_t seed, AmError *error) {
     int64_t share = problem->budget.limit - problem->budget.used;
-    AxisPlan start = problem->best;
+    AxisPlan start = problem->best.axis_plan;
     Random random;
     random_seed(&random, seed);
     const AnnealWalk walk = {.problem = problem,
@@ -85,5 +85,5 @@ AmStatus anneal_search(StageProblem *problem, uint64_t seed, AmError *error) {
                              .steps = share < INT64_MAX / STEPS_PER_EVALUATION ? share * STEPS_PER_EVALUATION
                                                                                : share,
                              .evaluations = share};
-    return anneal_walk(&walk, &start, plan_price_score(&problem->best_price), error);
+    return anneal_walk(&walk, &start, plan_price_score(&problem->best.price), error);
 }

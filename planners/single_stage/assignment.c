@@ -254,18 +254,27 @@ static double bytes_log2(const Assignments *self, double bytes) {
  * counts are scaled to about -1 to 1. */
 typedef struct PlanFacts {
     double devices_log2, has_estimator, overlaps_communication;
-    /* of the plan that splits nothing */
-    double seconds_per_launch_log10, unsplit_bytes_log2, state_bytes_log2, gain_of_estimate_log;
-    /* of the price so far */
-    double gain_log, gain_per_device_log, compute_fraction, excess_log, launches_log;
-    double kept_bytes_log2, saved_bytes_log2, widest_bytes_log2, held_bytes_log2, needed_bytes_log2;
-    double longer_part_log;    /* compute or communication, over the step */
-    double hidden_updates_log; /* the same if sums of gradients run beside the compute */
-    double hidden_log;
-    /* of the decisions so far; bits: the fraction of the logarithm of the number of devices */
-    double entries, batch_bits, weights_split_bits, flops_split_bits, stored_bits[AXIS_PLAN_STORAGE_KINDS];
-    /* of the axes within servers and between them */
-    double bits[RESHARD_AXES], crosses_servers[RESHARD_AXES], latency_log[RESHARD_AXES];
+    struct {
+        double seconds_per_launch_log10, bytes_log2, state_bytes_log2, gain_of_estimate_log;
+    } unsplit; /* the plan that splits nothing */
+    struct {
+        double gain_log, gain_per_device_log, compute_fraction, excess_log, launches_log;
+    } price; /* the price so far */
+    struct {
+        double kept_log2, saved_log2, widest_log2, held_log2, needed_log2;
+    } bytes; /* of a device */
+    struct {
+        double longer_part_log; /* compute or communication, over the step */
+        double updates_log;     /* the same if sums of gradients run beside the compute */
+        double log;
+    } overlap;
+    struct {
+        double entries;
+        double batch, weights, flops, stored[AXIS_PLAN_STORAGE_KINDS]; /* fractions of log2 of the devices */
+    } split;                                                           /* by the decisions so far */
+    struct {
+        double bits[RESHARD_AXES], crosses_servers[RESHARD_AXES], latency_log[RESHARD_AXES];
+    } axes; /* within servers and between them */
     double weight_fraction_log, compute_efficiency_log;
     double traffic[SHARDING_GRAPH_PURPOSES][RESHARD_AXES][2]; /* seconds and latency, over the estimate */
 } PlanFacts;
@@ -286,41 +295,41 @@ static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const
         .devices_log2 = all / 8,
         .has_estimator = self->estimator != NULL,
         .overlaps_communication = type->overlaps_communication,
-        .seconds_per_launch_log10 = clamp(log10(unsplit_seconds / launches), 5) / 2,
-        .unsplit_bytes_log2 = bytes_log2(self, peak) / 4,
-        .state_bytes_log2 = bytes_log2(self, self->state_bytes) / 4,
-        .gain_of_estimate_log = clamp(log(unsplit_seconds / self->estimate.seconds), 4),
-        .gain_log = clamp(estimated_gain(self, now), 8) / 4,
-        .compute_fraction = now->compute_seconds / now->seconds,
-        .excess_log = fmin(log1p(now->excess), 4),
-        .launches_log = fmin(log1p(self->launches / now->seconds), 4),
-        .kept_bytes_log2 = bytes_log2(self, cost->kept_bytes) / 4,
-        .saved_bytes_log2 = bytes_log2(self, cost->saved_bytes) / 4,
-        .widest_bytes_log2 = bytes_log2(self, cost->widest_bytes) / 4,
-        .held_bytes_log2 = bytes_log2(self, peak * held_bytes(cost) / fmax(self->unsplit_held, 1)) / 2,
-        .needed_bytes_log2 = needed_log2(self, plan) / 2,
-        .longer_part_log = clamp(log(longer / now->seconds), 2),
-        .hidden_updates_log = clamp(log(beside) - log(now->seconds), 2),
-        .hidden_log = clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
-        .batch_bits = batch_bits(problem, plan) / all,
+        .unsplit.seconds_per_launch_log10 = clamp(log10(unsplit_seconds / launches), 5) / 2,
+        .unsplit.bytes_log2 = bytes_log2(self, peak) / 4,
+        .unsplit.state_bytes_log2 = bytes_log2(self, self->state_bytes) / 4,
+        .unsplit.gain_of_estimate_log = clamp(log(unsplit_seconds / self->estimate.seconds), 4),
+        .price.gain_log = clamp(estimated_gain(self, now), 8) / 4,
+        .price.compute_fraction = now->compute_seconds / now->seconds,
+        .price.excess_log = fmin(log1p(now->excess), 4),
+        .price.launches_log = fmin(log1p(self->launches / now->seconds), 4),
+        .bytes.kept_log2 = bytes_log2(self, cost->kept_bytes) / 4,
+        .bytes.saved_log2 = bytes_log2(self, cost->saved_bytes) / 4,
+        .bytes.widest_log2 = bytes_log2(self, cost->widest_bytes) / 4,
+        .bytes.held_log2 = bytes_log2(self, peak * held_bytes(cost) / fmax(self->unsplit_held, 1)) / 2,
+        .bytes.needed_log2 = needed_log2(self, plan) / 2,
+        .overlap.longer_part_log = clamp(log(longer / now->seconds), 2),
+        .overlap.updates_log = clamp(log(beside) - log(now->seconds), 2),
+        .overlap.log = clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
+        .split.batch = batch_bits(problem, plan) / all,
         .weight_fraction_log = clamp(log(self->weight_bytes / fmax(peak, 1)) / 4, 2),
     };
     if (self->estimator) {
         double compute = fmax(now->compute_seconds, 1e-12) * devices;
-        facts.gain_per_device_log = clamp(estimated_gain(self, now) - log(devices), 8) / 4;
+        facts.price.gain_per_device_log = clamp(estimated_gain(self, now) - log(devices), 8) / 4;
         facts.compute_efficiency_log = clamp(log(compute / self->estimate.compute_seconds), 4);
     }
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         double bits = log2_size(problem, axis) / all;
-        facts.entries += plan->count[axis] / 8.0;
-        facts.weights_split_bits += bits * axis_sum(problem, plan, axis, true);
-        facts.flops_split_bits += bits * axis_sum(problem, plan, axis, false);
-        for (int32_t k = 0; k < plan->storage[axis]; k++) facts.stored_bits[k] += bits;
+        facts.split.entries += plan->count[axis] / 8.0;
+        facts.split.weights += bits * axis_sum(problem, plan, axis, true);
+        facts.split.flops += bits * axis_sum(problem, plan, axis, false);
+        for (int32_t k = 0; k < plan->storage[axis]; k++) facts.split.stored[k] += bits;
     }
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
-        facts.bits[axis] = self->bits[axis] / all;
-        facts.crosses_servers[axis] = self->crosses[axis];
-        facts.latency_log[axis] = fmin(log1p(self->sums[axis][0] / now->seconds * 100), 4);
+        facts.axes.bits[axis] = self->bits[axis] / all;
+        facts.axes.crosses_servers[axis] = self->crosses[axis];
+        facts.axes.latency_log[axis] = fmin(log1p(self->sums[axis][0] / now->seconds * 100), 4);
         for (int32_t purpose = 0; purpose < SHARDING_GRAPH_PURPOSES; purpose++) {
             const ShardingGraphTraffic *traffic = &cost->traffic[purpose][axis];
             facts.traffic[purpose][axis][0] = traffic->seconds / now->seconds;

@@ -263,7 +263,8 @@ static void log_price(const AssignmentSearch *self, double gain) {
     char line[256];
     if (!options->request->callbacks.on_episode) return;
     for (int32_t k = 0; k < stages->problem_count; k++)
-        if (stages->problems[k]->has_best) seconds = fmin(seconds, stages->problems[k]->best_price.seconds);
+        if (stages->problems[k]->best.is_known)
+            seconds = fmin(seconds, stages->problems[k]->best.price.seconds);
     snprintf(
         line, sizeof line,
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",

@@ -114,7 +114,7 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
         TRY(assignment_problem_open(problem, training->modules, training->module_count, seed, (uint64_t)k,
                                     error));
         TRY(assignment_problem_teach(problem, TEACHER_EVALUATIONS, seed, error));
-        self->teacher[k] = assignment_gain(&problem->assignments, &problem->problem->best_price);
+        self->teacher[k] = assignment_gain(&problem->assignments, &problem->problem->best.price);
     }
     return AM_OK;
 }
@@ -168,7 +168,7 @@ static AmStatus play_problem(Play *self, AmError *error) {
                                 error));
     TRY(assignment_problem_teach(&self->problem, TEACHER_EVALUATIONS, self->index, error));
     for (int32_t k = 0; k < EPISODES + DEMONSTRATIONS; k++) {
-        AxisPlan best = self->problem.problem->best;
+        AxisPlan best = self->problem.problem->best.axis_plan;
         best.gathers_again = 0;
         const AssignmentManner *manner = training->is_supervised ? &supervised : &manners[k];
         TRY(check_interrupt(self, error));

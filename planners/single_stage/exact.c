@@ -67,8 +67,8 @@ static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
     self->nodes++;
     const StageProblem *problem = self->problem;
-    bool has_own = problem->has_best && problem->best_price.excess <= 0;
-    if (seconds >= (has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff)) return true;
+    bool has_own = problem->best.is_known && problem->best.price.excess <= 0;
+    if (seconds >= (has_own ? fmin(self->cutoff, problem->best.price.seconds) : self->cutoff)) return true;
     if (self->nodes < self->most_nodes && !problem_must_stop(self->problem)) return false;
     self->open = fmin(self->open, seconds);
     return true;
@@ -194,8 +194,8 @@ static double fastest_that_fits(const SingleStageSearch *self) {
     double seconds = INFINITY;
     for (int32_t k = 0; k < self->problem_count; k++) {
         const StageProblem *problem = self->problems[k];
-        if (problem->has_best && problem->best_price.excess <= 0)
-            seconds = fmin(seconds, problem->best_price.seconds);
+        if (problem->best.is_known && problem->best.price.excess <= 0)
+            seconds = fmin(seconds, problem->best.price.seconds);
     }
     return seconds;
 }
@@ -217,7 +217,7 @@ static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t 
         unfinished[count++] = k;
         budget->limit = budget->used + share;
         budget_set_cap(budget, 0);
-        self->problems[k]->repeats = 0;
+        self->problems[k]->priced.repeats = 0;
     }
     tasks->cutoff = fastest_that_fits(self);
     tasks->nodes = share * NODES_PER_EVALUATION;

@@ -81,12 +81,12 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
     for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->shares.left > 0; k++) {
         const StageProblem *problem = self->problems[k];
         Sharer *sharer = &sharers->of[sharers->count];
-        bool is_near = problem->has_best &&
+        bool is_near = problem->best.is_known &&
                        (!best->fit.fits ||
-                        problem->best_price.seconds < CATCHES_UP * best->plan->predicted_step_seconds);
+                        problem->best.price.seconds < CATCHES_UP * best->plan->predicted_step_seconds);
         if (!is_near || has_problem(sharers, problem) || !is_mixed(self, &problem->mesh)) continue;
-        *sharer = (Sharer){.problem = problem, .axis_plan = problem->best};
-        TRY(single_stage_plan(self, problem, &problem->best, &sharer->plan, error));
+        *sharer = (Sharer){.problem = problem, .axis_plan = problem->best.axis_plan};
+        TRY(single_stage_plan(self, problem, &problem->best.axis_plan, &sharer->plan, error));
         TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));
         sharers->count++;
         self->budget.used++;
@@ -100,7 +100,7 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     int32_t most = WORK / (self->context->rules->count + 1);
     const StageProblem *problem = problem_of(self, plan);
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
-    if (problem) sharers->of[0].axis_plan = problem->best;
+    if (problem) sharers->of[0].axis_plan = problem->best.axis_plan;
     if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
     most = most < 1 ? 1 : most > MOST_PLANS ? MOST_PLANS : most;
     if (most > 1) TRY(add_data_parallel(sharers, self, error));
@@ -111,7 +111,7 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
  * such as weights in shards, may cost time with unequal ones, and only all of it together is worth leaving
  * out. */
 static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
-    const AxisPlan best = problem->best;
+    const AxisPlan best = problem->best.axis_plan;
     PlanPrice price;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t kept = 1; kept + 1 < best.count[axis] && !problem_must_stop(problem); kept++) {
@@ -141,15 +141,16 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
         if (sharers->of[k].problem && mesh_is_alike(&sharers->of[k].problem->mesh, mesh))
             status = problem_price(problem, &sharers->of[k].axis_plan, &price, error);
-    if (status == AM_OK && problem->has_best) status = price_prefixes(problem, error);
+    if (status == AM_OK && problem->best.is_known) status = price_prefixes(problem, error);
     if (status == AM_OK) status = polish_climb(problem, error);
     if (status == AM_OK) status = polish_walk(problem, error);
     self->shares.left -= problem->budget.used;
     self->budget.used += problem->budget.used;
-    if (status == AM_OK && problem->has_best)
-        status = single_stage_plan(self, problem, &problem->best, &found, error);
-    if (status == AM_OK && problem->has_best) status = single_stage_simulate(self, found, &found_fit, error);
-    if (status == AM_OK && problem->has_best &&
+    if (status == AM_OK && problem->best.is_known)
+        status = single_stage_plan(self, problem, &problem->best.axis_plan, &found, error);
+    if (status == AM_OK && problem->best.is_known)
+        status = single_stage_simulate(self, found, &found_fit, error);
+    if (status == AM_OK && problem->best.is_known &&
         plan_is_better(found->predicted_step_seconds, &found_fit, (*plan)->predicted_step_seconds, fit)) {
         *plan = found;
         *fit = found_fit;
@@ -263,12 +264,13 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem 
     MemoryFit fit;
     Plan *plan;
     for (int32_t k = 0; k < self->shares.count; k++) best = fmin(best, self->shares.of[k].seconds);
-    if (most < 1 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
+    if (most < 1 || !problem->best.is_known ||
+        problem->best.price.seconds >= fmin(*shared, CATCHES_UP * best))
         return AM_OK;
     self->budget.is_cut |= single_stage_left(self) < 2; /* the plan and one share */
     if (most < 2 || self->budget.is_cut) return AM_OK;
-    *shared = problem->best_price.seconds;
-    TRY(single_stage_plan(self, problem, &problem->best, &plan, error));
+    *shared = problem->best.price.seconds;
+    TRY(single_stage_plan(self, problem, &problem->best.axis_plan, &plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
     self->budget.used++;
     self->budget.limit++;

@@ -54,7 +54,7 @@ static void add_without(Polish *self, int32_t axis, int32_t place) {
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
     const StageProblem *problem = self->problem;
-    self->best = plan_price_score(&problem->best_price);
+    self->best = plan_price_score(&problem->best.price);
     self->waiting = self->changed_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
@@ -83,7 +83,7 @@ static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
     Polish *self = user;
     TRY(problem_price_batch(self->problem, self->batch, self->waiting, error));
     self->waiting = 0;
-    *is_better = plan_price_score(&self->problem->best_price) < self->best;
+    *is_better = plan_price_score(&self->problem->best.price) < self->best;
     return AM_OK;
 }
 
@@ -91,7 +91,7 @@ static AmStatus take_best(void *user, AmError *error) {
     Polish *self = user;
     (void)error;
     if (self->every_place) problem_best_untried(self->problem, &self->axis_plan);
-    else self->axis_plan = self->problem->best;
+    else self->axis_plan = self->problem->best.axis_plan;
     return AM_OK;
 }
 
@@ -118,8 +118,8 @@ static AmStatus climb(Polish *self, AmError *error) {
 }
 
 AmStatus polish_climb(StageProblem *problem, AmError *error) {
-    Polish self = {.problem = problem, .axis_plan = problem->best};
-    AmStatus status = problem->has_best ? climb(&self, error) : AM_OK;
+    Polish self = {.problem = problem, .axis_plan = problem->best.axis_plan};
+    AmStatus status = problem->best.is_known ? climb(&self, error) : AM_OK;
     arena_free(&self.arena);
     return status;
 }

@@ -152,7 +152,7 @@ static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *
     const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
     trial->sum = sum_of(self, &cost);
     trial->key = problem_assignment_key(problem, assignment);
-    const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
+    const PlanPrice *known = price_memo_find(&problem->priced.plans, trial->key);
     trial->is_known = known != NULL;
     trial->is_priced = known || trial->sum <= self->sum + MOST_DEARER * self->price->seconds;
     if (known) trial->price = *known;
@@ -184,10 +184,11 @@ static bool is_better(const OverrideSearch *self, const OverrideTrial *trial) {
 static AmStatus account(OverrideSearch *self, const OverrideTrial *trial, AmError *error) {
     StageProblem *problem = self->problem;
     TRY(am_pass_error(trial->status, &trial->error, error));
-    if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
+    if (!trial->is_priced || price_memo_find(&problem->priced.plans, trial->key)) return AM_OK;
     problem->budget.used++;
     search_watch_count(problem->watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);
-    return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
+    return price_memo_add(&problem->priced.plans, trial->key, &trial->price) ? AM_OK
+                                                                             : am_fail_memory(error, 0);
 }
 
 static void adopt(OverrideSearch *self, const OverrideTrial *trial) {
@@ -336,7 +337,8 @@ static AmStatus open_model(OverrideSearch *self, AmError *error) {
     self->stop = problem->budget.stop;
     sharding_graph_fold_watch(self->fold, &self->stop);
     TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
-    if (!price_memo_add(&self->problem->plans, problem_assignment_key(problem, assignment), self->price))
+    if (!price_memo_add(&self->problem->priced.plans, problem_assignment_key(problem, assignment),
+                        self->price))
         return am_fail_memory(error, 0);
     return AM_OK;
 }

@@ -51,7 +51,7 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
 
 /* With what evaluations are left. */
 static AmStatus refine(SingleStageSearch *self, StageProblem *problem, Plan *plan, AmError *error) {
-    PlanPrice price = problem->best_price;
+    PlanPrice price = problem->best.price;
     if (self->rounds.refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = problem->budget.used + self->rounds.refining;
@@ -95,8 +95,8 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     StageProblem *best = self->problems[0];
     Plan *plan;
     MemoryFit fit;
-    if (!best->has_best) return AM_OK;
-    TRY(single_stage_plan(self, best, &best->best, &plan, error));
+    if (!best->best.is_known) return AM_OK;
+    TRY(single_stage_plan(self, best, &best->best.axis_plan, &plan, error));
     TRY(refine(self, best, plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);

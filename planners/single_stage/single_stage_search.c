@@ -114,8 +114,9 @@ void single_stage_sort(SingleStageSearch *self) {
         int32_t place = k;
         for (; place > 0; place--) {
             const StageProblem *other = self->problems[place - 1];
-            bool better = problem->has_best &&
-                          (!other->has_best || plan_price_better(&problem->best_price, &other->best_price));
+            bool better =
+                problem->best.is_known &&
+                (!other->best.is_known || plan_price_better(&problem->best.price, &other->best.price));
             if (!better) break;
             self->problems[place] = self->problems[place - 1];
         }
@@ -125,7 +126,7 @@ void single_stage_sort(SingleStageSearch *self) {
 
 static bool has_plan(const SingleStageSearch *self) {
     for (int32_t k = 0; k < self->problem_count; k++)
-        if (self->problems[k]->has_best && self->problems[k]->best_price.excess <= 0) return true;
+        if (self->problems[k]->best.is_known && self->problems[k]->best.price.excess <= 0) return true;
     return false;
 }
 

@@ -153,9 +153,9 @@ static void test_screening_beats_recipes(void **state) {
         assert_int_equal(screen_search(&screening, screened.problem, 0, &error), AM_OK);
         assert_int_equal(screen_price(&screening, screened.problem, &error), AM_OK);
         assert_int_equal(baseline_price_seeds(recipes.problem, &error), AM_OK);
-        assert_true(screened.problem->has_best);
+        assert_true(screened.problem->best.is_known);
         assert_true(screened.problem->budget.used <= BASELINE_COUNT);
-        better += screened.problem->best_price.seconds < 0.95 * recipes.problem->best_price.seconds;
+        better += screened.problem->best.price.seconds < 0.95 * recipes.problem->best.price.seconds;
         problem_case_close(&screened);
         problem_case_close(&recipes);
     }

@@ -322,7 +322,7 @@ static LayerBytes sum_table(const PlanContext *context, const Cluster *cluster) 
         fail_msg("%s", error.text);
     if (layer_costs_fill(costs, &table, 1, 1, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(table.found);
-    for (int32_t u = 0; u < costs->unit_count; u++) {
+    for (int32_t u = 0; u < costs->units.count; u++) {
         double layers = table.bytes[u].kept / table.bytes[u].again;
         sum.kept += table.bytes[u].kept + layers * table.bytes[u].casts;
         sum.weights += table.bytes[u].weights;

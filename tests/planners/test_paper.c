@@ -56,12 +56,12 @@ static void test_published_counts(void **state) {
         SearchResult result = search_zoo(&arena, context, SPACE_OPERATOR, 1);
         const PaperReport *report = result.paper;
         assert_int_equal(report->learning.end, PAPER_SETTLED);
-        assert_int_equal(report->variable_count, cases[k].variables);
-        assert_int_equal(report->dimension_count, cases[k].dimensions);
-        assert_int_equal(report->partitioned, cases[k].partitioned);
-        assert_int_equal(report->replicated, cases[k].dimensions - cases[k].partitioned);
-        assert_int_equal(report->maximum, cases[k].partitioned);
-        assert_true(report->is_exact && result.plan->predicted_step_seconds > 0);
+        assert_int_equal(report->partition.variable_count, cases[k].variables);
+        assert_int_equal(report->partition.dimension_count, cases[k].dimensions);
+        assert_int_equal(report->partition.partitioned, cases[k].partitioned);
+        assert_int_equal(report->partition.replicated, cases[k].dimensions - cases[k].partitioned);
+        assert_int_equal(report->partition.maximum, cases[k].partitioned);
+        assert_true(report->partition.is_exact && result.plan->predicted_step_seconds > 0);
         arena_free(&arena);
         plan_context_free(context);
     }
@@ -80,11 +80,11 @@ static void test_vgg_head(void **state) {
     Arena arena = {0};
     PlanContext *context = read_model("vgg19");
     const PaperReport *report = search_zoo(&arena, context, SPACE_OPERATOR, 7).paper;
-    assert_int_equal(report->partitioned, 5);
+    assert_int_equal(report->partition.partitioned, 5);
     for (int32_t k = 0; k < 5; k++) {
-        assert_non_null(
-            strstr(context->roles->parameters[report->dimensions[k].parameter].path, expected[k].path));
-        assert_int_equal(report->dimensions[k].dimension, expected[k].dimension);
+        assert_non_null(strstr(context->roles->parameters[report->partition.dimensions[k].parameter].path,
+                               expected[k].path));
+        assert_int_equal(report->partition.dimensions[k].dimension, expected[k].dimension);
     }
     arena_free(&arena);
     plan_context_free(context);
@@ -101,9 +101,9 @@ static void test_data_parallelism(void **state) {
         Arena arena = {0};
         PlanContext *context = read_model(cases[k].model);
         const PaperReport *report = search_zoo(&arena, context, SPACE_DATA, 1).paper;
-        assert_int_equal(report->partitioned, cases[k].inputs);
-        for (int32_t m = 0; m < report->partitioned; m++)
-            assert_int_equal(report->dimensions[m].dimension, 0);
+        assert_int_equal(report->partition.partitioned, cases[k].inputs);
+        for (int32_t m = 0; m < report->partition.partitioned; m++)
+            assert_int_equal(report->partition.dimensions[m].dimension, 0);
         assert_true(report->failures > 0); /* without linkage groups some episodes run into conflicts */
         arena_free(&arena);
         plan_context_free(context);
@@ -121,8 +121,8 @@ static void test_same_seed(void **state) {
     assert_int_equal(first->learning.episodes, again->learning.episodes);
     assert_int_equal(first->learning.steps, again->learning.steps);
     assert_int_equal(first->failures, again->failures);
-    assert_memory_equal(first->dimensions, again->dimensions,
-                        sizeof *first->dimensions * (size_t)first->partitioned);
+    assert_memory_equal(first->partition.dimensions, again->partition.dimensions,
+                        sizeof *first->partition.dimensions * (size_t)first->partition.partitioned);
     assert_true(first->learning.steps != other->learning.steps || first->failures != other->failures);
     arena_free(&arena);
     plan_context_free(context);

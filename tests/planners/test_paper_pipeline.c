@@ -176,18 +176,18 @@ static void test_published_cuts(void **state) {
             paper_search(&again, &fixture->arena, fixture->context, cluster, &options, &settings, &error),
             AM_OK);
         const PaperReport *report = result.paper;
-        assert_int_equal(report->micro_batches, 4); /* 64 examples, 16 each */
+        assert_int_equal(report->pipeline.micro_batches, 4); /* 64 examples, 16 each */
         assert_int_equal(result.plan->stage_count, cluster->server_count);
-        assert_int_equal(report->cut_count, cluster->server_count - 1);
-        for (int32_t c = 0; c < report->cut_count; c++) {
-            assert_int_equal(report->cuts[c].device, 8 * (c + 1));
-            assert_int_equal(report->cuts[c].instruction, again.paper->cuts[c].instruction);
-            assert_int_equal(result.plan->stages[c].ranges[0][1], report->cuts[c].instruction);
+        assert_int_equal(report->pipeline.cut_count, cluster->server_count - 1);
+        for (int32_t c = 0; c < report->pipeline.cut_count; c++) {
+            assert_int_equal(report->pipeline.cuts[c].device, 8 * (c + 1));
+            assert_int_equal(report->pipeline.cuts[c].instruction, again.paper->pipeline.cuts[c].instruction);
+            assert_int_equal(result.plan->stages[c].ranges[0][1], report->pipeline.cuts[c].instruction);
         }
-        assert_true(report->pipeline_seconds <= 1.01 * report->shortest_seconds);
-        assert_true(report->pipeline_seconds >= report->shortest_seconds);
+        assert_true(report->pipeline.seconds <= 1.01 * report->pipeline.shortest_seconds);
+        assert_true(report->pipeline.seconds >= report->pipeline.shortest_seconds);
         assert_true(result.plan->predicted_step_seconds == again.plan->predicted_step_seconds);
-        double ratio = report->pipeline_seconds / result.plan->predicted_step_seconds;
+        double ratio = report->pipeline.seconds / result.plan->predicted_step_seconds;
         assert_true(ratio > 0.9 && ratio < 1.1);
         cluster_free(cluster);
     }

@@ -169,7 +169,7 @@ static void test_shifts_move_every_cut_between(void **state) {
     const Plan *made;
     AmError error = {0};
     assert_int_equal(plan_climb_list(&base, self.start, &climb, &arena, &error), AM_OK);
-    assert_int_equal(base.explanation.cut_count, 3);
+    assert_int_equal(base.explanation.cuts.count, 3);
     assert_int_equal(plan_move_shift(&made, &self.arena, &base.explainer, 3, 1, &error), AM_OK);
     assert_non_null(made);
     const PlanStage *old = self.start->stages, *stages = made->stages;

@@ -44,7 +44,7 @@ static void test_gathered_again_where_it_does_not_fit(void **state) {
     assert_true(fitting.excess == 0 && fitting.gathers_again);
     assert_true(fitting.seconds == without.seconds);
     assert_int_equal(self.problem->budget.used, 2);
-    assert_false(keeps(&self, &self.problem->best));
+    assert_false(keeps(&self, &self.problem->best.axis_plan));
     problem_case_close(&self);
 }
 

@@ -16,7 +16,7 @@ typedef struct Enumeration {
 static void enumerate(Enumeration *self, int32_t unit, int32_t device, int32_t left, double sum,
                       double most) {
     const StageModel *model = self->fixture->model;
-    int32_t units = model->costs->unit_count, devices = model->costs->cluster->device_count;
+    int32_t units = model->costs->units.count, devices = model->costs->cluster->device_count;
     if (left == 0) {
         if (unit == units && device == devices)
             self->best = fmin(self->best, sum + (self->micro_batches - 1) * most);
@@ -108,7 +108,7 @@ static void test_tables(void **state) {
     StageLayout stage = {.strategy = {.tensor = 1}};
     StageCost one, two;
     open_stages(&self, "gpt2_tiny", "nominal:2", 1);
-    stage.end_unit = self.costs->unit_count;
+    stage.end_unit = self.costs->units.count;
     assert_true(stage_model_range(self.model, 0, 2, &stage.place));
     assert_true(stage_model_cost(self.model, 1, &stage, &one));
     assert_true(one.forward > 0 && one.backward > one.forward && one.fixed_bytes > 0 &&
@@ -121,8 +121,9 @@ static void test_tables(void **state) {
     assert_true(stage_model_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
     assert_true(one.iteration_bytes < 0.5 * two.iteration_bytes);
-    assert_true(self.costs->levels.count > 0);
-    for (int32_t k = self.costs->levels.count - 1; k >= 0; k--) { /* from full recomputation to none */
+    assert_true(self.costs->recompute.levels.count > 0);
+    for (int32_t k = self.costs->recompute.levels.count - 1; k >= 0;
+         k--) { /* from full recomputation to none */
         StageCost level;
         stage.strategy.recompute = (uint8_t)(RECOMPUTE_LEVELS + k);
         assert_true(stage_model_cost(self.model, 1, &stage, &level));
@@ -161,7 +162,7 @@ static void test_chunks(void **state) {
     PipelineLayout pipeline = {.micro_batches = 4, .stage_count = 2};
     PipelineChunks chunks;
     open_stages(&self, "bert_tiny", "nominal:2", 4);
-    int32_t units = self.costs->unit_count;
+    int32_t units = self.costs->units.count;
     for (int32_t s = 0; s < 2; s++) {
         StageLayout *stage = &pipeline.stages[s];
         *stage = (StageLayout){.first_unit = s * units / 2, .end_unit = (s + 1) * units / 2};
@@ -173,7 +174,7 @@ static void test_chunks(void **state) {
     assert_int_equal(chunks.units[4], units);
     for (int32_t p = 0; p < 4; p++) {
         assert_true(chunks.units[p] < chunks.units[p + 1]);
-        assert_true(self.costs->is_checkpoint[chunks.units[p]]);
+        assert_true(self.costs->checkpoints.is_at[chunks.units[p]]);
     }
     assert_false(pipeline_chunks_find(&chunks, self.model, &pipeline, units));
     close_stages(&self);

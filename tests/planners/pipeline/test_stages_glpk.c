@@ -102,7 +102,7 @@ static void check(const char *name, const char *cluster, int32_t micro_batches) 
     assert_non_null(paths);
     open_stages(&of, name, cluster, micro_batches);
     paths->micro_batches = micro_batches;
-    paths->units = of.costs->unit_count;
+    paths->units = of.costs->units.count;
     paths->devices = of.cluster->device_count;
     paths->most_stages = micro_batches < PIPELINE_MOST_STAGES ? micro_batches : PIPELINE_MOST_STAGES;
     list_arcs(paths, &of);
