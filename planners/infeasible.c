@@ -28,25 +28,48 @@ static bool is_interrupted(const Relaxing *self) {
     return stop_flag_is_set(self->options->request->callbacks.interrupted);
 }
 
+/* A change of the search, under which a plan may fit. */
+typedef struct Change {
+    const Cluster *cluster;
+    PlanSpace kind;
+    int32_t micro_batches;
+    double memory_fraction;
+    const Plan *initial; /* to start from, or NULL */
+} Change;
+
+static Change no_change(const Relaxing *self) {
+    const SearchRequest *request = self->options->request;
+    return (Change){.cluster = self->cluster,
+                    .kind = self->options->kind,
+                    .micro_batches = self->settings->micro_batches,
+                    .memory_fraction = request->constraints.memory_fraction,
+                    .initial = request->space.initial};
+}
+
 /* A short search; *seconds is NAN where it finds no plan that fits. */
-static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const SearchOptions *options,
-                           const MicroBatching *settings, double *seconds, AmError *error) {
-    SearchOptions few = *options;
-    SearchRequest quiet = *options->request;
+static AmStatus try_search(const Relaxing *self, const Change *change, double *seconds, AmError *error) {
+    SearchVariant few;
+    SearchOptions *options = &few.options;
+    MicroBatching settings = *self->settings;
     SearchResult result;
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    few.nested.purpose = PURPOSE_TRIAL;
-    bool is_more = few.limits.evaluations == 0 || few.limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
-    if (!search_spans_stages(&few) && is_more) few.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
-    quiet.callbacks.on_episode = NULL;
-    few.request = &quiet;
-    few.skip_bound = true;
-    bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
-    if (is_slow || few.searcher == SEARCHER_DQN || few.searcher == SEARCHER_AUTO)
-        few.searcher = SEARCHER_ANNEAL;
-    AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
+    search_variant(&few, self->options);
+    few.request.constraints.memory_fraction = change->memory_fraction;
+    few.request.space.initial = change->initial;
+    few.request.callbacks.on_episode = NULL;
+    options->kind = change->kind;
+    options->nested.purpose = PURPOSE_TRIAL;
+    options->skip_bound = true;
+    bool is_more = options->limits.evaluations == 0 || options->limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
+    if (!search_spans_stages(options) && is_more) options->limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    bool is_slow = options->searcher == SEARCHER_EXACT || options->searcher == SEARCHER_EXHAUSTIVE;
+    if (is_slow || options->searcher == SEARCHER_DQN || options->searcher == SEARCHER_AUTO)
+        options->searcher = SEARCHER_ANNEAL;
+    settings.micro_batches = change->micro_batches;
+    AmStatus status =
+        plan_search(&result, self->arena, self->whole, change->cluster, options, &settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     return am_pass_error(status, &refusal, error);
@@ -93,12 +116,10 @@ static int32_t refinements(const Relaxing *self) {
 /* A search with a fraction of three digits, with no plan to start from but `initial`. */
 static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *initial, double *seconds,
                              AmError *error) {
-    SearchOptions options = *self->options;
-    SearchRequest request = *options.request;
-    request.constraints.memory_fraction = fraction;
-    request.space.initial = initial;
-    options.request = &request;
-    return try_search(self, self->cluster, &options, self->settings, seconds, error);
+    Change change = no_change(self);
+    change.memory_fraction = fraction;
+    change.initial = initial;
+    return try_search(self, &change, seconds, error);
 }
 
 /* To the three digits that are printed; below 1. */
@@ -140,22 +161,21 @@ static AmStatus relax_fraction(Relaxing *self, AmError *error) {
 /* A larger fraction of the memory, or where that is not enough, devices with more. */
 static AmStatus relax_memory(Relaxing *self, AmError *error) {
     const MemoryFit *fit = &self->failed->nearest_fit;
-    SearchOptions options = *self->options;
-    SearchRequest request = *options.request;
+    Change change = no_change(self);
     double seconds;
-    options.request = &request;
     if (memory_enough_fraction(fit, self->cluster) <= 1) return relax_fraction(self, error);
-    if (!search_spans_stages(&options)) request.space.initial = self->failed->nearest;
+    if (!search_spans_stages(self->options)) change.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
-    double bytes = round_up((double)fit->needed_bytes / options.request->constraints.memory_fraction);
+    double bytes = round_up((double)fit->needed_bytes / change.memory_fraction);
     json_object_foreach(json_object_get(description, "device_types"), name, type) {
         if (json_number_value(json_object_get(type, "memory_bytes")) < bytes)
             json_object_set_new(type, "memory_bytes", json_integer((json_int_t)bytes));
     }
     Cluster *cluster = changed_cluster(self, description);
     if (!cluster) return AM_OK;
-    AmStatus status = try_search(self, cluster, &options, self->settings, &seconds, error);
+    change.cluster = cluster;
+    AmStatus status = try_search(self, &change, &seconds, error);
     cluster_free(cluster);
     if (status != AM_OK || isnan(seconds)) return status;
     Text text = {0};
@@ -187,17 +207,15 @@ static json_t *more_devices(const Relaxing *self, double times) {
 /* A search with that many, unless they are the *devices of before; 0 where there is no such cluster. */
 static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices, double *seconds,
                             AmError *error) {
-    SearchOptions options = *self->options;
-    SearchRequest request = *options.request;
+    Change change = no_change(self);
     Cluster *cluster = changed_cluster(self, more_devices(self, times));
     int32_t before = *devices;
     *devices = cluster ? cluster->device_count : 0;
     *seconds = NAN;
-    request.space.initial = NULL;
-    options.request = &request;
+    change.cluster = cluster;
+    change.initial = NULL;
     AmStatus status = AM_OK;
-    if (cluster && cluster->device_count != before)
-        status = try_search(self, cluster, &options, self->settings, seconds, error);
+    if (cluster && cluster->device_count != before) status = try_search(self, &change, seconds, error);
     cluster_free(cluster);
     return status;
 }
@@ -232,12 +250,12 @@ static AmStatus relax_devices(Relaxing *self, AmError *error) {
 static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
     int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
     for (int32_t k = 0; k < MOST_STEPS && count > 0; k++) {
-        MicroBatching settings = *self->settings;
+        Change change = no_change(self);
         double seconds;
         count *= 2;
         if (count > batch || batch % count != 0) return AM_OK;
-        settings.micro_batches = (int32_t)count;
-        TRY(try_search(self, self->cluster, self->options, &settings, &seconds, error));
+        change.micro_batches = (int32_t)count;
+        TRY(try_search(self, &change, &seconds, error));
         if (isnan(seconds)) continue;
         add(self, "micro_batches", arena_format(self->arena, "--micro-batches %lld", (long long)count),
             seconds);
@@ -247,11 +265,11 @@ static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
 }
 
 static AmStatus relax_storage(Relaxing *self, AmError *error) {
-    SearchOptions options = *self->options;
+    Change change = no_change(self);
     double seconds;
-    if (options.kind != SPACE_OPERATOR) return AM_OK;
-    options.kind = SPACE_SINGLE_STAGE;
-    TRY(try_search(self, self->cluster, &options, self->settings, &seconds, error));
+    if (change.kind != SPACE_OPERATOR) return AM_OK;
+    change.kind = SPACE_SINGLE_STAGE;
+    TRY(try_search(self, &change, &seconds, error));
     if (!isnan(seconds)) add(self, "zero", "--space single_stage, which has the batch and ZeRO", seconds);
     return AM_OK;
 }

@@ -99,20 +99,19 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
                    cluster->device_count == 1 ? "" : "s", cluster->device_count - 1);
 }
 
-/* Restricts the options to the space that they leave. `completed` becomes their request, with the degrees
- * that the cluster implies. Finds the stages of pinned scopes. */
-static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *completed, Arena *arena,
+/* Restricts the options to the space that they leave, adds the degrees that the cluster implies, and finds
+ * the stages of pinned scopes. */
+static AmStatus narrow_options(SearchVariant *narrowed, const SearchOptions *options, Arena *arena,
                                const PlanContext *whole, const Cluster *cluster, AmError *error) {
-    const Placement **placement = &narrowed->nested.placement;
-    *completed = *narrowed->request;
-    narrowed->request = completed;
-    narrowed->limits.seconds -= fmin(TAIL_SHARE * narrowed->limits.seconds, MOST_TAIL);
-    search_narrow(narrowed);
-    TRY(check_pinned_stages(cluster, narrowed, error));
-    TRY(degrees_complete(&completed->constraints.degrees, cluster, error));
-    TRY(placement_find(placement, arena, whole, cluster, narrowed->request->constraints.pins,
-                       narrowed->request->constraints.pin_count, error));
-    return placement_check_numbers(*placement, narrowed->request->constraints.degrees.stages, error);
+    const Placement **placement = &narrowed->options.nested.placement;
+    PlanConstraints *constraints = &narrowed->request.constraints;
+    search_variant(narrowed, options);
+    narrowed->options.limits.seconds -= fmin(TAIL_SHARE * options->limits.seconds, MOST_TAIL);
+    search_narrow(&narrowed->options);
+    TRY(check_pinned_stages(cluster, options, error));
+    TRY(degrees_complete(&constraints->degrees, cluster, error));
+    TRY(placement_find(placement, arena, whole, cluster, constraints->pins, constraints->pin_count, error));
+    return placement_check_numbers(*placement, constraints->degrees.stages, error);
 }
 
 /* Refuses modules, given plans and policies that do not suit the search. */
@@ -176,14 +175,13 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    SearchOptions narrowed = *options;
-    SearchRequest completed;
+    SearchVariant narrowed;
     double start = clock_seconds();
     const StopSignal end = {options->request->callbacks.interrupted,
                             options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
-    TRY(narrow_options(&narrowed, &completed, arena, whole, cluster, error));
-    SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
+    TRY(narrow_options(&narrowed, options, arena, whole, cluster, error));
+    SearchContext self = search_context(result, arena, whole, cluster, &narrowed.options, settings);
     TRY_OR_FAIL(check_request(&self, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
     TRY_OR_FAIL(add_candidates(&self, error));

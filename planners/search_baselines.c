@@ -42,7 +42,6 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
     bool is_left_out[BASELINE_COUNT];
     BaselineResult best[BASELINE_COUNT];
-    SearchOptions part = *options;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         is_left_out[e] = has_several_stages((Baseline)e);
         best[e] = (BaselineResult){.seconds = NAN};
@@ -60,7 +59,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         here.separate_backward = false;
         here.stop = &self->budget.stop;
         if (stop_wanted(&self->budget.stop)) return AM_OK;
-        search_allow(&part, self, options->limits.evaluations);
+        const SearchOptions part = search_part_options(self, options, options->limits.evaluations);
         AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
         if (stop_wanted(&self->budget.stop)) return AM_OK;
         if (status == AM_OK)
@@ -223,7 +222,7 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
 }
 
 AmStatus search_add_floor(SearchContext *self, AmError *error) {
-    SearchOptions options = *self->options;
+    SearchOptions options = search_one_stage_part(self->options);
     SearchContext spent = *self;
     SearchResult found = {.model_gap = NAN};
     AmError refusal = {0};
@@ -235,8 +234,6 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
     if (degrees_allow_stages(&options.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
-        options.kind = SPACE_SINGLE_STAGE;
-        options.skip_bound = true;
         options.searcher = SEARCHER_ANNEAL; /* takes baselines */
         AmStatus status = search_add_each_number(&found, &bound, &spent, &options, 1, &refusal);
         TRY(search_check_part(status, &refusal, error));

@@ -29,12 +29,13 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *wh
 
 /* ---- the budget ---- */
 
-void search_allow(SearchOptions *part, const SearchContext *self, int64_t size) {
-    double deadline = self->budget.stop.deadline;
-    part->limits.evaluations = size;
-    part->limits.is_default = false;
-    part->nested.budget = budget_part(&self->budget);
-    if (deadline > 0) part->limits.seconds = fmax(deadline - clock_seconds(), 1e-3);
+SearchOptions search_part_options(const SearchContext *self, const SearchOptions *options, int64_t size) {
+    SearchOptions part = *options;
+    part.limits.evaluations = size;
+    part.limits.is_default = false;
+    part.nested.budget = budget_part(&self->budget);
+    search_limit_seconds(&part, &self->budget.stop);
+    return part;
 }
 
 void search_spend(SearchContext *self, const SearchResult *found) {

@@ -25,8 +25,8 @@ typedef struct SearchContext {
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings);
 
-/* Sets the options of a part of the search: its size in evaluations, and what the budget leaves. */
-void search_allow(SearchOptions *part, const SearchContext *self, int64_t size);
+/* Returns the options of a part of the search: its size in evaluations, and what the budget leaves. */
+SearchOptions search_part_options(const SearchContext *self, const SearchOptions *options, int64_t size);
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);
 

@@ -54,16 +54,12 @@ static void merge_one_stage(Round *self, SearchResult *found) {
 static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error) {
     SearchContext *search = self->search, part = *search;
     SearchResult *result = &self->result, found = {.model_gap = NAN};
-    SearchOptions single = self->options;
+    SearchOptions single = search_one_stage_part(&self->options);
     MicroBatching settings = *search->settings;
     AmError failure = {0};
     double bound;
     settings.micro_batches = micro_batches;
     part.settings = &settings;
-    single.kind = SPACE_SINGLE_STAGE;
-    single.skip_bound = true;
-    if (single.searcher == SEARCHER_AGENT)
-        single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
@@ -80,15 +76,13 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
  * its best plans. */
 static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error) {
     SearchContext *search = self->search;
-    SearchOptions single = self->options;
+    SearchOptions single = search_one_stage_part(&self->options);
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
     int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     bool is_short = budget_left(&single.nested.budget) < size;
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
     if (!is_short) budget_set_cap(&single.nested.budget, size);
-    single.kind = SPACE_SINGLE_STAGE;
-    single.skip_bound = true;
     single.nested.purpose = PURPOSE_FIRST_PLANS;
     if (search->result->plan)
         single.nested.known.rival_seconds = search->result->plan->predicted_step_seconds;
@@ -186,11 +180,10 @@ static Phase phase_at(const Phases *self, int32_t k) {
  * of one stage. */
 static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
-    Round round = {.search = search, .options = *search->options};
+    Round round = {.search = search, .options = search_part_options(search, search->options, phase->size)};
     SearchResult *result = &round.result;
     if (phase->number < 0) round.options.nested.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
-    search_allow(&round.options, search, phase->size);
     if (phase->kind == PHASE_ONE_STAGE) {
         TRY(add_first_stage_plans(&round, phase->size, error));
     } else {

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/system/clock.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/devices/device_choice.h"
 #include "planners/devices/device_order.h"
@@ -58,16 +57,16 @@ static AmStatus make_part(Cluster **part, const DeviceSearch *self, int32_t choi
 static AmStatus search_part(SearchResult *result, const DeviceSearch *self, int32_t choice,
                             const Cluster *part, const SearchOptions *options, AmError *error) {
     const DeviceChoice *devices = &self->choices.choices[choice];
-    SearchOptions here = *options;
-    SearchRequest request = *options->request;
-    const Plan *initial = request.space.initial;
+    SearchVariant here;
+    const Plan *initial = options->request->space.initial;
     bool is_whole = devices->count == self->cluster->device_count;
     if (initial && is_whole) TRY(search_check_given(initial, self->cluster, error));
+    search_variant(&here, options);
     if (initial)
-        TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
-                               error));
-    here.request = &request;
-    AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
+        TRY(device_order_place(&here.request.space.initial, self->arena, initial, devices->devices,
+                               devices->count, error));
+    AmStatus status =
+        plan_search(result, self->arena, self->whole, part, &here.options, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
     return status;
@@ -157,8 +156,7 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     } else {
         allow_default(&options, self);
     }
-    if (options.limits.seconds > 0)
-        options.limits.seconds = fmax(self->budget.stop.deadline - clock_seconds(), 1e-3);
+    search_limit_seconds(&options, &self->budget.stop);
     AmStatus status = search_part(&found, self, choice, part, &options, &refusal);
     budget_return(&self->budget, found.evaluations, false);
     if (status == AM_OK) take(self, choice, &found);

@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "base/system/clock.h"
 #include "ir/analysis/loops.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/pipeline/stage_model.h"
@@ -90,7 +89,7 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error) {
-    SearchOptions options = *self->plans.options;
+    SearchOptions options = search_one_stage_part(self->plans.options);
     bool is_left_out =
         is_large(self) && self->best &&
         (self->best->plan->stage_count > 1 || self->plans.options->nested.purpose == PURPOSE_TRIAL);
@@ -111,10 +110,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (!is_wanted || !may_be_one || self->budget.is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
-    options.kind = SPACE_SINGLE_STAGE;
-    options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
-    if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
-        options.searcher = SEARCHER_ANNEAL;
+    if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_ANNEAL;
     int32_t instructions = ir_represented(self->plans.whole->canonical);
     if (options.limits.evaluations > 0)
         options.limits.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
@@ -128,8 +124,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (options.limits.evaluations < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     options.nested.budget = budget_part(&self->budget);
     if (self->best) options.nested.known.rival_seconds = self->best->seconds;
-    double deadline = self->budget.stop.deadline;
-    if (deadline > 0) options.limits.seconds = fmax(deadline - clock_seconds(), 1e-3);
+    search_limit_seconds(&options, &self->budget.stop);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
                                           &options, &refusal);
     budget_return(&self->budget, single->evaluations, single->is_cut);

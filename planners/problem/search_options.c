@@ -90,6 +90,23 @@ const char *search_narrow(SearchOptions *options) {
     return NULL;
 }
 
+void search_variant(SearchVariant *variant, const SearchOptions *options) {
+    *variant = (SearchVariant){.options = *options, .request = *options->request};
+    variant->options.request = &variant->request;
+}
+
+SearchOptions search_one_stage_part(const SearchOptions *options) {
+    SearchOptions part = *options;
+    part.kind = SPACE_SINGLE_STAGE;
+    part.skip_bound = true;
+    if (part.searcher == SEARCHER_AGENT) part.searcher = SEARCHER_ANNEAL;
+    return part;
+}
+
+void search_limit_seconds(SearchOptions *part, const StopSignal *stop) {
+    if (stop->deadline > 0) part->limits.seconds = fmax(stop->deadline - clock_seconds(), 1e-3);
+}
+
 Budget search_user_budget(const SearchOptions *options) {
     double seconds = options->limits.seconds;
     Budget budget = {.stop.deadline = seconds > 0 ? clock_seconds() + seconds : 0};

@@ -229,6 +229,20 @@ typedef struct SearchResult {
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 
+/* Options with a request of their own, so that both can differ from the caller's. */
+typedef struct SearchVariant {
+    SearchOptions options; /* its request is `request` */
+    SearchRequest request;
+} SearchVariant;
+/* Copies the options and their request. The variant must stay at its address. */
+void search_variant(SearchVariant *variant, const SearchOptions *options);
+
+/* Returns the options of the one-stage part of a search over any number of stages: without a bound, since the
+ * whole space has its own, and with annealing where the searcher cuts pipelines alone. */
+SearchOptions search_one_stage_part(const SearchOptions *options);
+/* Sets the time limit of a part of a search to what is left until the deadline, if there is one. */
+void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
+
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
 void search_result_choose(SearchResult *result);
 
