@@ -2,7 +2,7 @@
  *
  * An option has the value of its column, else the one that a phrase of the note states, else the usual one of
  * the source, else a default that follows from the type, ZeRO's level and the attention. No option depends on
- * a single row. docs/measurements.md lists them.
+ * a single row. docs/published.md lists them.
  */
 #ifndef PUBLISHED_CONVENTIONS_H
 #define PUBLISHED_CONVENTIONS_H

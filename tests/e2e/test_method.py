@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests" / "launch"))
 from program import automap, need_program
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
-MEASUREMENTS = (ROOT / "docs" / "measurements.md").read_text()
+PUBLISHED = (ROOT / "docs" / "published.md").read_text()
 MODULE = ROOT / "examples" / "perceptron.hlo.txt"
 RUNS = ROOT / "examples" / "published.csv"
 
@@ -78,7 +78,7 @@ def check_published(work):
     lines = RUNS.read_text().splitlines()
     (work / "runs.csv").write_text("\n".join([lines[0], lines[1], lines[3]]) + "\n")
     rows = [line.split() for line in run("published", work / "runs.csv").splitlines()]
-    shown = block_after(MEASUREMENTS, "prints these rows among others:")
+    shown = block_after(PUBLISHED, "prints these rows among others:")
     assert len(shown) == 5
     for words in (shown[1], shown[2]):
         assert any(row[1 : len(words)] == words[1:] for row in rows), (words, rows)
