@@ -1,4 +1,5 @@
-/* Cases in files: modules and the expected text of their rules, assignments and programs.
+/* Cases in files: modules and the expected text of their simplification, roles, rules, assignments and
+ * programs.
  *
  * README.md beside this file describes the format. With AUTOMAP_UPDATE=1 in the environment the
  * expected texts are replaced by the present ones, to be reviewed as changes of the files.
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "ir/analysis/roles.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/lower.h"
 #include "tests/support/pin_case.h"
@@ -22,6 +24,7 @@ enum { MOST_SPLITS = 8 };
 
 typedef struct Case {
     const char *name, *mesh;
+    const char *attributes;          /* of the module */
     const char *splits[MOST_SPLITS]; /* PATTERN=SHARDING */
     int32_t split_count;
     int64_t device;
@@ -36,14 +39,71 @@ static void require(AmStatus status, const AmError *error, const Case *self, con
                  module);
 }
 
+static void open_case(IrModule **read, IrModule **canonical, const Case *self, const char *module) {
+    AmError error = {0};
+    require(ir_read_bytes(read, "case", module, (int64_t)strlen(module), &error), &error, self, module);
+    require(ir_canonicalize(canonical, *read, &error), &error, self, module);
+}
+
+/* "NAME: instruction(operands) ..." of each computation of the canonical module, the root with a star. */
+static void print_simplified(Text *actual, const Case *self, const char *module) {
+    IrModule *read, *canonical;
+    open_case(&read, &canonical, self, module);
+    for (int32_t c = 0; c < canonical->computation_count; c++) {
+        const IrComputation *body = &canonical->computations[c];
+        text_append(actual, "%s%s:", c > 0 ? "\n" : "", body->name);
+        for (int32_t i = body->first; i < body->first + body->count; i++) {
+            const IrInstruction *instruction = &canonical->instructions[i];
+            text_append(actual, " %s%s(", instruction->name, i == body->root ? "*" : "");
+            for (int32_t k = 0; k < instruction->operand_count; k++)
+                text_append(actual, "%s%s", k ? " " : "",
+                            canonical->instructions[instruction->operands[k]].name);
+            text_append_string(actual, ")");
+        }
+    }
+    ir_module_free(canonical);
+    ir_module_free(read);
+}
+
+/* Warnings, the loss, the role and pair of each parameter, and the instructions of each phase. */
+static void print_roles(Text *actual, const Case *self, const char *module) {
+    Arena arena = {0};
+    IrModule *read, *canonical;
+    IrRoles *roles;
+    AmError error = {0};
+    open_case(&read, &canonical, self, module);
+    require(ir_find_roles(&roles, &arena, canonical, NULL, &error), &error, self, module);
+    for (int32_t k = 0; k < canonical->warnings.count; k++)
+        text_append(actual, "warning: %s\n", canonical->warnings.texts[k]);
+    if (roles->loss < 0) text_append(actual, "no loss among %d outputs", roles->output_count);
+    else text_append(actual, "loss: output %d of %d", roles->loss, roles->output_count);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        text_append(actual, "\n%s: %s", parameter->path, ir_role_name(parameter->role));
+        if (parameter->output >= 0)
+            text_append(actual, ", next in output %d by %s", parameter->output, parameter->paired_by);
+    }
+    for (int32_t phase = 0; phase <= IR_PHASE_OTHER; phase++) {
+        bool any = false;
+        for (int32_t i = 0; i < canonical->instruction_count; i++) {
+            if (roles->phases[i] != (IrPhase)phase) continue;
+            if (!any) text_append(actual, "\n%s:", ir_phase_name((IrPhase)phase));
+            text_append(actual, " %s", canonical->instructions[i].name);
+            any = true;
+        }
+    }
+    ir_module_free(canonical);
+    ir_module_free(read);
+    arena_free(&arena);
+}
+
 /* The rule of the root. */
 static void print_rule(Text *actual, const Case *self, const char *module) {
     Arena arena = {0};
     IrModule *read, *canonical;
     Rules *rules;
     AmError error = {0};
-    require(ir_read_bytes(&read, "case", module, (int64_t)strlen(module), &error), &error, self, module);
-    require(ir_canonicalize(&canonical, read, &error), &error, self, module);
+    open_case(&read, &canonical, self, module);
     require(rules_build(&rules, &arena, canonical, &error), &error, self, module);
     rule_print(actual, &rules->rules[canonical->computations[canonical->entry].root]);
     ir_module_free(canonical);
@@ -110,19 +170,29 @@ static bool begins(const char *line, const char *with) {
     return strncmp(line, with, strlen(with)) == 0;
 }
 
+/* Whether a line such as "add_up {" begins a computation. */
+static bool opens_computation(const char *line) {
+    size_t length = strlen(line);
+    return length > 2 && strcmp(line + length - 2, " {") == 0 && !strchr(line, '=');
+}
+
 /* Takes a setting of a case, "@mesh data=4". */
 static void take_setting(Case *self, const char *line) {
     if (begins(line, "@mesh ")) self->mesh = line + 6;
+    else if (begins(line, "@module ")) self->attributes = line + 8;
     else if (begins(line, "@device ")) self->device = strtoll(line + 8, NULL, 10);
     else if (begins(line, "@split ") && self->split_count < MOST_SPLITS)
         self->splits[self->split_count++] = line + 7;
-    else fail_msg("%s: %s: expected @mesh, @device or at most %d @split", self->name, line, MOST_SPLITS);
+    else
+        fail_msg("%s: %s: expected @module, @mesh, @device or at most %d @split", self->name, line,
+                 MOST_SPLITS);
 }
 
 /* Runs the cases of a file; `updated` becomes the file with the present texts. Returns how many differ. */
 static int32_t run_file(Text *updated, int32_t *count, char *file, const char *path, PrintCase *print) {
-    enum { PRELUDE, BODY, EXPECTED } part = PRELUDE;
-    Text prelude = {0}, body = {0}, expected = {0}, actual = {0};
+    enum { PRELUDE, ENTRY, BODY, EXPECTED } part = PRELUDE;
+    Text prelude = {0}, entry = {0}, computations = {0}, body = {0}, expected = {0}, actual = {0};
+    bool in_computation = false;
     Case self = {0};
     int32_t line_number = 0, first_line = 0, different = 0;
     for (char *line = file, *next; line; line = next) {
@@ -134,8 +204,9 @@ static int32_t run_file(Text *updated, int32_t *count, char *file, const char *p
             Text module = {0};
             while (expected.length > 0 && expected.data[expected.length - 1] == '\n')
                 expected.data[--expected.length] = '\0';
-            text_append(&module, "HloModule case\n%sENTRY main {\n%s}\n", prelude.data ? prelude.data : "",
-                        body.data);
+            text_append(&module, "HloModule case%s%s\n%s%sENTRY main {\n%s%s}\n", self.attributes ? ", " : "",
+                        self.attributes ? self.attributes : "", prelude.data ? prelude.data : "",
+                        computations.data ? computations.data : "", entry.data ? entry.data : "", body.data);
             print(&actual, &self, module.data);
             if (strcmp(actual.data, expected.data ? expected.data : "") != 0) {
                 print_error("%s:%d: %s\n     got %s\nexpected %s\n", path, first_line, self.name, actual.data,
@@ -149,6 +220,7 @@ static int32_t run_file(Text *updated, int32_t *count, char *file, const char *p
             text_free(&actual);
             text_free(&expected);
             text_free(&body);
+            text_free(&computations);
         }
         if (is_case) {
             self = (Case){.name = line + 4};
@@ -157,11 +229,20 @@ static int32_t run_file(Text *updated, int32_t *count, char *file, const char *p
         }
         if (part != EXPECTED && !(is_end && !*line)) text_append(updated, "%s\n", line);
         if (part == BODY && strcmp(line, "---") == 0) part = EXPECTED;
+        else if (part == PRELUDE && strcmp(line, "@entry") == 0) part = ENTRY;
         else if (part == BODY && *line == '@') take_setting(&self, line);
-        else if (!is_case && *line != '#')
-            text_append(part == PRELUDE ? &prelude : part == BODY ? &body : &expected, "%s\n", line);
+        else if (part == BODY && (in_computation || opens_computation(line))) {
+            in_computation = strcmp(line, "}") != 0;
+            text_append(&computations, "%s\n", line);
+        } else if (!is_case && *line != '#')
+            text_append(part == PRELUDE ? &prelude
+                        : part == ENTRY ? &entry
+                        : part == BODY  ? &body
+                                        : &expected,
+                        "%s\n", line);
     }
     text_free(&prelude);
+    text_free(&entry);
     text_free(&body);
     text_free(&expected);
     return different;
@@ -196,6 +277,16 @@ static void run_folder(const char *folder, PrintCase *print) {
     if (!updates) assert_int_equal(different, 0);
 }
 
+static void test_simplification(void **state) {
+    (void)state;
+    run_folder("simplify", print_simplified);
+}
+
+static void test_roles(void **state) {
+    (void)state;
+    run_folder("roles", print_roles);
+}
+
 static void test_rules(void **state) {
     (void)state;
     run_folder("rules", print_rule);
@@ -213,9 +304,8 @@ static void test_programs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_assignments),
-        cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_simplification), cmocka_unit_test(test_roles),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_assignments),    cmocka_unit_test(test_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
