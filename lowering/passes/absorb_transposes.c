@@ -1,4 +1,4 @@
-/* Folds transposes into adjacent products.
+/* Folds transposes into adjacent products and fused attention.
  *
  * A product reads its operands and writes its result in any order of their dimensions (program.h),
  * so that an adjacent transpose moves data unnecessarily:
@@ -10,11 +10,18 @@
  * If the last dimension of the result belongs to the left operand, the operands are exchanged, so
  * that the right one's come last again; a dot whose dimensions are then in the usual order is a
  * plain dot. A transpose without users becomes a view, which takes no time.
+ *
+ * A region that is computed by blocks takes the transposes beside it inside, where they move the
+ * elements of one block in a cache, or are folded into the region's own products.
  */
 #include <string.h>
 
 #include "base/int_list.h"
+#include "ir/dataflow.h"
 #include "lowering/passes/passes.h"
+#include "lowering/program/program_edit.h"
+
+enum { MOST_BETWEEN = 4 }; /* values of a region's result before its transpose */
 
 typedef struct Absorber {
     Program *program;
@@ -215,6 +222,84 @@ static AmStatus absorb_result(Absorber *self, ProgramInstruction *transpose, AmE
     return AM_OK;
 }
 
+/* Appends a copy of a transpose to a region, from value `from` to value `to`. */
+static AmStatus append_transpose(Program *region, const ProgramInstruction *transpose, int32_t from,
+                                 int32_t to, AmError *error) {
+    int32_t *operand = ARENA_ARRAY(region->arena, int32_t, 1);
+    ARENA_RESERVE(region->arena, region->instructions, region->instruction_count,
+                  region->instruction_capacity);
+    if (region->arena->failed) return am_fail_memory(error, (int64_t)sizeof(ProgramInstruction));
+    operand[0] = from;
+    region->values[to].instruction = region->instruction_count;
+    ProgramInstruction *made = &region->instructions[region->instruction_count++];
+    *made = *transpose;
+    made->operands = operand;
+    made->first_result = to;
+    return AM_OK;
+}
+
+/* Makes a region read operand k without its transpose. */
+static AmStatus absorb_region_operand(Absorber *self, ProgramInstruction *instruction, int32_t k,
+                                      AmError *error) {
+    Program *program = self->program, *region = instruction->regions.programs[0];
+    int32_t value = instruction->operands[k], parameter = region->parameters[k];
+    ProgramInstruction *transpose = producer(program, value, IR_TRANSPOSE);
+    if (!transpose) return AM_OK;
+    ProgramValue untransposed = region->values[parameter];
+    untransposed.shape = *shape_of(program, transpose->operands[0]);
+    region->parameters[k] = program_add_value(region, &untransposed);
+    TRY(append_transpose(region, transpose, region->parameters[k], parameter, error));
+    region->values[parameter].kind = PROGRAM_VALUE_TEMPORARY;
+    int32_t count = region->instruction_count, *list = ARENA_ARRAY(region->arena, int32_t, count);
+    int32_t *operands = ARENA_ARRAY(program->arena, int32_t, instruction->operand_count);
+    if (!list || !operands) return am_fail_memory(error, count * (int64_t)sizeof *list);
+    for (int32_t i = 0; i < count; i++) list[i] = i == 0 ? count - 1 : i - 1;
+    memcpy(operands, instruction->operands, sizeof *operands * (size_t)instruction->operand_count);
+    operands[k] = transpose->operands[0];
+    instruction->operands = operands;
+    self->uses[operands[k]]++;
+    if (--self->uses[value] == 0) become_view(transpose);
+    return program_relist(region, list, count, error);
+}
+
+/* Returns whether an instruction hands its operand on, in the same shape: a view, or a conversion. */
+static bool keeps_dimensions(const Program *program, const ProgramInstruction *instruction) {
+    if (instruction->kind != PROGRAM_VIEW && !is_compute(instruction, IR_CONVERT)) return false;
+    return ir_same_dimensions(shape_of(program, instruction->operands[0]),
+                              shape_of(program, instruction->first_result));
+}
+
+/* Makes a region compute a result in the order of its only user, a transpose. Views and a conversion may be
+ * between the two. */
+static AmStatus absorb_region_result(Absorber *self, ProgramInstruction *transpose, AmError *error) {
+    Program *program = self->program;
+    const ProgramInstruction *maker = NULL;
+    int32_t chain[MOST_BETWEEN], count = 0, value = transpose->operands[0];
+    while (!maker && count < MOST_BETWEEN && self->uses[value] == 1) {
+        if (program->values[value].instruction < 0) return AM_OK;
+        const ProgramInstruction *instruction = &program->instructions[program->values[value].instruction];
+        chain[count++] = value;
+        if (instruction->regions.in_blocks) maker = instruction;
+        else if (keeps_dimensions(program, instruction)) value = instruction->operands[0];
+        else return AM_OK;
+    }
+    if (!maker) return AM_OK;
+    Program *region = maker->regions.programs[0];
+    const ProgramValue *after = &program->values[transpose->first_result];
+    int32_t output = value - maker->first_result, from = region->outputs[output];
+    ProgramValue transposed = region->values[from];
+    transposed.shape.dimensions = after->shape.dimensions;
+    transposed.kind = PROGRAM_VALUE_TEMPORARY;
+    region->outputs[output] = program_add_value(region, &transposed);
+    TRY(append_transpose(region, transpose, from, region->outputs[output], error));
+    for (int32_t k = 0; k < count; k++) {
+        program->values[chain[k]].shape.dimensions = after->shape.dimensions;
+        program->values[chain[k]].state = after->state;
+    }
+    become_view(transpose);
+    return AM_OK;
+}
+
 AmStatus program_absorb_transposes(Program *program, AmError *error) {
     Absorber self = {.program = program,
                      .uses = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1)};
@@ -223,6 +308,9 @@ AmStatus program_absorb_transposes(Program *program, AmError *error) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
         if (is_compute(instruction, IR_TRANSPOSE)) TRY(absorb_result(&self, instruction, error));
+        if (is_compute(instruction, IR_TRANSPOSE)) TRY(absorb_region_result(&self, instruction, error));
+        for (int32_t k = 0; instruction->regions.in_blocks && k < instruction->operand_count; k++)
+            TRY(absorb_region_operand(&self, instruction, k, error));
         if (!is_compute(instruction, IR_DOT) || !instruction->attributes->dot) continue;
         /* Twice: the operands may have been exchanged. */
         for (int32_t k = 0; k < 4; k++) TRY(absorb_operand(&self, instruction, k % 2, error));

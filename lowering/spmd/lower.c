@@ -603,6 +603,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     TRY(program_reduce_early(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));
+    TRY(lower_finish_fusion_regions(self->program, error));
     if (is_entry && self->stages && self->stages->schedule != SCHEDULE_GPIPE)
         TRY(program_interleave(self->program, self->rules, self->stages->map, self->stages->stage,
                                self->stages->schedule, error));

@@ -43,7 +43,7 @@ AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *co
 AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
                                   int32_t computation, bool repeats, AmError *error);
 /* Lowers a fusion's computation on a device that has a part of it: `shapes` [instruction of the
- * computation] are local (rules_shapes_inside()). */
+ * computation] are local (rules_shapes_inside()). The program has no steps and buffers yet. */
 AmStatus program_from_local_computation(Program **program, Arena *arena, const IrModule *module,
                                         int32_t computation, const IrShape *shapes, AmError *error);
 

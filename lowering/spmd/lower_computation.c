@@ -203,16 +203,16 @@ static AmStatus make_program(Program **result, Arena *arena, const IrModule *mod
             TRY(lower(&self, body->first + i, error));
     if (arena->failed) return am_fail_memory(error, body->count);
     TRY(lower_root(&self, roles, repeats, error));
-    TRY(program_absorb_transposes(program, error));
-    TRY(program_fuse(program, error));
-    TRY(program_plan_buffers(program, error));
     *result = program;
     return AM_OK;
 }
 
 AmStatus program_from_computation(Program **result, Arena *arena, const IrModule *module, int32_t computation,
                                   bool repeats, AmError *error) {
-    return make_program(result, arena, module, computation, NULL, repeats, error);
+    TRY(make_program(result, arena, module, computation, NULL, repeats, error));
+    TRY(program_absorb_transposes(*result, error));
+    TRY(program_fuse(*result, error));
+    return program_plan_buffers(*result, error);
 }
 
 AmStatus program_from_local_computation(Program **result, Arena *arena, const IrModule *module,

@@ -165,6 +165,8 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
 
 /* Gives a fusion of products its region, with the shapes that follow from its operands and results. */
 AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, AmError *error);
+/* Fuses and gives buffers to the regions of fusions of products, after transposes beside them are inside. */
+AmStatus lower_finish_fusion_regions(Program *program, AmError *error);
 
 /* Emits the collectives and slices from value `from` to `to`; every state on
  * the way is remembered. `global` is the whole shape. */

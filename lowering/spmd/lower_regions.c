@@ -86,11 +86,21 @@ AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, Am
     if (!shapes) return am_fail_memory(error, operands);
     TRY(program_from_local_computation(&regions[0], self->arena, self->module, source->called[0], shapes,
                                        error));
-    regions[0]->allocation.outputs_outside = true;
-    TRY(program_plan_buffers(regions[0], error));
     instruction->regions.programs = regions;
     instruction->regions.count = 1;
     instruction->regions.in_blocks = true;
+    return AM_OK;
+}
+
+AmStatus lower_finish_fusion_regions(Program *program, AmError *error) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        if (!program->instructions[i].regions.in_blocks) continue;
+        Program *region = program->instructions[i].regions.programs[0];
+        TRY(program_absorb_transposes(region, error));
+        TRY(program_fuse(region, error));
+        region->allocation.outputs_outside = true;
+        TRY(program_plan_buffers(region, error));
+    }
     return AM_OK;
 }
 

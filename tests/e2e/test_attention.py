@@ -8,6 +8,7 @@ plans of one to four ranks have the losses of JAX's jit, and fewer bytes of acti
 # timeout: 300
 # cost: 20
 
+import collections
 import json
 import os
 import pathlib
@@ -188,6 +189,17 @@ def check_choice(folder):
         assert not is_fused or seconds[0] < seconds[2], (name, cluster, seconds)
 
 
+def check_transposes(folder):
+    """Arrays [batch, seq, heads, dim] beside the operators are read and written as they lie: no step moves them."""
+    model, trace = MODELS / "bert_tiny", folder / "trace.json"
+    succeed("search", model / "model.hlo.pb", "--cluster", "nominal:1", "--attention", "fused", "--baseline",
+            "data_parallel", "-o", folder / "plan.json")
+    succeed("run", model / "model.hlo.pb", "--plan", folder / "plan.json", "--state", model / "state.npz", "--data",
+            model / "data.npz", "--trace", trace)
+    names = collections.Counter(event["name"] for event in json.loads(trace.read_text())["traceEvents"])
+    assert names["fusion"] == 4 and names["transpose"] == 0, names
+
+
 def sgd_step(loss):
     def step(weights, x, y):
         value, gradients = jax.value_and_grad(loss)(weights, x, y)
@@ -361,6 +373,7 @@ def main():
             assert found == expected, (name, found, rows)
         check_gain(folder)
         check_choice(folder)
+        check_transposes(folder)
         for name in ("gpt2_tiny", "llama_tiny"):
             model = MODELS / name / "model.hlo.pb"
             source = ["--state", MODELS / name / "state.npz", "--data", MODELS / name / "data.npz"]
