@@ -18,20 +18,12 @@
 #include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
 
-enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
+enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400 };
 
-/* Weights of computing; communication has the rest. */
-static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
+static const double compute_weights[BOUND_MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
 
-/* The model may round other than the simulator. */
+/* The graph may round other than the simulator. */
 #define ROUNDING 1e-5
-
-typedef struct MeshBound {
-    double seconds;
-    AmStatus status;
-    AmError error;
-    bool is_known;
-} MeshBound;
 
 typedef struct Bounding {
     const PlanContext *context;
@@ -42,25 +34,35 @@ typedef struct Bounding {
     double enough; /* a bound beyond this is as good as any */
     int32_t own;   /* the plan's mesh */
     int32_t start; /* weights to begin with */
-    MeshBound *found;
 } Bounding;
 
-static bool overlaps_of(const Bounding *self) {
-    return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+/* ---- what several bounds share ---- */
+
+ShardingGraphCost plan_bound_simulated(const Plan *plan, int32_t first, int32_t end) {
+    ShardingGraphCost cost = {0};
+    for (int32_t d = first; d < end; d++) {
+        cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
+        cost.communication_seconds =
+            fmax(cost.communication_seconds, plan->predicted[d].communication_seconds);
+    }
+    return cost;
 }
 
-static double bound_by(ShardingGraphFold *fold, int32_t k) {
-    ShardingGraphWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
-    return sharding_graph_bound(fold, &weights, SWEEPS);
+bool plan_bound_holds(const ShardingGraphCost *graph, const ShardingGraphCost *simulated) {
+    return graph->compute_seconds <= simulated->compute_seconds * (1 + ROUNDING) &&
+           graph->communication_seconds <= simulated->communication_seconds * (1 + ROUNDING);
 }
 
-double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start) {
-    if (!overlaps) return sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
-    double best = bound_by(fold, *start);
+static double bound_by(ShardingGraphFold *fold, double compute) {
+    return sharding_graph_bound(fold, &(ShardingGraphWeights){compute, 1 - compute}, SWEEPS);
+}
+
+double plan_bound_climb(ShardingGraphFold *fold, const BoundWeights *weights, double enough, int32_t *start) {
+    double best = bound_by(fold, weights->compute[*start]);
     for (int32_t step = -1; step <= 1; step += 2) {
         int32_t before = *start;
-        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS && best < enough; k += step) {
-            double bound = bound_by(fold, k);
+        for (int32_t k = *start + step; k >= 0 && k < weights->count && best < enough; k += step) {
+            double bound = bound_by(fold, weights->compute[k]);
             if (bound <= best) break;
             best = bound;
             *start = k;
@@ -70,38 +72,66 @@ double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough
     return best;
 }
 
-static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBound *found, AmError *error) {
-    ShardingGraph *model;
-    ShardingGraphFold *fold;
-    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
-                              error));
-    found->is_known = model != NULL;
-    if (!model) return AM_OK;
-    TRY(sharding_graph_fold(&fold, arena, model, error));
-    sharding_graph_fold_watch(fold, self->stop);
-    int32_t start = self->start;
-    found->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
-    return AM_OK;
+double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start) {
+    const BoundWeights weights = {compute_weights, BOUND_MOST_WEIGHTS};
+    if (!overlaps) return sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
+    return plan_bound_climb(fold, &weights, enough, start);
 }
 
-static void bound_task(void *user, int32_t k) {
-    const Bounding *self = user;
-    MeshBound *found = &self->found[k];
+/* The bound of one mesh, made by one thread. */
+typedef struct MeshTask {
+    BoundMeshFunction *bound;
+    const void *user;
+    double seconds;
+    AmStatus status;
+    AmError error;
+} MeshTask;
+
+static void mesh_task(void *user, int32_t k) {
+    MeshTask *self = (MeshTask *)user + k;
     Arena arena = {0};
-    if (k == self->own) return;
-    found->status = bound_mesh(self, &arena, k, found, &found->error);
+    self->status = self->bound(&self->seconds, self->user, &arena, k, &self->error);
     arena_free(&arena);
 }
 
-/* The plan's predicted computing and communication, of the busiest device. */
-static ShardingGraphCost predicted_cost(const Plan *plan) {
-    ShardingGraphCost cost = {0};
-    for (int32_t d = 0; d < plan->device_count; d++) {
-        cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
-        cost.communication_seconds =
-            fmax(cost.communication_seconds, plan->predicted[d].communication_seconds);
+AmStatus plan_bound_meshes(double *least, int32_t count, BoundMeshFunction *bound, const void *user,
+                           AmError *error) {
+    Arena arena = {0};
+    MeshTask *tasks = ARENA_ARRAY(&arena, MeshTask, count + 1);
+    AmStatus status = tasks ? AM_OK : am_fail_memory(error, count);
+    *least = INFINITY;
+    for (int32_t k = 0; k < count && tasks; k++) tasks[k] = (MeshTask){.bound = bound, .user = user};
+    if (status == AM_OK) parallel_for(count, 0, mesh_task, tasks);
+    for (int32_t k = 0; k < count && status == AM_OK; k++) {
+        status = am_pass_error(tasks[k].status, &tasks[k].error, error);
+        *least = fmin(*least, tasks[k].seconds);
     }
-    return cost;
+    arena_free(&arena);
+    return status;
+}
+
+/* ---- the bound of one stage ---- */
+
+static bool overlaps_of(const Bounding *self) {
+    return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+}
+
+static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
+    const Bounding *self = user;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
+    int32_t start = self->start;
+    if (k == self->own) {
+        *seconds = self->enough;
+        return AM_OK;
+    }
+    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
+                              error));
+    if (!model) return AM_OK;
+    TRY(sharding_graph_fold(&fold, arena, model, error));
+    sharding_graph_fold_watch(fold, self->stop);
+    *seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
+    return AM_OK;
 }
 
 /* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
@@ -134,15 +164,14 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     ShardingGraph *model;
     OwnBound own = {.bounding = self};
     Assignment *assignment;
-    const ShardingGraphCost predicted = predicted_cost(plan);
+    const ShardingGraphCost predicted = plan_bound_simulated(plan, 0, plan->device_count);
     *trust = TRUST_NO_MODEL;
     TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[self->own], self->cluster,
                               self->devices, error));
     if (!model) return AM_OK;
     TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
     const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
-    bool holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
-                 cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
+    bool holds = plan_bound_holds(&cost, &predicted);
     *trust = holds ? TRUST_HOLDS : TRUST_NONE;
     if (!holds) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
@@ -152,20 +181,6 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     parallel_for(2, 0, bound_own_task, &own);
     bound->seconds = own.seconds;
     bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / own.sum - 1, 0);
-    return AM_OK;
-}
-
-/* The least of the bounds of all meshes, that of the plan's own among them. */
-static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *bound, AmError *error) {
-    self->enough = bound->seconds;
-    parallel_for(mesh_count, 0, bound_task, self);
-    for (int32_t k = 0; k < mesh_count; k++) {
-        const MeshBound *found = &self->found[k];
-        if (k == self->own) continue;
-        TRY(am_pass_error(found->status, &found->error, error));
-        if (found->is_known) bound->seconds = fmin(bound->seconds, found->seconds);
-        else bound->seconds = 0;
-    }
     return AM_OK;
 }
 
@@ -205,15 +220,16 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                      .meshes = meshes->of,
                      .enough = INFINITY,
                      .own = -1,
-                     .start = FIRST_WEIGHT,
-                     .found = ARENA_ARRAY(&arena, MeshBound, meshes->count + 1)};
+                     .start = BOUND_FIRST_WEIGHTS};
     Trust trust = TRUST_NONE;
     *bound = (PlanBound){NAN, NAN};
-    AmStatus status = self.found ? AM_OK : am_fail_memory(error, meshes->count);
+    AmStatus status = AM_OK;
     for (int32_t k = 0; k < meshes->count; k++)
         if (mesh_is_alike(&meshes->of[k], &plan->stages[0].mesh)) self.own = k;
-    if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
-    if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, meshes->count, bound, error);
+    if (self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
+    self.enough = bound->seconds;
+    if (status == AM_OK && trust == TRUST_HOLDS)
+        status = plan_bound_meshes(&bound->seconds, meshes->count, bound_mesh, &self, error);
     if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
         status = bound_without_model(bound, &self, meshes, plan, error);
     if (status == AM_OK) status = bound_launching(bound, context, cluster, error);

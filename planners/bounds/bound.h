@@ -36,9 +36,35 @@ typedef struct BoundMeshes {
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop, AmError *error);
 
-/* The best bound of a model over the weights of computing and communication, or the first that is `enough`;
- * of devices that do not overlap the two of their sum. `*start`: the weights to begin with (0 to 7, computing
- * alone first), then the best. */
+/* ---- what several bounds share ---- */
+
+/* Weights of computing, descending; communication has the rest. */
+typedef struct BoundWeights {
+    const double *compute; /* [count] */
+    int32_t count;
+} BoundWeights;
+
+/* Returns the greatest bound of a graph over the weights, or the first that is `enough`. The bound is a
+ * concave function of the weights, which is climbed. `*start`: the weights to begin with, then the best. */
+double plan_bound_climb(ShardingGraphFold *fold, const BoundWeights *weights, double enough, int32_t *start);
+
+/* Returns the bound of a graph on devices that overlap computing and communication, as plan_bound_climb()
+ * over BOUND_MOST_WEIGHTS weights; on others the bound of the sum of both. */
+enum { BOUND_MOST_WEIGHTS = 8, BOUND_FIRST_WEIGHTS = 2 };
 double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start);
+
+/* Bounds the plans on mesh k. `*seconds` is 0 at the call, and stays so without a claim. */
+typedef AmStatus BoundMeshFunction(double *seconds, const void *user, Arena *arena, int32_t k,
+                                   AmError *error);
+/* Returns the least bound of all meshes in `*least`, INFINITY of none. They are bounded concurrently, each in
+ * an arena of its own; the result does not depend on the number of threads. */
+AmStatus plan_bound_meshes(double *least, int32_t count, BoundMeshFunction *bound, const void *user,
+                           AmError *error);
+
+/* Returns the simulated computing and communication of ranks [first, end), each of the busiest one. */
+ShardingGraphCost plan_bound_simulated(const Plan *plan, int32_t first, int32_t end);
+/* Returns whether a graph's cost of a plan is at most the simulated one, up to rounding. If not, bounds by
+ * the graph are not trusted. */
+bool plan_bound_holds(const ShardingGraphCost *graph, const ShardingGraphCost *simulated);
 
 #endif

@@ -5,20 +5,16 @@
 
 #include <math.h>
 
-#include "base/system/parallel.h"
 #include "cost/relaxation/fusion_groups.h"
 #include "cost/relaxation/graph_parts.h"
 #include "cost/step/memory.h"
 #include "planners/bounds/bound_of_work.h"
 
-enum { SWEEPS = 40, MOST_WEIGHTS = 8, FIRST_WEIGHT = 1 };
+enum { MOST_WEIGHTS = 8, FIRST_WEIGHT = 1 };
 
 /* Weights a of computing. Near 1 operators of partial sums, which may be omitted, cost little communication.
  */
 static const double compute_weights[MOST_WEIGHTS] = {0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1};
-
-/* The simulator may round other than the graph. */
-#define ROUNDING 1e-5
 
 /* Prices of all memory, in bounds without a price. */
 static const double memory_prices[] = {0.5, 2, 8};
@@ -184,8 +180,7 @@ AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh
     if (status == AM_OK && graph.model) {
         const ShardingGraphCost cost = sharding_graph_cost(graph.model, assignment);
         const ShardingGraphCost mean = mean_cost(space, &work, plan);
-        *holds = cost.compute_seconds <= mean.compute_seconds * (1 + ROUNDING) &&
-                 cost.communication_seconds <= mean.communication_seconds * (1 + ROUNDING);
+        *holds = plan_bound_holds(&cost, &mean);
     }
     arena_free(&arena);
     return status;
@@ -193,76 +188,47 @@ AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh
 
 /* ---- the bound ---- */
 
-typedef struct MixedMesh {
+typedef struct MixedMeshes {
     const BoundMixedSpace *space;
     const LeastWork *work;
-    const Mesh *mesh;
-    double seconds;
-    AmStatus status;
-    AmError error;
-} MixedMesh;
+} MixedMeshes;
 
-static double bound_by(ShardingGraphFold *fold, int32_t k) {
-    const ShardingGraphWeights weights = {compute_weights[k], 1 - compute_weights[k]};
-    return sharding_graph_bound(fold, &weights, SWEEPS);
-}
-
-/* Finds the best bound of a graph, a concave function of the weights, which is climbed from `*start`. */
+/* Finds the best bound of a graph over the weights, from `*start`. */
 static AmStatus bound_graph(double *seconds, const MixedGraph *graph, int32_t *start, AmError *error) {
+    const BoundWeights weights = {compute_weights, MOST_WEIGHTS};
     ShardingGraphFold *fold;
     TRY(sharding_graph_fold(&fold, graph->arena, graph->model, error));
     if (graph->space->stop) sharding_graph_fold_watch(fold, graph->space->stop);
-    *seconds = bound_by(fold, *start);
-    for (int32_t step = -1; step <= 1; step += 2)
-        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS; k += step) {
-            double bound = bound_by(fold, k);
-            if (bound <= *seconds) break;
-            *seconds = bound;
-            *start = k;
-        }
+    *seconds = plan_bound_climb(fold, &weights, INFINITY, start);
     return AM_OK;
 }
 
-static AmStatus bound_mesh(MixedMesh *self, Arena *arena, AmError *error) {
+static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
+    const MixedMeshes *self = user;
     int32_t start = FIRST_WEIGHT;
     MixedGraph graph;
-    TRY(create_graph(&graph, arena, self->space, self->work, self->mesh, error));
+    TRY(create_graph(&graph, arena, self->space, self->work, &self->space->meshes->of[k], error));
     if (!graph.model) return AM_OK;
-    TRY(bound_graph(&self->seconds, &graph, &start, error));
-    double limit = memory_limit(self->space), first = self->seconds / limit;
+    TRY(bound_graph(seconds, &graph, &start, error));
+    double limit = memory_limit(self->space), first = *seconds / limit;
     bool lacks_memory = kept_bytes(graph.model) * self->space->cluster->device_count > limit;
-    for (size_t k = 0; lacks_memory && k < sizeof memory_prices / sizeof *memory_prices; k++) {
-        double seconds;
-        set_parameters(&graph, memory_prices[k] * first);
+    for (size_t p = 0; lacks_memory && p < sizeof memory_prices / sizeof *memory_prices; p++) {
+        double priced;
+        set_parameters(&graph, memory_prices[p] * first);
         if (arena->failed) return am_fail_memory(error, graph.model->node_count);
-        TRY(bound_graph(&seconds, &graph, &start, error));
-        self->seconds = fmax(self->seconds, seconds);
+        TRY(bound_graph(&priced, &graph, &start, error));
+        *seconds = fmax(*seconds, priced);
     }
     return AM_OK;
-}
-
-static void mesh_task(void *user, int32_t k) {
-    MixedMesh *self = (MixedMesh *)user + k;
-    Arena arena = {0};
-    self->status = bound_mesh(self, &arena, &self->error);
-    arena_free(&arena);
 }
 
 AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError *error) {
     Arena arena = {0};
     LeastWork work;
-    int32_t count = space->meshes->count;
-    MixedMesh *meshes = ARENA_ARRAY(&arena, MixedMesh, count + 1);
-    AmStatus status = meshes ? AM_OK : am_fail_memory(error, count);
-    double least = INFINITY;
-    if (status == AM_OK) status = least_work_find(&work, &arena, space->context, space->cluster, error);
-    for (int32_t k = 0; status == AM_OK && k < count; k++)
-        meshes[k] = (MixedMesh){.space = space, .work = &work, .mesh = &space->meshes->of[k]};
-    if (status == AM_OK) parallel_for(count, 0, mesh_task, meshes);
-    for (int32_t k = 0; status == AM_OK && k < count; k++) {
-        status = am_pass_error(meshes[k].status, &meshes[k].error, error);
-        least = fmin(least, meshes[k].seconds);
-    }
+    const MixedMeshes meshes = {.space = space, .work = &work};
+    double least = 0;
+    AmStatus status = least_work_find(&work, &arena, space->context, space->cluster, error);
+    if (status == AM_OK) status = plan_bound_meshes(&least, space->meshes->count, bound_mesh, &meshes, error);
     *seconds = status == AM_OK && isfinite(least) ? fmax(least, 0) : 0;
     arena_free(&arena);
     return status;

@@ -10,26 +10,18 @@
 
 #include <math.h>
 
-#include "base/system/parallel.h"
 #include "planners/bounds/bound.h"
 
-enum { MOST_MESHES = 64, FIRST_WEIGHTS = 2 };
+enum { MOST_MESHES = 64 };
 
-typedef struct Bounding {
+typedef struct OneStageBound {
     const PlanContext *whole;
     const Cluster *cluster;
     const int32_t *devices;
     double enough;
     const StopSignal *stop;
-} Bounding;
-
-typedef struct MeshTask {
-    const Bounding *of;
-    Mesh mesh;
-    double seconds;
-    AmStatus status;
-    AmError error;
-} MeshTask;
+    Mesh meshes[MOST_MESHES];
+} OneStageBound;
 
 static IrPhase phase_of(const PlanContext *whole, const ShardingGraphNode *node) {
     return whole->roles->phases[node->instruction];
@@ -59,54 +51,42 @@ static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *err
     return AM_OK;
 }
 
-static AmStatus bound_mesh(MeshTask *self, Arena *arena, AmError *error) {
-    const Bounding *of = self->of;
+static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
+    const OneStageBound *self = user;
     ShardingGraph *model;
     ShardingGraphFold *fold;
-    int32_t start = FIRST_WEIGHTS;
-    TRY(sharding_graph_create(&model, arena, of->whole, &self->mesh, of->cluster, of->devices, error));
+    int32_t start = BOUND_FIRST_WEIGHTS;
+    TRY(sharding_graph_create(&model, arena, self->whole, &self->meshes[k], self->cluster, self->devices,
+                              error));
     if (!model) return AM_OK;
     TRY(free_recomputed(model, arena, error));
     TRY(sharding_graph_fold(&fold, arena, model, error));
-    sharding_graph_fold_watch(fold, of->stop);
-    bool overlaps = cluster_device_type(of->cluster, of->devices[0])->overlaps_communication;
-    self->seconds = plan_bound_weighted(fold, overlaps, of->enough, &start);
+    sharding_graph_fold_watch(fold, self->stop);
+    bool overlaps = cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+    *seconds = plan_bound_weighted(fold, overlaps, self->enough, &start);
     return AM_OK;
-}
-
-static void mesh_task(void *user, int32_t k) {
-    MeshTask *self = (MeshTask *)user + k;
-    Arena arena = {0};
-    self->status = bound_mesh(self, &arena, &self->error);
-    arena_free(&arena);
 }
 
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error) {
     Arena arena = {0};
-    int32_t count = cluster->device_count, task_count = 0;
+    int32_t count = cluster->device_count, mesh_count = 0;
     int32_t *devices = ARENA_ARRAY(&arena, int32_t, count);
-    MeshTask *tasks = ARENA_ARRAY(&arena, MeshTask, MOST_MESHES);
-    const Bounding self = {
-        .whole = whole, .cluster = cluster, .devices = devices, .enough = enough, .stop = stop};
+    OneStageBound *self = ARENA_ARRAY(&arena, OneStageBound, 1);
+    double least = 0;
     AmStatus status = arena.failed ? am_fail_memory(error, count) : AM_OK;
-    *seconds = 0;
     for (int32_t d = 0; d < count && status == AM_OK; d++) devices[d] = d;
-    for (int32_t model = 1; model <= count && status == AM_OK && task_count < MOST_MESHES; model++)
+    if (status == AM_OK)
+        *self = (OneStageBound){
+            .whole = whole, .cluster = cluster, .devices = devices, .enough = enough, .stop = stop};
+    for (int32_t model = 1; model <= count && status == AM_OK && mesh_count < MOST_MESHES; model++)
         if (count % model == 0)
-            tasks[task_count++] = (MeshTask){
-                .of = &self,
-                .mesh = {.axis_count = 2,
-                         .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
-                         .device_count = count}};
-    if (status == AM_OK) parallel_for(task_count, 0, mesh_task, tasks);
-    double least = INFINITY;
-    for (int32_t k = 0; k < task_count && status == AM_OK; k++) {
-        status = tasks[k].status;
-        if (status != AM_OK && error) *error = tasks[k].error;
-        least = fmin(least, tasks[k].seconds);
-    }
-    if (status == AM_OK && isfinite(least)) *seconds = least;
+            self->meshes[mesh_count++] =
+                (Mesh){.axis_count = 2,
+                       .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                       .device_count = count};
+    if (status == AM_OK) status = plan_bound_meshes(&least, mesh_count, bound_mesh, self, error);
+    *seconds = status == AM_OK && isfinite(least) ? least : 0;
     arena_free(&arena);
     return status;
 }

@@ -7,11 +7,9 @@
 #include "base/system/parallel.h"
 #include "cost/relaxation/graph_bound.h"
 #include "lowering/spmd/ranks.h"
+#include "planners/bounds/bound.h"
 
 enum { SWEEPS = 400 };
-
-/* The model may round other than the simulator. */
-#define ROUNDING 1e-5
 
 /* A stage, or a chunk of one. */
 typedef struct StageGap {
@@ -75,16 +73,14 @@ static void find_task(void *user, int32_t p) {
  */
 static bool holds(const Gaps *self, int32_t s) {
     const PlanRanks *ranks = self->ranks;
-    double compute = 0, communication = 0, model_compute = 0, model_communication = 0;
-    for (int32_t d = ranks->first_rank[s]; d < ranks->first_rank[s + 1]; d++) {
-        compute = fmax(compute, ranks->plan->predicted[d].compute_seconds);
-        communication = fmax(communication, ranks->plan->predicted[d].communication_seconds);
-    }
+    const ShardingGraphCost simulated =
+        plan_bound_simulated(ranks->plan, ranks->first_rank[s], ranks->first_rank[s + 1]);
+    ShardingGraphCost model = {0};
     for (int32_t p = s; p < ranks->parts->stage_count; p += ranks->stage_count) {
-        model_compute += self->stages[p].cost.compute_seconds;
-        model_communication += self->stages[p].cost.communication_seconds;
+        model.compute_seconds += self->stages[p].cost.compute_seconds;
+        model.communication_seconds += self->stages[p].cost.communication_seconds;
     }
-    return model_compute <= compute * (1 + ROUNDING) && model_communication <= communication * (1 + ROUNDING);
+    return plan_bound_holds(&model, &simulated);
 }
 
 static AmStatus find_gap(double *gap, Gaps *self, AmError *error) {
