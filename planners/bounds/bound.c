@@ -1,4 +1,4 @@
-/* Lower bound of one-stage plans.
+/* The bound of one-stage plans by the sharding graph.
  *
  * Proposition: for weights a, b >= 0 with a + b = 1 the step is at least min over labels of a x computing +
  * b x communication in the sharding graph of each mesh, since it is at least each of the two. A solution of
@@ -7,7 +7,6 @@
  *
  * Method: the bound is a concave function of a, which is climbed. The plan's own mesh comes first. Another
  * mesh is finished when some weights give it a greater bound; the best weights of the plan's mesh come first.
- * Devices of several types have the bound of bound_mixed.h.
  */
 #include "planners/bounds/bound.h"
 

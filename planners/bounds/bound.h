@@ -1,13 +1,32 @@
-/* A lower bound of the step over every one-stage plan of a space (docs/method.md).
+/* Lower bounds of the step: no plan of a space takes fewer seconds.
  *
- * The space is every choice of states and factors, operator by operator, on every given mesh, in
- * the micro-batches of the context; it contains all axis priorities, with storage, pins and
- * overrides.
+ *   bound        header             plans                  devices         seconds
+ *   work         bound_of_work.h    all                    any             sum over n of min of w(k) t(n, k)
+ *   launches     bound_launches.h   all, 1 to S stages     not measured    launch x max(chain, total / S)
+ *   graph        bound.h            one stage              one type        a C + (1 - a) X
+ *   any M        bound_one_stage.h  one stage, any M       one type        the same, less recomputation
+ *   mixed        bound_mixed.h      one stage              several types   a (C + g (bytes - L)) + (1 - a) X
+ *   pipelines    bound_pipelines.h  2 to S stages, any M   one type        longest path of iterations
  *
- *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all
- *              computing and all communication, so that the best weights count; without overlap, their sum.
- *   model gap  the plan's computing and resharding in the sharding graph over the bound of their sum on the
- *              plan's mesh
+ * M is the number of micro-batches. t(n, k) is the time of operator n on a device of type k. w(k) is a weight
+ * of the type; the weights of all devices add up to 1. C is all computing and X all resharding of a device in
+ * the sharding graph (cost/relaxation/sharding_graph.h), where each operator has a label: a split and states.
+ *
+ * Bounds by the graph are the least over meshes of the greatest over a and g of the least over labels. On
+ * devices that do not overlap computing and communication, C + X replaces a C + (1 - a) X. The bound of
+ * pipelines is the least over cuts and widths. It covers at most 256 devices.
+ *
+ * Which one wins:
+ *
+ *   one stage     plan_bound_find()        max(graph, launches); without a graph max(work, mixed, launches)
+ *   any stages    plan_bound_pipelines()   max(work, launches, min(pipelines, max(work on one stage, any M)))
+ *   quickly       plan_bound_quickly()     max(work, launches)
+ *
+ * A search reports at most the step of its own plan. The gap of a plan is its simulated step over the bound,
+ * less 1. The model gap is its C + X over the bound of C + X on its mesh, less 1 (model_gap.h).
+ *
+ * This header declares the graph's bound. Its space is every choice of states and factors, operator by
+ * operator, on every given mesh. It contains all axis priorities, with storage, pins and overrides.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_H
 #define PLANNERS_BOUNDS_BOUND_H

@@ -1,6 +1,7 @@
-/* The lower bound of one-stage plans on devices of several types: the sharding graph with the seconds of
- * bound_mixed.h. The bytes of parameters get a price where copies of all of them do not fit, and the best of
- * some prices counts. */
+/* The bound of one-stage plans on devices of several types (proposition in bound_mixed.h): the sharding graph
+ * with the seconds r(o) m(o) on operators. The bytes of parameters get a price g where copies of all of them
+ * do not fit, and the best of some prices counts.
+ */
 #include "planners/bounds/bound_mixed.h"
 
 #include <math.h>

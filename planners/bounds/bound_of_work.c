@@ -1,11 +1,12 @@
-/* Lower bound from work alone: T = (sum over operators of the least weighted time on any device type) / (sum
- * of the weights of all devices), where a type's weight is one over the time of all operators on it. */
+/* The bound by work. The times of whole operators are those of the sharding graph on a mesh of one device of
+ * each type; bound_of_work.h has the formula and its proof.
+ */
 #include "planners/bounds/bound_of_work.h"
 
 #include <math.h>
 
 #include "cost/relaxation/sharding_graph.h"
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 /* Returns whether shards are at most as efficient as the whole operator. */
 static bool is_rising(const ClusterCurve *curve) {

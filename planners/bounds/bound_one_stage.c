@@ -1,10 +1,8 @@
-/* Lower bound of one-stage plans in any number of micro-batches and with any recomputation.
+/* The bound of one-stage plans in any number of micro-batches, by the sharding graph of the module as read.
  *
- * Proposition: on each mesh of all devices the step is at least the bound of the sharding graph of the module
- * as read, in which edges from the forward pass to other operators are free, and a fusing forward operator
- * has the cost of its best label in all labels. Micro-batches move as many bytes in total, and parts of an
- * operator take as long as the whole at least. Recomputed values may have another state than the original,
- * which these free edges allow. The bound of the space is the minimum over all meshes.
+ * Edges from the forward pass to other operators are free. A forward operator that fuses has the cost of its
+ * best label in all labels. Every mesh data x model of all devices is bounded (plan_bound_meshes()); the
+ * least counts.
  */
 #include "planners/bounds/bound_one_stage.h"
 

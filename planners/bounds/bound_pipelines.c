@@ -1,12 +1,12 @@
-/* Lower bound of pipelines.
+/* The bound of pipelines.
  *
  * Proposition: a step of S stages in M micro-batches takes at least min over cuts and widths of max over
  * paths p of sum over stages s of count(p, s) x work(s) / M. A path is a chain of iterations through the
  * stages of which each waits for the one before (pipeline_paths.h). work(s) is the least time of the items
- * between the cuts of stage s on its devices (bound_work.h, bound_groups.h).
+ * between the cuts of stage s on its devices (work_items.h, work_groups.h).
  *
  * Method: any mean of paths is at most the longest, and for a mean the minimum over cuts and widths is a
- * shortest path over states (bound_cuts.h). The pairs (M, S) with the lowest bounds are bounded again with
+ * shortest path over states (cut_tables.h). The pairs (M, S) with the lowest bounds are bounded again with
  * other means, until one of them has used all: its bound is the greatest of this method.
  */
 #include "planners/bounds/bound_pipelines.h"
@@ -15,10 +15,10 @@
 
 #include "base/system/parallel.h"
 #include "lowering/micro_batch/micro_batches.h"
-#include "planners/bounds/bound_iteration.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_one_stage.h"
+#include "planners/bounds/iteration_tables.h"
 
 enum { ROUND = 8, ASCENT_STEPS = 32, MOST_STAGES = 64 };
 

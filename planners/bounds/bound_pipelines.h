@@ -1,10 +1,16 @@
-/* How good a plan of any number of stages can be at best: a lower bound of the step over every plan of a
- * space, visited or not (docs/method.md, section 7). The cases and their arguments are in docs/planning.md.
+/* A lower bound of the step over every plan of any number of stages. docs/planning.md, Bounds of pipelines,
+ * has the argument, bound.h the other bounds.
  *
  * Four terms: the spine of a pass is its longest path of products. Place k is product k of the forward spine;
  * stages have consecutive places. A class is a set of groups of operators with equal work, which the bound
  * counts instead of listing them. A path is a chain of iterations through the stages that a step cannot
- * shorten. bound_work.h has items and places, bound_groups.h classes, pipeline_paths.h paths.
+ * shorten. The parts, in the order of the computation:
+ *
+ *   work_items.h, work_borders.c   items of work, their places, and the borders that may divide them
+ *   work_groups.h                  items of one group are on one stage; groups of equal work are one class
+ *   iteration_tables.h             seconds of each class in one iteration, by the width of its stage
+ *   pipeline_paths.h               how often a path contains the iterations of each stage
+ *   cut_tables.h, cut_search.h     the least cost of all cuts and widths, for the best weights of the paths
  */
 #ifndef PLANNERS_BOUNDS_BOUND_PIPELINES_H
 #define PLANNERS_BOUNDS_BOUND_PIPELINES_H
@@ -12,7 +18,7 @@
 #include "base/system/stop.h"
 #include "planners/bounds/bound.h"
 #include "planners/bounds/bound_launches.h"
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 enum { BOUND_MOST_DEVICES = 256 };
 

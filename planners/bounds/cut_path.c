@@ -152,7 +152,7 @@ static double find_least(CutSearch *self) {
                tables->divisible[c] * smaller(anywhere, *across);
     }
     for (int32_t b = 0; b < tables->set_count; b++) {
-        const ClassSet *set = &tables->sets[b];
+        const PlaceSet *set = &tables->sets[b];
         self->scratch.set_across[b] = 0;
         for (int32_t k = 0; k < set->member_count; k++)
             self->scratch.set_across[b] += self->across[tables->members[set->first_member + k]];

@@ -1,23 +1,23 @@
 /* What the files of the bound over cuts share: tables of work (cut_tables.c), the shortest path for given
- * weights (cut_path.c), and the ascent over weights (bound_cuts.c).
+ * weights (cut_path.c), and the ascent over weights (cut_weights.c).
  */
 #ifndef PLANNERS_BOUNDS_CUT_SEARCH_H
 #define PLANNERS_BOUNDS_CUT_SEARCH_H
 
-#include "planners/bounds/bound_cuts.h"
+#include "planners/bounds/cut_tables.h"
 
 enum { COUNTS = PATH_PASSES * BOUND_ORDERS };
 enum { CUT_LANES = 4 }; /* steps that are extended together */
 
 /* Classes that are together at a place or across a border. */
-typedef struct ClassSet {
+typedef struct PlaceSet {
     uint64_t signature;
     int32_t first_member, member_count; /* in CutTables.members */
-} ClassSet;
+} PlaceSet;
 
 struct CutTables {
     const CutWork *work;
-    ClassSet *sets;
+    PlaceSet *sets;
     ClassSeconds *seconds; /* [set * width_count + width] */
     int32_t set_count, set_capacity;
     int32_t *members, member_count, member_capacity; /* classes */

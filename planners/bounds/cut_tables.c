@@ -17,14 +17,14 @@ typedef struct Filler {
 
 /* The set of the members from `first_member` on: a new one, or that of the same classes, whose members
  * they then are. */
-static int32_t find_class_set(Filler *self, int32_t first_member) {
+static int32_t find_place_set(Filler *self, int32_t first_member) {
     CutTables *tables = self->tables;
-    ClassSet set = {.first_member = first_member, .member_count = tables->member_count - first_member};
+    PlaceSet set = {.first_member = first_member, .member_count = tables->member_count - first_member};
     for (int32_t k = first_member; k < tables->member_count; k++)
         set.signature += bound_scramble((uint64_t)tables->members[k] + 1);
     int32_t slot = (int32_t)(set.signature % (uint64_t)self->slot_count);
     for (; self->slots[slot] >= 0; slot = (slot + 1) % self->slot_count) {
-        const ClassSet *other = &tables->sets[self->slots[slot]];
+        const PlaceSet *other = &tables->sets[self->slots[slot]];
         if (other->signature != set.signature || other->member_count != set.member_count) continue;
         tables->member_count = first_member;
         return self->slots[slot];
@@ -67,16 +67,16 @@ static void chain_places(Filler *self) {
     }
 }
 
-static void find_class_sets(Filler *self) {
+static void find_place_sets(Filler *self) {
     CutTables *tables = self->tables;
     for (int32_t p = 0; p < tables->work->places && !self->arena->failed; p++) {
         int32_t first = tables->member_count;
         add_members(self, p, -1);
-        tables->at[p] = find_class_set(self, first);
+        tables->at[p] = find_place_set(self, first);
         for (int32_t k = 0; k < tables->longest; k++) {
             first = tables->member_count;
             for (int32_t q = p - k > 0 ? p - k : 0; q <= p; q++) add_members(self, q, p);
-            tables->across[p * tables->longest + k] = find_class_set(self, first);
+            tables->across[p * tables->longest + k] = find_place_set(self, first);
         }
     }
 }
@@ -104,7 +104,7 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     if (arena->failed) return am_fail_memory(error, work->places);
     for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
     chain_places(&filler);
-    find_class_sets(&filler);
+    find_place_sets(&filler);
     int32_t widths = work->width_count;
     tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->set_count * widths + 1);
     if (arena->failed) return am_fail_memory(error, tables->set_count);

@@ -29,7 +29,7 @@
 #ifndef PLANNERS_BOUNDS_PIPELINE_PATHS_H
 #define PLANNERS_BOUNDS_PIPELINE_PATHS_H
 
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 typedef enum PathPass { PATH_FORWARD, PATH_BACKWARD, PATH_PASSES } PathPass;
 

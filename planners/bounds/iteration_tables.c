@@ -1,5 +1,7 @@
-/* Tables of one number of micro-batches: each class's seconds of an iteration, by the width of its stage. */
-#include "planners/bounds/bound_iteration.h"
+/* Seconds of one iteration: each device of a stage of width d runs a part 1 / (M d) of an item, at the rate
+ * of that size. A class has the sum of its parts, for each width, pass and order.
+ */
+#include "planners/bounds/iteration_tables.h"
 
 static void fill_class(BoundIteration *self, int32_t c, int32_t w, const double *of_works) {
     const BoundPipelines *of = self->of;

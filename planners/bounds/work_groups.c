@@ -1,5 +1,7 @@
-/* The work of a bound over pipelines in groups: equal work is one class with a count. */
-#include "planners/bounds/bound_groups.h"
+/* Finds the groups of a work: items of one group are chained, their parts sorted into a class by a signature,
+ * and groups of equal signatures counted in one class.
+ */
+#include "planners/bounds/work_groups.h"
 
 static int32_t find_work(BoundGroups *self, const BoundItem *item) {
     double seconds = item->work.is_run ? 0 : item->seconds;

@@ -1,9 +1,9 @@
 /* The work of a bound over pipelines in groups (docs/planning.md, Bounds of pipelines, 2): equal work is one
  * class with a count. */
-#ifndef PLANNERS_BOUNDS_BOUND_GROUPS_H
-#define PLANNERS_BOUNDS_BOUND_GROUPS_H
+#ifndef PLANNERS_BOUNDS_WORK_GROUPS_H
+#define PLANNERS_BOUNDS_WORK_GROUPS_H
 
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 /* Work that occurs in one item or several, which GroupPart.work refers to. */
 typedef struct DifferentWork {

@@ -4,7 +4,7 @@
  * pass are on the same stage, so the backward spine, whose order is reversed, gives all others an interval of
  * stages.
  */
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 /* Finds the places of the forward spine between which the forward product of each group is: [2 g], [2 g + 1];
  * -1: not known. */

@@ -13,12 +13,12 @@
  * therefore a shortest path over states and places. An item that a border may divide counts with its least
  * cost anywhere, if the stage of its first place ends before it does.
  */
-#ifndef PLANNERS_BOUNDS_BOUND_CUTS_H
-#define PLANNERS_BOUNDS_BOUND_CUTS_H
+#ifndef PLANNERS_BOUNDS_CUT_TABLES_H
+#define PLANNERS_BOUNDS_CUT_TABLES_H
 
 #include "base/status.h"
-#include "planners/bounds/bound_groups.h"
 #include "planners/bounds/pipeline_paths.h"
+#include "planners/bounds/work_groups.h"
 
 /* The seconds of a class in one iteration on stages of one width. */
 typedef struct ClassSeconds {

@@ -17,8 +17,8 @@
  * therefore has borders [first, end). If none of these divides stages, it is on the stage of
  * `first`, and on its pass if it lies between others.
  */
-#ifndef PLANNERS_BOUNDS_BOUND_WORK_H
-#define PLANNERS_BOUNDS_BOUND_WORK_H
+#ifndef PLANNERS_BOUNDS_WORK_ITEMS_H
+#define PLANNERS_BOUNDS_WORK_ITEMS_H
 
 #include "cost/cluster/cluster.h"
 #include "cost/operator/operator.h"

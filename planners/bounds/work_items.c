@@ -1,5 +1,5 @@
 /* The work of a step, independent of the plan, for a bound over pipelines. */
-#include "planners/bounds/bound_work.h"
+#include "planners/bounds/work_items.h"
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
 /* The tables of a bound over pipelines of one number of micro-batches: the seconds that classes of work take
  * in one iteration on stages of each width (docs/planning.md, Bounds of pipelines). */
-#ifndef PLANNERS_BOUNDS_BOUND_ITERATION_H
-#define PLANNERS_BOUNDS_BOUND_ITERATION_H
+#ifndef PLANNERS_BOUNDS_ITERATION_TABLES_H
+#define PLANNERS_BOUNDS_ITERATION_TABLES_H
 
-#include "planners/bounds/bound_cuts.h"
-#include "planners/bounds/bound_groups.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/cut_tables.h"
+#include "planners/bounds/work_groups.h"
 
 enum { BOUND_MOST_WIDTHS = 31, BOUND_MOST_MIXES = 6 };
 
