@@ -4,7 +4,8 @@
  * bytes. The time to reshard a tensor is therefore its size times a factor that depends only on the
  * two states: the shortest path over all single steps (reshard_path.h), with one or two axes per step.
  * The order in which dimensions may be split is ignored, so that the factors never exceed the cost
- * in a lowered program.
+ * in a lowered program. Costs of the other two kinds are no bounds: lowering/spmd/reshard_path.h has the
+ * sequence that is lowered, by shares of the tensor, and propagation/assign/reshard_bytes.h has one axis.
  */
 #ifndef COST_RELAXATION_RESHARD_COSTS_H
 #define COST_RELAXATION_RESHARD_COSTS_H

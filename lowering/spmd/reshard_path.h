@@ -1,4 +1,10 @@
-/* The cheapest sequence of collectives from one state of a tensor to another. */
+/* The cheapest sequence of collectives from one state of a tensor to another.
+ *
+ * Lowering emits this sequence, so that its cost is of all axes together and in the order of the mesh: the
+ * share of the whole tensor that a device receives. It needs no cluster. Assignment compares single axes
+ * (propagation/assign/reshard_bytes.h), and the sharding graph needs seconds that no path falls below
+ * (cost/relaxation/reshard_costs.h).
+ */
 #ifndef LOWERING_SPMD_RESHARD_PATH_H
 #define LOWERING_SPMD_RESHARD_PATH_H
 

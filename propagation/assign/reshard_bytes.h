@@ -1,4 +1,9 @@
-/* The bytes that a device sends to reshard a tensor on one axis, by ring collectives. */
+/* The bytes that a device sends to reshard a tensor on one axis, by ring collectives.
+ *
+ * Assignment decides axis by axis and without a cluster, so that bytes on one axis are all that it can
+ * compare. The other two costs of a reshard have other data: lowering/spmd/reshard_path.h finds the
+ * collectives on all axes, and cost/relaxation/reshard_costs.h bounds their seconds by states alone.
+ */
 #ifndef PROPAGATION_ASSIGN_RESHARD_BYTES_H
 #define PROPAGATION_ASSIGN_RESHARD_BYTES_H
 
