@@ -11,7 +11,7 @@
  * elements further.
  */
 #include "executor/array/strided.h"
-#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/codegen/source_product.h"
 #include "executor/cuda/codegen/source_text.h"
 
 /* The loop over a spatial dimension's window, with "continue" where it reads padding. */

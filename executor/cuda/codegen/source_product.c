@@ -1,6 +1,6 @@
 /* Generated kernels that sum products: dot, and the code that it shares with others, where the libraries
  * have no kernel. */
-#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/codegen/source_product.h"
 
 #include <stdio.h>
 

@@ -7,8 +7,8 @@
  * converted to the type of the product, floating sums are carried in f64 and
  * rounded once, integers wrap in 64 bits.
  */
-#ifndef EXECUTOR_CUDA_CODEGEN_PRODUCT_H
-#define EXECUTOR_CUDA_CODEGEN_PRODUCT_H
+#ifndef EXECUTOR_CUDA_CODEGEN_SOURCE_PRODUCT_H
+#define EXECUTOR_CUDA_CODEGEN_SOURCE_PRODUCT_H
 
 #include "base/text.h"
 #include "executor/cuda/codegen/source.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/cuda/dnn.h"
-#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/codegen/source_product.h"
 #include "executor/cuda/cuda.h"
 
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error) {

@@ -13,7 +13,7 @@ enum { SKIPPED = 77 };
 
 #include "base/cuda/nvrtc.h"
 #include "base/files/file.h"
-#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/codegen/source_product.h"
 #include "tests/support/generated_module.h"
 #include "tests/support/opcode_case.h"
 

@@ -10,7 +10,7 @@ enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/codegen/move/pack.h"
-#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/codegen/source_product.h"
 #include "tests/support/generated_case.h"
 #include "tests/support/product_rows.h"
 
