@@ -344,15 +344,32 @@ extern "C" __global__ void dqn_build_tree(const GRID_CONSTANT Update u) {
     }
 }
 
-/* A dense layer, for shapes that cuBLASLt has no product for and for updates in
- * one block. A thread takes the items first, first + step, ..; an item is TILE
- * results below one another, so that what they share is read once and their sums
- * do not wait for each other. Each sum has the order of a plain loop. */
-__device__ void dense_forward(Integer first, Integer step, const float *inputs, const float *weights,
-                              const float *biases, int rows, int input_count, int output_count, int relu,
-                              float *outputs) {
+/* The items of a thread: first, first + step, ... */
+struct Share {
+    Integer first, step;
+};
+
+__device__ Share share_of_grid() {
+    return Share{(Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x};
+}
+
+__device__ Share share_of_block() {
+    return Share{(Integer)threadIdx.x, (Integer)blockDim.x};
+}
+
+/* A product [rows, inputs] x [inputs, outputs]. */
+struct DenseShape {
+    int rows, input_count, output_count;
+};
+
+/* A dense layer, for shapes that cuBLASLt has no product for and for updates in one block. An item is TILE
+ * results below one another: shared operands are read once, and the sums do not wait for each other. Each sum
+ * has the order of a plain loop. */
+__device__ void dense_forward(Share share, DenseShape shape, const float *inputs, const float *weights,
+                              const float *biases, int relu, float *outputs) {
+    int rows = shape.rows, input_count = shape.input_count, output_count = shape.output_count;
     Integer items = (Integer)(rows + TILE - 1) / TILE * output_count;
-    for (Integer i = first; i < items; i += step) {
+    for (Integer i = share.first; i < items; i += share.step) {
         int column = (int)(i % output_count), top = (int)(i / output_count) * TILE;
         const float *row[TILE];
         float sum[TILE];
@@ -370,11 +387,12 @@ __device__ void dense_forward(Integer first, Integer step, const float *inputs, 
 }
 
 /* dW = X' D, and after it db = sums of D over the rows. */
-__device__ void dense_gradients(Integer first, Integer step, const float *inputs,
-                                const float *output_gradients, int rows, int input_count, int output_count,
-                                float *weight_gradients, float *bias_gradients) {
+__device__ void dense_gradients(Share share, DenseShape shape, const float *inputs,
+                                const float *output_gradients, float *weight_gradients,
+                                float *bias_gradients) {
+    int rows = shape.rows, input_count = shape.input_count, output_count = shape.output_count;
     Integer items = (Integer)(input_count + TILE - 1) / TILE * output_count;
-    for (Integer i = first; i < items; i += step) {
+    for (Integer i = share.first; i < items; i += share.step) {
         int column = (int)(i % output_count), top = (int)(i / output_count) * TILE;
         int left = input_count - top < TILE ? input_count - top : TILE;
         float sum[TILE] = {0};
@@ -385,7 +403,7 @@ __device__ void dense_gradients(Integer first, Integer step, const float *inputs
         }
         for (int t = 0; t < left; t++) weight_gradients[(Integer)(top + t) * output_count + column] = sum[t];
     }
-    for (Integer column = first; column < output_count; column += step) {
+    for (Integer column = share.first; column < output_count; column += share.step) {
         float sum = 0;
         for (int row = 0; row < rows; row++) sum += output_gradients[(Integer)row * output_count + column];
         bias_gradients[column] = sum;
@@ -393,11 +411,11 @@ __device__ void dense_gradients(Integer first, Integer step, const float *inputs
 }
 
 /* D W', 0 where `masked` and the layer's input is not positive. */
-__device__ void dense_below(Integer first, Integer step, const float *output_gradients, const float *weights,
-                            const float *inputs, int rows, int input_count, int output_count, int masked,
-                            float *below) {
+__device__ void dense_below(Share share, DenseShape shape, const float *output_gradients,
+                            const float *weights, const float *inputs, int masked, float *below) {
+    int rows = shape.rows, input_count = shape.input_count, output_count = shape.output_count;
     Integer items = (Integer)(rows + TILE - 1) / TILE * input_count;
-    for (Integer i = first; i < items; i += step) {
+    for (Integer i = share.first; i < items; i += share.step) {
         int column = (int)(i % input_count), top = (int)(i / input_count) * TILE;
         const float *weight = weights + (Integer)column * output_count, *gradient[TILE];
         float sum[TILE] = {0};
@@ -415,22 +433,22 @@ __device__ void dense_below(Integer first, Integer step, const float *output_gra
 extern "C" __global__ void dqn_dense_forward(const float *inputs, const float *weights, const float *biases,
                                              int rows, int input_count, int output_count, int relu,
                                              float *outputs) {
-    dense_forward((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x, inputs,
-                  weights, biases, rows, input_count, output_count, relu, outputs);
+    DenseShape shape = {rows, input_count, output_count};
+    dense_forward(share_of_grid(), shape, inputs, weights, biases, relu, outputs);
 }
 
 extern "C" __global__ void dqn_dense_gradients(const float *inputs, const float *output_gradients, int rows,
                                                int input_count, int output_count, float *weight_gradients,
                                                float *bias_gradients) {
-    dense_gradients((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x, inputs,
-                    output_gradients, rows, input_count, output_count, weight_gradients, bias_gradients);
+    DenseShape shape = {rows, input_count, output_count};
+    dense_gradients(share_of_grid(), shape, inputs, output_gradients, weight_gradients, bias_gradients);
 }
 
 extern "C" __global__ void dqn_dense_below(const float *output_gradients, const float *weights,
                                            const float *inputs, int rows, int input_count, int output_count,
                                            int masked, float *below) {
-    dense_below((Integer)blockIdx.x * blockDim.x + threadIdx.x, (Integer)gridDim.x * blockDim.x,
-                output_gradients, weights, inputs, rows, input_count, output_count, masked, below);
+    DenseShape shape = {rows, input_count, output_count};
+    dense_below(share_of_grid(), shape, output_gradients, weights, inputs, masked, below);
 }
 
 /* The heads of a dense network, by one block. */
@@ -438,9 +456,9 @@ __device__ void block_forward(const Update &u, const float *parameters, const fl
                               float *const *outputs) {
     for (int i = 0; i < u.layer_count; i++) {
         const Layer &layer = u.layers[i];
-        dense_forward(threadIdx.x, blockDim.x, i == 0 ? rows : outputs[i - 1], parameters + layer.weights,
-                      parameters + layer.biases, count, layer.inputs, layer.outputs, i < u.layer_count - 1,
-                      outputs[i]);
+        DenseShape shape = {count, layer.inputs, layer.outputs};
+        dense_forward(share_of_block(), shape, i == 0 ? rows : outputs[i - 1], parameters + layer.weights,
+                      parameters + layer.biases, i < u.layer_count - 1, outputs[i]);
         __syncthreads();
     }
 }
@@ -450,11 +468,10 @@ __device__ void block_backward(const Update &u) {
     for (int i = u.layer_count - 1; i >= 0; i--) {
         const Layer &layer = u.layers[i];
         const float *inputs = i == 0 ? u.batch_rows : u.outputs[i - 1];
-        dense_gradients(threadIdx.x, blockDim.x, inputs, current, u.batch, layer.inputs, layer.outputs,
-                        u.gradients + layer.weights, u.gradients + layer.biases);
-        if (i > 0)
-            dense_below(threadIdx.x, blockDim.x, current, u.online + layer.weights, inputs, u.batch,
-                        layer.inputs, layer.outputs, 1, below);
+        DenseShape shape = {u.batch, layer.inputs, layer.outputs};
+        dense_gradients(share_of_block(), shape, inputs, current, u.gradients + layer.weights,
+                        u.gradients + layer.biases);
+        if (i > 0) dense_below(share_of_block(), shape, current, u.online + layer.weights, inputs, 1, below);
         __syncthreads();
         float *swap = current;
         current = below;
