@@ -38,6 +38,7 @@ static void *run_in_thread(void *user) {
     return NULL;
 }
 
+/* Reports the progress; the flag is set if the caller's function cancels. */
 static void report(ApiWork *work, double started, bool is_last) {
     SearchProgress now = search_watch_read(work->watch);
     const AmProgress progress = {.size = sizeof progress,

@@ -80,6 +80,7 @@ typedef struct Rational {
     double numerator[8], denominator[8]; /* highest power first */
 } Rational;
 
+/* Evaluates a rational function by Horner's scheme. */
 static double evaluate(const Rational *ratio, double x) {
     double above = 0, below = 0;
     for (int i = 0; i < 8; i++) {

@@ -28,6 +28,7 @@ static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
+/* Returns the edits between two words: insertions, deletions, replacements, and swaps of neighbours. */
 static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length) {
     size_t rows[3][SUGGEST_MOST + 1];
     for (size_t j = 0; j <= b_length; j++) rows[0][j] = j;

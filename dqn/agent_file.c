@@ -27,6 +27,7 @@ typedef struct Stream {
     bool failed; /* the bytes ended too early */
 } Stream;
 
+/* Writes the bytes, or reads them: one list of fields serves both directions. */
 static void transfer(Stream *stream, void *data, size_t bytes) {
     if (stream->out) {
         text_append_bytes(stream->out, data, bytes);
@@ -137,6 +138,7 @@ static AmStatus transfer_acting(Stream *stream, Agent *agent, AmError *error) {
     return AM_OK;
 }
 
+/* Writes all parts of an agent, in the order in which they are read. */
 static AmStatus save(Agent *agent, Arena *scratch, Text *bytes, AmError *error) {
     Learner *learner = agent->learner;
     LearnerState state;

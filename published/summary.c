@@ -100,6 +100,7 @@ static AmStatus add_group(PublishedSummary *summary, const PublishedPair *const 
     return published_pairs(x, y, count, &summary->concordant, &summary->discordant, unequal, error);
 }
 
+/* Computes errors, their quantiles, and the orders inside of groups. */
 static AmStatus summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count, Arena *arena,
                           AmError *error) {
     const PublishedPair **sorted = ARENA_ARRAY(arena, const PublishedPair *, count + 1);

@@ -63,6 +63,7 @@ static int compare_opcodes(const void *left, const void *right) {
     return strcmp(a->name, b->name);
 }
 
+/* Counts opcodes by phase, and computes work and linkage groups. */
 static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmError *error) {
     const IrModule *module = context->canonical;
     int32_t capacity = 0;

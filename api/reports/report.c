@@ -86,6 +86,7 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
 
 /* ---- am_convert ---- */
 
+/* Writes a checkpoint as one file of arrays, or a module in another encoding. */
 static AmStatus convert(const char *input, const char *output, const ReportCall *call, AmError *error) {
     struct stat facts;
     AmStatus status;

@@ -316,6 +316,7 @@ static void choose_engine(DnnGraph *graph, cudnnBackendDescriptor_t operations,
     note(graph, first == CUDNN_STATUS_SUCCESS ? CUDNN_STATUS_NOT_SUPPORTED : first, "no engine");
 }
 
+/* Fails with the first failure of the graph: AM_ERROR_INPUT if cuDNN does not support it. */
 static AmStatus report(const DnnGraph *graph, AmError *error) {
     int category = (int)graph->failure / 1000 * 1000;
     bool refuses = category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED ||

@@ -82,6 +82,7 @@ typedef struct Literal {
     const char *at;
 } Literal;
 
+/* Skips white space and then the token. Returns false if another token is next. */
 static bool accept(Literal *literal, const char *token) {
     while (isspace((unsigned char)*literal->at)) literal->at++;
     size_t length = strlen(token);

@@ -29,6 +29,7 @@ typedef struct Tasks {
     locale_t locale; /* of the calling thread, which a new thread does not inherit */
 } Tasks;
 
+/* The loop of a thread: takes the next number and runs its task. */
 static void *work(void *argument) {
     Tasks *tasks = argument;
     uselocale(tasks->locale);

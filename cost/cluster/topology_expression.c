@@ -79,6 +79,7 @@ static int64_t read_variable(Parser *self) {
     return fail(self, length > 0 ? "a name that \"for\" does not have" : "expected a number or a name");
 }
 
+/* Computes one binary operation; an overflow or a division by zero is an error. */
 static int64_t apply(Parser *self, Operation operation, int64_t a, int64_t b) {
     int64_t value = 0;
     bool overflows = false;

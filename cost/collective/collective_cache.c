@@ -48,6 +48,7 @@ static bool is_among(const CollectiveTopology *list, int32_t count, const Collec
     return false;
 }
 
+/* Finds the topologies of a partition, and the different ones among them. */
 static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError *error) {
     CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
     CollectiveTopology *distinct = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);

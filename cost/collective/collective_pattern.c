@@ -78,6 +78,7 @@ static int32_t rings_steps(const CollectiveGroup *group) {
     return group->ring_count > 0 ? 1 : 0;
 }
 
+/* All rings of the group at once, half of the bytes in each direction. */
 static void rings(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     int32_t n = group->devices;

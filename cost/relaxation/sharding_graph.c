@@ -159,6 +159,7 @@ static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *p
                                                             .is_wide = is_wide};
 }
 
+/* Returns whether the instruction reads or continues a sum over micro-batches. */
 static bool accumulates(const GraphBuilder *self, int32_t i) {
     for (int32_t k = 0; k < self->split_options->accumulation_count; k++)
         if (self->split_options->accumulations[k].reader == i ||

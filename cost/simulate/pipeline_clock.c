@@ -103,6 +103,7 @@ static bool rendezvous(PipelineClock *self, int32_t s, const PipelinePiece *piec
     return true;
 }
 
+/* Sends a value by a channel. Returns false if no slot is free. */
 static bool send(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;
@@ -116,6 +117,7 @@ static bool send(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     return true;
 }
 
+/* Receives the next value of a channel. Returns false if none was sent. */
 static bool receive(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;

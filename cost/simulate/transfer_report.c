@@ -19,6 +19,7 @@ static int by_seconds(const void *a, const void *b) {
     return by_value(a, b);
 }
 
+/* Joins equal rows, which are neighbours. Returns their number. */
 static int32_t merge(TransferRow *rows, int32_t count) {
     int32_t merged = 0;
     for (int32_t k = 0; k < count; k++) {

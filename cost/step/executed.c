@@ -142,6 +142,7 @@ static void walk_branches(StepWalker *self, const ProgramInstruction *conditiona
     self->has_spans = has_spans;
 }
 
+/* Appends the steps of a program, with those of its loops and branches. */
 static void walk(StepWalker *self, const Program *program, double times) {
     int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;

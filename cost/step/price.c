@@ -24,6 +24,7 @@ typedef struct Pricer {
     CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built at the first use */
 } Pricer;
 
+/* Lists the types of the devices that run the program: each has streams of its own. */
 static AmStatus begin(Pricer *self, const Program *program, const Cluster *cluster, const int32_t *devices,
                       Arena *arena, AmError *error) {
     *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};

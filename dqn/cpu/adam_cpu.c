@@ -24,6 +24,7 @@ typedef struct Step {
     Real rate, epsilon, beta1, beta2, rest1, rest2;
 } Step;
 
+/* One step of Adam on all parameters. */
 static inline __attribute__((always_inline)) void update(Step step, int64_t count, Real *restrict parameters,
                                                          Real *restrict first, Real *restrict second,
                                                          const Real *restrict gradients) {

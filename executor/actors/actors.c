@@ -213,6 +213,7 @@ static void give_back(ActorWorker *worker, int32_t e) {
     send(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
 }
 
+/* Calls the actor's function for its next iteration. */
 static AmStatus act(ActorGraph *graph, int32_t a, AmError *error) {
     ActorState *state = &graph->actors[a];
     const ActorGraphOptions *options = &graph->options;

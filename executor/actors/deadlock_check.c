@@ -102,6 +102,7 @@ static bool has_room(const ActorGraph *graph, const ActorState *state) {
     return true;
 }
 
+/* Moves registers as one iteration of the actor does. */
 static void fire(ActorGraph *graph, const ActorState *state) {
     for (int32_t k = 0; k < state->in_count; k++) {
         ActorEdge *edge = &graph->edges[state->in_edges[k]];

@@ -40,6 +40,7 @@ static int32_t original(const LabelFinder *self, int32_t atom) {
     return atom;
 }
 
+/* Appends the atoms into which an atom was divided. */
 static void expand(LabelFinder *self, AtomList *list, int32_t atom) {
     atom = original(self, atom);
     if (self->atoms[atom].size == 1) return;
@@ -60,6 +61,7 @@ static int32_t divide(LabelFinder *self, int32_t atom, int64_t size) {
     return inner;
 }
 
+/* Marks an atom, and those into which it was divided, as belonging to a label that stays whole. */
 static void fix(LabelFinder *self, int32_t atom) {
     atom = original(self, atom);
     self->atoms[atom].is_fixed = true;

@@ -121,6 +121,7 @@ static SoftmaxTerm constant(const SoftmaxSearch *self, const ProgramInstruction 
                                                 : (double)number.as_unsigned);
 }
 
+/* Returns the term of an instruction's result from those of its operands. */
 static SoftmaxTerm evaluate(SoftmaxSearch *self, const ProgramInstruction *instruction) {
     const RegionLabels *labels = &self->form->blocks.labels;
     SoftmaxTerm none = softmax_other();

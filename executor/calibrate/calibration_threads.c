@@ -369,6 +369,7 @@ static void plan_next(CaseTimer *timer) {
         timer->iterations = 0;
 }
 
+/* Runs one series of the case in this rank's thread. */
 static void run_series(Member *member) {
     CaseTimer *timer = member->timer;
     const CommCall *call = member->calls[timer->current];

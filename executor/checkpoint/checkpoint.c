@@ -241,6 +241,7 @@ static void put_aside(Checkpoint *self, const int64_t *steps, int32_t count) {
     }
 }
 
+/* Finds the newest checkpoint that is undamaged, and resumes from it. */
 static AmStatus find(Checkpoint *self, AmError *error) {
     int64_t *steps;
     int32_t count;

@@ -113,6 +113,7 @@ static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, in
     return AM_OK;
 }
 
+/* Copies the pieces that this rank receives from the senders' memory. */
 static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     for (int32_t k = 0; k < call->transfer->receive_count; k++) {
         int32_t peer = call->transfer->receives[k].peer, position = 0;

@@ -69,6 +69,7 @@ int32_t team_parts(const KernelDevice *device, double nanoseconds) {
     return parts >= size ? size : parts < 2 ? 1 : (int32_t)parts;
 }
 
+/* Hints to the processor that the loop waits. */
 static void relax(void) {
 #if defined __x86_64__ || defined __i386__
     __builtin_ia32_pause();
@@ -170,6 +171,7 @@ static uint32_t await_work(Team *team, uint32_t seen) {
     return generation;
 }
 
+/* The loop of a helper thread: it waits for work and takes parts of it. */
 static void *serve(void *argument) {
     Member *self = argument;
     Team *team = self->team;

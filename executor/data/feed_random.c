@@ -127,6 +127,8 @@ static AmStatus find_usage(Usage *usage, const IrModule *module, int32_t paramet
 
 typedef enum Draw { DRAW_ZERO, DRAW_ONE, DRAW_NORMAL, DRAW_UNIFORM } Draw;
 
+/* Returns the distribution of a parameter: zeros for states, normal numbers for weights, scales of 1, shifts
+ * of 0. */
 static Draw choose(const IrParameter *parameter, const IrShape *shape, const Usage *usage) {
     bool floating = dtype_is_floating(shape->type);
     if (parameter->role == IR_ROLE_OPTIMIZER || parameter->role == IR_ROLE_STATE) return DRAW_ZERO;

@@ -49,6 +49,7 @@ static void draw_job(char job[BOOTSTRAP_SECRET]) {
     for (size_t k = 0; k < sizeof bytes; k++) snprintf(job + 2 * k, 3, "%02x", bytes[k]);
 }
 
+/* Gives all processes the address and the secret of process 0, by MPI. */
 static AmStatus share(ProcessPlace *place, AmError *error) {
     Address address = {.port = place->port};
     if (place->process == 0) {

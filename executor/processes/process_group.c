@@ -60,6 +60,7 @@ static AmStatus check_links(void *user, AmError *error) {
     return heartbeat_check(&links->heartbeat, error);
 }
 
+/* Waits in process 0 until all other processes have joined. */
 static AmStatus serve(ProcessLinks *links, const ProcessPlace *place, int listener, double seconds,
                       AmError *error) {
     HandshakeServer server = {.place = place,
@@ -84,6 +85,7 @@ static AmStatus serve(ProcessLinks *links, const ProcessPlace *place, int listen
     return status;
 }
 
+/* Connects to process 0, for control and for data. */
 static AmStatus join(ProcessLinks *links, const ProcessPlace *place, double seconds, AmError *error) {
     int connections[HANDSHAKE_CHANNELS] = {-1, -1};
     double deadline = clock_seconds() + seconds;

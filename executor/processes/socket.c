@@ -26,6 +26,7 @@ static void make_ready(int connection) {
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+/* Returns the addresses of a host and port, to be freed by freeaddrinfo(), or NULL. */
 static struct addrinfo *resolve(const char *host, uint16_t port, int flags, int *code) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *found = NULL;

@@ -37,6 +37,7 @@ static bool any_placed_overlaps(const ExecutableStep *step, const CommCall *call
     return false;
 }
 
+/* Returns whether a step and a call under way access the same memory, and one of them writes it. */
 static bool conflict(const ExecutableStep *step, const CommCall *call) {
     const KernelCall *kernel = step->kernel;
     for (int32_t k = 0; k < call->result_count; k++)

@@ -103,6 +103,7 @@ void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
                                     ir_shape_bytes(&rank->program->values[value].shape));
 }
 
+/* Copies a shard to its place in the whole array on the host. */
 static void get(Rank *rank, const RankShard *shard, void *whole) {
     if (!shard->writes_part) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;

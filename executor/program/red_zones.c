@@ -98,6 +98,7 @@ static const char *name_of(const Program *program, int32_t origin) {
     return known ? program->module->instructions[origin].name : "an instruction";
 }
 
+/* Fails with the step that has written into a red zone. */
 static AmStatus report(const RedZones *self, const Span *zone, int64_t byte, int32_t s, AmError *error) {
     const Program *program = self->program;
     const ProgramStep *step = &program->execution.steps[s];

@@ -79,6 +79,7 @@ void results_take(Results *results, int32_t r) {
         whole_take(&results->outputs[k], r);
 }
 
+/* Converts a watched output to double. */
 static void convert(const WholeArray *array, const RunWatched *watched) {
     Dtype type = array->shape->type;
     for (int64_t i = 0; i < watched->count; i++) {

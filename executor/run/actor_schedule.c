@@ -59,6 +59,7 @@ static AmStatus run_iteration(const ScheduledActor *actor, int64_t iteration, Am
     return AM_OK;
 }
 
+/* Runs the range of instructions of an actor, in one iteration. */
 static AmStatus act(void *user, int64_t iteration, AmError *error) {
     const ScheduledActor *actor = user;
     const ScheduleOptions *options = &actor->schedule->options;
@@ -136,6 +137,7 @@ static AmStatus add_actor(Schedule *self, RankActors *list, int32_t r, const Sch
     return actors_add(self->graph, &added_actor, &added->number, error);
 }
 
+/* Adds an edge between two actors of a rank, also to the list for the order of iterations. */
 static AmStatus connect(Schedule *self, const ScheduledActor *from, const ScheduledActor *to, int32_t quota,
                         int32_t initial, AmError *error) {
     RankActors *list = actors_of(from);

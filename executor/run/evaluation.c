@@ -78,6 +78,7 @@ static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError
     return status;
 }
 
+/* Finds the source of each parameter: data, or a parameter or output of the training. */
 static AmStatus match(Evaluation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);

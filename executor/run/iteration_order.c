@@ -38,6 +38,7 @@ static int32_t choose(const Paper *paper, bool with_room) {
     return best;
 }
 
+/* Moves registers as one iteration of the actor does. */
 static void fire(Paper *paper, int32_t a) {
     paper->left[a]--;
     for (int32_t e = 0; e < paper->edge_count; e++) {

@@ -167,6 +167,7 @@ static int64_t watched_steps(const RunOptions *options) {
     return options->medians.on_median && options->medians.steps > steps ? options->medians.steps : steps;
 }
 
+/* Opens devices, lowers the program of each rank of this process, and prepares it. */
 static AmStatus lower(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;

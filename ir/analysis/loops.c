@@ -177,6 +177,7 @@ static Linear extreme(Linear a, Linear b, bool least) {
     return (a.offset < b.offset) == least ? a : b;
 }
 
+/* Evaluates an operator as a linear function of the loop's counter. */
 static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction *instruction) {
     const Linear zero = {.is_known = true, .element = NONE};
     Linear a = evaluate(finder, frame, instruction->operands[0]);

@@ -122,6 +122,7 @@ static bool is_slice_of(const IrShape *slice, const IrShape *whole) {
     return true;
 }
 
+/* Adds a value to the search if it can be a part of the output. */
 static void reach(Matcher *matcher, Frontier *frontier, int32_t value, int32_t output, bool is_free) {
     const IrShape *shape = &matcher->module->instructions[value].shape;
     const IrShape *wanted = output_shape(matcher, output);

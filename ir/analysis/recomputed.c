@@ -255,6 +255,7 @@ static bool classify_progression(Classes *work, int32_t value) {
 
 static void classify_computation(Classes *work, int32_t computation);
 
+/* Sets the class of a value: equal values have equal classes, whatever slices and loops make them. */
 static void classify(Classes *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     const IrFlowGraph *graph = work->graph;

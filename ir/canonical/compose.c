@@ -90,6 +90,7 @@ static AmStatus name_instructions(IrModule *module, IrInstruction *instructions,
     return AM_OK;
 }
 
+/* Appends a composed computation to the module, with final numbers of operands and computations. */
 static AmStatus place(IrModule *module, const IrComposed *list, const int32_t *number, IrComputation *made,
                       int32_t *origins, AmError *error) {
     Arena *arena = &module->arena;

@@ -168,6 +168,8 @@ static void find_updates(SampleBuilder *self) {
     }
 }
 
+/* Makes the module of the sample: the instructions of the layers that it keeps, and all that are in no
+ * layer. */
 static AmStatus compose(IrModule **sample, IrLayerSample **record, const LayerRun *run, Arena *scratch,
                         AmError *error) {
     const IrModule *from = run->from;

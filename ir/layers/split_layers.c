@@ -206,6 +206,7 @@ static bool is_over_layers(Splitter *self, int32_t i, SplitValue *start) {
     return false;
 }
 
+/* Interprets the body of a loop over layers once for each trip. */
 static SplitValue *unroll(Splitter *self, int32_t i, SplitValue *carried) {
     const IrInstruction *loop = &self->from->instructions[i];
     const IrComputation *body = &self->from->computations[loop->called[0]];
@@ -222,6 +223,8 @@ static SplitValue *unroll(Splitter *self, int32_t i, SplitValue *carried) {
     return carried;
 }
 
+/* Finds the value of an instruction from those of its operands: a tuple, the layers of a stack, or a new
+ * instruction. */
 static SplitValue *interpret(Splitter *self, int32_t i, SplitValue **values, int32_t first) {
     const IrInstruction *instruction = &self->from->instructions[i];
     SplitValue **operands = ARENA_ARRAY(self->arena, SplitValue *, instruction->operand_count + 1);
@@ -308,6 +311,7 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
     return AM_OK;
 }
 
+/* Interprets the entry once, with the parameters that are split now. */
 static AmStatus attempt(Splitter *self, IrLayerMap *map, AmError *error) {
     const IrModule *from = self->from;
     const IrComputation *entry = &from->computations[from->entry];
@@ -432,6 +436,7 @@ static const char *obstacle(const IrModule *module) {
     return NULL;
 }
 
+/* Repeats attempts without the parameters that could not be split, until one succeeds or none is left. */
 static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Arena *arena, Splitter *self,
                       AmError *error) {
     bool is_done = false, has_any = false;

@@ -96,6 +96,7 @@ static void copy_computations(Undoing *self) {
     }
 }
 
+/* Makes the module without the recomputed instructions, whose users read the forward values. */
 static AmStatus compose(Undoing *self, IrModule **module, int32_t **origins, AmError *error) {
     IrModule *made = ir_module_new(self->from->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
@@ -114,6 +115,7 @@ static AmStatus compose(Undoing *self, IrModule **module, int32_t **origins, AmE
     return status;
 }
 
+/* Makes a module without recomputation; `*module` stays NULL if nothing is recomputed. */
 static AmStatus undo(IrModule **module, int32_t **origins, Arena *scratch, const IrModule *canonical,
                      const IrPhase *phases, AmError *error) {
     int32_t count = canonical->instruction_count;

@@ -355,6 +355,7 @@ static const char *usual_comparison(Dtype type) {
     return dtype_is_signed(type) && type != DTYPE_PRED ? "SIGNED" : "UNSIGNED";
 }
 
+/* Adds the attributes that follow from others, and checks those that belong together. */
 static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start) {
     IrScanner *scanner = &reader->scanner;
     TRY(add_parts(scanner, instruction));

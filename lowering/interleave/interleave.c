@@ -197,6 +197,7 @@ static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const 
                              error);
 }
 
+/* Joins the loops of the two passes: the values between them get places for the iterations that are kept. */
 static AmStatus join(Program *program, const Joining *joining, int32_t first, int32_t second,
                      AmError *error) {
     Arena *arena = program->arena;

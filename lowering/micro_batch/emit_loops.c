@@ -644,6 +644,7 @@ static void emit_outputs(MicroBatchEmitter *self) {
     if (!self->arena->failed) self->composer.computations[0].root = made;
 }
 
+/* Allocates the tables of the emitter, and begins the new entry. */
 static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
     int32_t count = self->axis->count, computations = self->axis->module->computation_count;
     int32_t **arrays[] = {&self->whole, &self->own, &self->stacked, &self->average};

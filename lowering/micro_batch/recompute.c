@@ -54,6 +54,7 @@ static int32_t copy_computation(Emitter *self, int32_t computation) {
     return made;
 }
 
+/* Appends a copy of an instruction with these operands; `is_copy`: it is the recomputed one. */
 static int32_t emit(Emitter *self, int32_t i, const int32_t *operands, bool is_copy) {
     IrInstruction made = self->from->instructions[i];
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, made.called_count + 1);

@@ -136,6 +136,7 @@ static bool rounds_sums(const MicroBatchRewrite *axis) {
     return false;
 }
 
+/* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
 static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
                         AmError *error) {
     const PlanContext *base = self->base;

@@ -120,6 +120,7 @@ static bool begins_at(Clock *clock, const Mover *self, const GatherRun *run, int
     return true;
 }
 
+/* Advances the clock by an instruction: collectives run on the network, others on the device. */
 static void pass(Clock *clock, const Program *program, int32_t i) {
     if (program->instructions[i].kind != PROGRAM_COLLECTIVE) {
         clock->now += clock->latency.work[i];

@@ -240,6 +240,7 @@ static void set_place(PlaceFinder *self, int32_t value, const ProgramPlace *plac
     }
 }
 
+/* Returns the value of which this one is a view. */
 static int32_t viewed(const PlaceFinder *self, int32_t value) {
     const ProgramInstruction *instructions = self->program->instructions;
     for (int32_t producer;
@@ -300,6 +301,7 @@ static void find_write(PlaceFinder *self, ProgramInstruction *update) {
     if (update->compute.place) set_place(self, value, update->compute.place);
 }
 
+/* Finds uses and parameters of the program. */
 static AmStatus begin(PlaceFinder *self, AmError *error) {
     Program *program = self->program;
     Arena *arena = self->arena = program->arena;

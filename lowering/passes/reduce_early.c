@@ -447,6 +447,7 @@ static void run(Scheduler *self, int32_t i) {
     advance(self);
 }
 
+/* Appends an instruction to the order, and readies those that waited for it. */
 static void place(Scheduler *self, int32_t i) {
     const ProgramGraph *graph = &self->graph;
     self->order[self->placed++] = i;

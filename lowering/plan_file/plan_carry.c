@@ -272,6 +272,7 @@ static int64_t end_of_entry(const json_t *stages) {
     return end;
 }
 
+/* Replaces the numbers of instructions in the plan's stages by those of this module, and its hash. */
 static AmStatus carry(Carrier *self, json_t *root, const json_t *names) {
     json_t *stages = json_object_get(root, "stages"), *module = json_object_get(root, "module"), *stage;
     size_t s;

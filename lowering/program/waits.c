@@ -20,6 +20,7 @@ static MemoryRange range_of(const Program *program, int32_t value) {
     return (MemoryRange){.first = self->offset, .end = self->offset < 0 ? -1 : self->offset + self->bytes};
 }
 
+/* Notes the memory that a collective under way reads and writes. */
 static void issue(WaitFinder *self, int32_t step, const ProgramInstruction *collective) {
     for (int32_t k = 0; k < collective->operand_count + collective->result_count; k++) {
         bool is_result = k >= collective->operand_count;

@@ -249,6 +249,8 @@ static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int3
     return AM_OK;
 }
 
+/* Lowers one instruction: brings its operands into the needed states, and adds its local form with local
+ * results. */
 static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     TRY(lower_check_bitcast(self->module, i, error));

@@ -95,6 +95,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
     return lower_whole_regions(instruction, self->arena, self->module, error);
 }
 
+/* Lowers one instruction: tuples and barriers only pass leaves on. */
 static AmStatus lower(ComputationLowering *self, int32_t i, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     int32_t at = i - self->body->first;

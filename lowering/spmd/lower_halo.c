@@ -95,6 +95,7 @@ static int32_t find_exchanged(const Lowering *self, int32_t value, const Program
     return -1;
 }
 
+/* Brings the halo of an operand by an exchange with neighbours; `*value` is then the wider shard. */
 static AmStatus exchange(Lowering *self, const Halo *halo, const HaloRange *parts, int32_t slot,
                          int32_t *value, AmError *error) {
     const HaloRange *ranges = &halo->ranges[slot * halo->count];

@@ -50,6 +50,7 @@ static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i)
                          .state = assignment->stored[i]};
 }
 
+/* Adds the transfers of a value to all stages that need it and do not hold it. */
 static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
     const LoweredStages *stages = self->stages;
     StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;

@@ -256,6 +256,7 @@ static bool find_step(SbpState from, SbpState to, ReshardStep *step) {
 
 /* ---- the way ---- */
 
+/* Reaches other states from a node by one collective or cut, where that is cheaper than before. */
 static void extend(PathSearch *self, int32_t index) {
     const Node *here = &self->nodes[index];
     for (int32_t next = 0; next < self->count; next++) {
@@ -271,6 +272,7 @@ static void extend(PathSearch *self, int32_t index) {
     }
 }
 
+/* Finds the cheapest path by Dijkstra's algorithm over all states. Returns false if there is none. */
 static bool search(PathSearch *self, SbpState from, SbpState to, ReshardPath *path) {
     int32_t end = index_of(self, to), at = index_of(self, from);
     for (int32_t k = 0; k < self->count; k++) {

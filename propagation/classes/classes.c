@@ -65,6 +65,7 @@ static int32_t node_of_slot(const Classes *classes, const Rules *rules, int32_t 
     return node_of(classes, rules, instruction, leaf, dimension);
 }
 
+/* Returns the root of a node's set (union-find). */
 static int32_t find(Node *nodes, int32_t node) {
     while (nodes[node].parent != node) {
         nodes[node].parent = nodes[nodes[node].parent].parent;
@@ -85,6 +86,7 @@ static bool share_tensor(Node *nodes, int32_t small, int32_t large) {
     return false;
 }
 
+/* Joins the sets of two nodes, unless one tensor would then have two dimensions in one class. */
 static void tie(Node *nodes, int32_t a, int32_t b) {
     int32_t small = find(nodes, a), large = find(nodes, b);
     if (small == large) return;

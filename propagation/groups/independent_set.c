@@ -21,6 +21,7 @@ typedef struct SetSearch {
     int32_t steps;
 } SetSearch;
 
+/* Takes or leaves the next group; a branch ends where even all remaining weights cannot beat the best set. */
 static void branch(SetSearch *search, int32_t next, uint64_t taken, uint64_t allowed, int64_t weight) {
     if (weight > search->best_weight) {
         search->best_weight = weight;

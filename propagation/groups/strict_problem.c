@@ -414,6 +414,7 @@ static void queue_uses(StrictProblem *problem, int32_t variable) {
     }
 }
 
+/* Removes states from a variable: the trail, or `ruled_out_by` before the first decision, records it. */
 static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int32_t instruction) {
     Domain gone = problem->domains[variable] & ~domain;
     if (problem->is_recording_root) {
@@ -574,6 +575,8 @@ static int32_t variable_of(const StrictProblem *problem, int32_t parameter) {
     return union_find_root(problem->parent, problem->context->roles->parameters[parameter].instruction);
 }
 
+/* Restricts the states of a parameter, and propagates. Returns -1, or the instruction that has no state
+ * left. */
 static int32_t decide(StrictProblem *problem, int32_t parameter, Domain domain) {
     int32_t variable = variable_of(problem, parameter);
     int32_t instruction = problem->context->roles->parameters[parameter].instruction;

@@ -28,6 +28,7 @@ static AmStatus map_parts(PlanSample *sample, AmError *error) {
     return AM_OK;
 }
 
+/* Derives roles, rules, classes and options to split of the sample. */
 static AmStatus derive(PlanSample *sample, AmError *error) {
     PlanContext *self = sample->context;
     TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->whole->roles,

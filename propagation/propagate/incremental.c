@@ -44,6 +44,7 @@ static uint64_t key_at(int32_t level, uint64_t own) {
 
 /* --------------------------------------------------------------- One value */
 
+/* Returns the strongest claim on a node: a seed, else one of its strand, else one of its class. */
 static uint64_t strongest(const Incremental *self, int32_t node, int32_t axis) {
     uint64_t best = self->seeds[axis][node];
     if (best != NO_CLAIM || self->classes.set_of[node] < 0) return best;

@@ -23,6 +23,7 @@ typedef struct ShardyReader {
     Hlo__MeshProto *mesh;
 } ShardyReader;
 
+/* Skips white space and then the token. Returns false if another token is next. */
 static bool accept(ShardyReader *reader, const char *token) {
     while (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\\') reader->at++;
     size_t length = strlen(token);

@@ -94,6 +94,7 @@ static bool is_monotone(const IrModule *module, const IrInstruction *instruction
     return room >= dtype_bits(from);
 }
 
+/* Exchanges a reduction for that of the negated or inverted operand: a maximum of -x is a minimum of x. */
 static bool exchange(const IrInstruction *instruction, SbpReduction *reduction) {
     static const SbpReduction other[SBP_REDUCTION_COUNT] = {
         [SBP_ADD] = SBP_ADD,           [SBP_MAX] = SBP_MIN, [SBP_MIN] = SBP_MAX,

@@ -23,6 +23,7 @@ typedef struct Sharing {
     int32_t count, capacity;
 } Sharing;
 
+/* Returns the entry of equal bytes, or the free one in which they belong. */
 static SharedArray *find(const Sharing *self, const void *bytes, size_t unit, size_t count, uint64_t hash) {
     for (uint64_t at = hash;; at++) {
         SharedArray *entry = &self->table[at & (uint64_t)(self->capacity - 1)];

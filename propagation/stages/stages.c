@@ -150,6 +150,7 @@ static void spread_computation(Spreader *self, int32_t c) {
     }
 }
 
+/* Spreads stages from values to their operands until nothing changes. */
 static void spread(Spreader *self) {
     do {
         self->changed = false;

@@ -14,6 +14,7 @@ static bool computes(const PlanContext *context, int32_t i) {
            context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
 }
 
+/* Puts an instruction of the rewritten module on the stages of its original. */
 static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *whole, int32_t i) {
     int32_t original = context->original[i];
     IrOpcode opcode = context->canonical->instructions[i].opcode;

@@ -42,6 +42,7 @@ static void pack(const Worker *self, const BlockArray *array) {
                  array->array_strides, array->dimensions, array->rank, array->element_bytes);
 }
 
+/* Copies a block's result to its place in the array. */
 static void unpack(const Worker *self, const BlockArray *array, const void *from) {
     char *target = block_address(self, array);
     if (array->in_place && target != from) memcpy(target, from, (size_t)array->bytes);

@@ -116,6 +116,7 @@ static void describe(ConvolutionKernel *kernel, const IrConvolution *form, const
     }
 }
 
+/* Chooses the first algorithm that fits, unless one is given, and prepares it. */
 static AmStatus choose(KernelCall *call, ConvolutionKernel *kernel, const ConvolutionAlgorithm *algorithm,
                        Arena *arena, AmError *error) {
     for (int32_t k = 0; !algorithm && k < convolution_algorithm_count; k++)

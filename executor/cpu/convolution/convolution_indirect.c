@@ -169,6 +169,7 @@ static void describe_rows(const IndirectTask *task, const Phase *phase, Indirect
     }
 }
 
+/* Returns whether the cell of a window lies inside of the image. */
 static bool reads(const IndirectTask *task, const IndirectRow *row, const Cell *cell) {
     if (row->is_inside) return true;
     for (int32_t s = 0; s < task->kernel->spatial_count; s++) {

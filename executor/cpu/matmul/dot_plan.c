@@ -27,6 +27,8 @@ static void add(Axes *axes, int32_t kind, DotAxis axis) {
     axes->list[kind][axes->rank[kind]++] = axis;
 }
 
+/* Sorts the dimensions of the operands and the result into batch, rows, depth and columns, with their
+ * strides. */
 static void collect(Axes *axes, const IrDot *dot, const IrShape *left, const IrShape *right,
                     const int64_t *dimensions) {
     int64_t x[IR_MAX_RANK], y[IR_MAX_RANK], sizes[IR_MAX_RANK], z[IR_MAX_RANK], natural[IR_MAX_RANK];
@@ -86,6 +88,7 @@ static void pack(Axes *axes, int32_t array, DotCopy *copy, const int32_t kinds[3
             axes->list[kinds[k]][n].strides[array] = copy->near[d++];
 }
 
+/* Computes the transposed product: the operands change places. */
 static void swap_sides(Axes *axes) {
     Axes old = *axes;
     for (int32_t kind = 0; kind < KINDS; kind++) {

@@ -71,6 +71,7 @@ static const struct {
     {"NE", "(pred)($1.re != $2.re || $1.im != $2.im)"},
 };
 
+/* Appends an expression in which $1, $2 and $3 are operands and $C is the C type. */
 static void expand(Text *out, const char *expression, const ProgramFusionOp *op) {
     for (const char *c = expression; *c; c++) {
         if (*c != '$') text_append_bytes(out, c, 1);

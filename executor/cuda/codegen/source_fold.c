@@ -242,6 +242,7 @@ bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
     return true;
 }
 
+/* Writes a kernel that folds and then runs the statements `finish`. */
 static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
                        const char *kind, const char *finish, AmError *error) {
     Text body = {0};

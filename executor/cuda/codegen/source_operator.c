@@ -203,6 +203,7 @@ void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text) {
     if (rounds) text_append_string(out, ")");
 }
 
+/* Appends an expression in which $1, $2 and $3 are operands and letters are names of the type. */
 static void expand(Text *out, const char *expression, const TypeRow *row, const int32_t *operands) {
     for (const char *c = expression; *c; c++) {
         if (*c != '$') {

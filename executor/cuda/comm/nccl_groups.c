@@ -17,6 +17,7 @@ static int64_t record_words(const int32_t *words, int64_t count, int64_t at) {
     return 1 + words[at] + NUMBER_WORDS;
 }
 
+/* Returns the place of the group of these ranks, or NULL. */
 static int32_t *find(const NcclGroupList *list, const int32_t *ranks, int32_t count) {
     int64_t size;
     for (int64_t at = 0; (size = record_words(list->words, list->word_count, at)) > 0; at += size)

@@ -489,6 +489,7 @@ static AmStatus prepare_part(const Planner *self, KernelCall *part, const CudaSo
     return cuda_prepare_source(part, self->arena, source, error);
 }
 
+/* Recognises the form, and assigns the region's parameters and outputs to the arrays of cuDNN. */
 static AmStatus plan(Planner *self, AmError *error) {
     TRY(softmax_form_find(&self->form, self->arena, region_of(self), error));
     self->units = ARENA_ARRAY(self->arena, int32_t, self->form.blocks.labels.count + 1);
