@@ -127,36 +127,8 @@ static bool is_splittable(const Spread *self, int32_t i) {
     int32_t c = self->parent[i];
     if (self->module->computations[c].root == i && c != self->module->entry && self->caller[c] < 0)
         return false;
-    if (spread_is_elementwise(instruction)) return true;
+    if (spread_is_elementwise(instruction) || ir_opcode_has(instruction->opcode, FACT_SHARDABLE)) return true;
     switch (instruction->opcode) {
-    case IR_BROADCAST:
-    case IR_CONCATENATE:
-    case IR_CONDITIONAL:
-    case IR_CONVOLUTION:
-    case IR_OPT_BARRIER:
-    case IR_DOT:
-    case IR_DYNAMIC_SLICE:
-    case IR_DYNAMIC_UPDATE_SLICE:
-    case IR_GATHER:
-    case IR_GET_TUPLE_ELEMENT:
-    case IR_INFEED:
-    case IR_IOTA:
-    case IR_PAD:
-    case IR_REDUCE_WINDOW:
-    case IR_RESHAPE:
-    case IR_SCATTER:
-    case IR_SELECT_AND_SCATTER:
-    case IR_SLICE:
-    case IR_SORT:
-    case IR_TRANSPOSE:
-    case IR_TUPLE:
-    case IR_WHILE:
-    case IR_REDUCE:
-    case IR_RNG_BIT_GENERATOR:
-    case IR_ALL_REDUCE:
-    case IR_COLLECTIVE_PERMUTE:
-    case IR_REDUCE_SCATTER:
-    case IR_REVERSE: return true;
     case IR_PARAMETER: return (c == self->module->entry && self->is_second) || self->caller[c] >= 0;
     case IR_CUSTOM_CALL:
         return is_view_call(self, instruction) || spread_is_target(instruction, "ShardBarrierFrom") ||
