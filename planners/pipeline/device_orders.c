@@ -10,7 +10,7 @@
 
 #include "planners/pipeline/stage_model.h"
 
-enum { MOST_WORDS = 90, MOST_RUNS = 24, MOST_SWAPS = 64, MOST_NUMBERS = 2 /* of known pipelines */ };
+enum { MOST_WORDS = 90, MOST_RUNS = 24, MOST_SWAPS = 64 };
 
 typedef struct OrderSearch {
     const StageModel *model;
@@ -175,11 +175,11 @@ static AmStatus open_search(OrderSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Takes the numbers of micro-batches of the fastest known pipelines; all numbers where none is known. */
+/* Takes the numbers of micro-batches of the known pipelines; all numbers where none is known. */
 static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t count) {
     for (int32_t n = 0; n < self->model->number_count && count == 0; n++)
         self->numbers[self->number_count++] = self->model->numbers[n];
-    for (int32_t k = 0; k < count && self->number_count < MOST_NUMBERS; k++) {
+    for (int32_t k = 0; k < count; k++) {
         bool is_new = true;
         for (int32_t n = 0; n < self->number_count; n++) is_new &= self->numbers[n] != known[k].micro_batches;
         if (is_new) self->numbers[self->number_count++] = known[k].micro_batches;
