@@ -122,26 +122,48 @@ static int32_t most_tables(const PipelineCandidates *self) {
     return most < PIPELINE_MOST_TABLES ? (int32_t)most : PIPELINE_MOST_TABLES;
 }
 
-/* Simulates the best even pipelines by the tables, up to a number and for any rank, except those
- * that are slower than the best plan by more than the tables' error. */
+/* Lists the best even pipelines by the tables, fastest first: of the devices' own order, and where other
+ * orders were searched, as many of these, one of each. */
+static AmStatus list_even(PipelineEven even[2 * MOST_EVEN], int32_t most, int32_t *count,
+                          const PipelineCandidates *self, AmError *error) {
+    TRY(pipeline_even_list(even, most, count, self->model, error));
+    int32_t own = *count;
+    for (int32_t k = 0; k < self->orders.count && most > 0; k++) {
+        PipelineEven other;
+        int32_t found, at = *count;
+        TRY(pipeline_even_list(&other, 1, &found, self->orders.models[k], error));
+        if (found == 0) continue;
+        other.pipeline.order = self->orders.models[k];
+        while (at > own && even[at - 1].pipeline.seconds > other.pipeline.seconds) at--;
+        if (at == own + most) continue;
+        if (*count < own + most) ++*count;
+        memmove(&even[at + 1], &even[at], sizeof *even * (size_t)(*count - 1 - at));
+        even[at] = other;
+    }
+    return AM_OK;
+}
+
+/* Simulates the best even pipelines by the tables, up to a number of each order and for any rank, except
+ * those that are slower than the best plan by more than the tables' error. */
 static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t most, int32_t *count,
                            AmError *error) {
     const double near = 1.3;
-    PipelineEven even[MOST_EVEN];
-    TRY(pipeline_even_list(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, count, self->model, error));
-    while (found->count > 0 && *count > 0 &&
-           even[*count - 1].pipeline.seconds > near * found->pipelines[0].seconds)
-        --*count;
-    PipelineCandidate *candidates = ARENA_ARRAY(self->plans.arena, PipelineCandidate, *count + 1);
-    if (!candidates) return am_fail_memory(error, *count);
-    for (int32_t k = 0; k < *count; k++) {
+    PipelineEven even[2 * MOST_EVEN];
+    int32_t listed;
+    TRY(list_even(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, &listed, self, error));
+    PipelineCandidate *candidates = ARENA_ARRAY(self->plans.arena, PipelineCandidate, listed + 1);
+    if (!candidates) return am_fail_memory(error, listed);
+    *count = 0;
+    for (int32_t k = 0; k < listed; k++) {
+        if (found->count > 0 && even[k].pipeline.seconds > near * found->pipelines[0].seconds) continue;
         int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, PIPELINE_MOST_STAGES + 1);
         if (!cuts) return am_fail_memory(error, PIPELINE_MOST_STAGES);
         memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
-        candidates[k] = (PipelineCandidate){.pipeline = even[k].pipeline,
-                                            .origin = PLAN_ORIGIN_BASELINE,
-                                            .schedule = pipeline_wanted_schedule(self->plans.options),
-                                            .cuts = cuts};
+        candidates[(*count)++] =
+            (PipelineCandidate){.pipeline = even[k].pipeline,
+                                .origin = PLAN_ORIGIN_BASELINE,
+                                .schedule = pipeline_wanted_schedule(self->plans.options),
+                                .cuts = cuts};
     }
     return pipeline_price_all(self, candidates, *count, error);
 }
