@@ -233,7 +233,8 @@ typedef struct ClimbRun {
     bool is_listed; /* `base` is in use */
     ClimbBase base; /* changes of the present plan */
     PrefixMove *prefixes;
-    int32_t prefix_count;
+    DeviceSwap *swaps;
+    int32_t prefix_count, swap_count;
     ClimbBatch batch;
 } ClimbRun;
 
@@ -261,7 +262,11 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     self->is_listed = true;
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
     TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
-    *count = explain_most_changes(&self->base.explainer) + self->prefix_count;
+    self->swap_count = 0;
+    if (!climb->options->request->devices.keeps_order)
+        TRY(plan_list_swaps(&self->swaps, &self->swap_count, self->base.arena, self->path->plan,
+                            climb->cluster, error));
+    *count = explain_most_changes(&self->base.explainer) + self->prefix_count + self->swap_count;
     if (self->most == 0) self->most = climb->budget.used + (int64_t)MOST_PASSES * *count;
     return AM_OK;
 }
@@ -274,8 +279,11 @@ static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *
     Arena *arena = &climb->scratch[self->batch.count];
     const Plan *changed;
     if (self->batch.count == 0) plan_climb_clear(&self->batch, climb);
+    int32_t prefix = move - singles, swap = prefix - self->prefix_count;
     if (move < singles) TRY(explain_make_change(&changed, &explainer->changes.of[move], arena, error));
-    else TRY(plan_move_prefix(&changed, arena, self->path->plan, &self->prefixes[move - singles], error));
+    else if (swap < 0)
+        TRY(plan_move_prefix(&changed, arena, self->path->plan, &self->prefixes[prefix], error));
+    else TRY(plan_swap_devices(&changed, arena, self->path->plan, &self->swaps[swap], error));
     if (plan_climb_add(&self->batch, changed, wanted_seconds(self), climb)) *made = CLIMB_ADDED;
     return AM_OK;
 }

@@ -1,6 +1,6 @@
 /* Hill climb over the single changes of a plan that `explain` prices: other numbers of micro-batches and
  * schedules, gathered weights kept or not, cuts one unit away, overrides and decisions taken out. Prefixes of
- * axis priorities (plan_moves.h) are changes, too.
+ * axis priorities and swaps of devices (plan_moves.h) are changes, too.
  *
  * Each change is completed, lowered and simulated; that is one evaluation. The best change of a batch is
  * taken if it shortens the step by more than PLAN_CLIMB_GAIN; the climb ends when a pass over all changes

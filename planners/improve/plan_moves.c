@@ -162,6 +162,55 @@ AmStatus plan_move_prefix(const Plan **made, Arena *arena, const Plan *plan, con
     return AM_OK;
 }
 
+/* Returns whether a stage has a device of the same type and server at an earlier place. */
+static bool has_its_like(const PlanStage *stage, int32_t place, const Cluster *cluster) {
+    for (int32_t d = 0; d < place; d++)
+        if (cluster->server_of[stage->devices[d]] == cluster->server_of[stage->devices[place]]) return true;
+    return false;
+}
+
+AmStatus plan_list_swaps(DeviceSwap **swaps, int32_t *count, Arena *arena, const Plan *plan,
+                         const Cluster *cluster, AmError *error) {
+    *count = 0;
+    *swaps = ARENA_ARRAY(arena, DeviceSwap, PLAN_MOST_SWAPS);
+    if (!*swaps) return am_fail_memory(error, PLAN_MOST_SWAPS);
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) {
+            const ClusterDeviceType *type = cluster_device_type(cluster, plan->stages[s].devices[d]);
+            if (has_its_like(&plan->stages[s], d, cluster)) continue;
+            for (int32_t o = s + 1; o < plan->stage_count; o++)
+                for (int32_t e = 0; e < plan->stages[o].mesh.device_count; e++) {
+                    if (cluster_device_type(cluster, plan->stages[o].devices[e]) == type) continue;
+                    if (has_its_like(&plan->stages[o], e, cluster)) continue;
+                    if (*count == PLAN_MOST_SWAPS) {
+                        *count = 0;
+                        return AM_OK;
+                    }
+                    (*swaps)[(*count)++] = (DeviceSwap){s, d, o, e};
+                }
+        }
+    return AM_OK;
+}
+
+AmStatus plan_swap_devices(const Plan **made, Arena *arena, const Plan *plan, const DeviceSwap *swap,
+                           AmError *error) {
+    const int32_t of[] = {swap->stage, swap->other_stage}, at[] = {swap->place, swap->other_place};
+    Plan *copy;
+    *made = NULL;
+    PlanStage *stages = copy_plan(&copy, arena, plan, error);
+    if (!stages) return AM_ERROR_INTERNAL;
+    for (int32_t k = 0; k < 2; k++) {
+        const PlanStage *from = &plan->stages[of[k]];
+        int32_t *devices = ARENA_ARRAY(arena, int32_t, from->mesh.device_count);
+        if (!devices) return am_fail_memory(error, from->mesh.device_count);
+        memcpy(devices, from->devices, sizeof *devices * (size_t)from->mesh.device_count);
+        devices[at[k]] = plan->stages[of[1 - k]].devices[at[1 - k]];
+        stages[of[k]].devices = devices;
+    }
+    *made = copy;
+    return AM_OK;
+}
+
 static bool has_same_ranges(const PlanStage *a, const PlanStage *b) {
     return a->ranges == b->ranges ||
            (a->range_count == b->range_count &&

@@ -5,6 +5,7 @@
  * lists   a stage takes the axis priorities of another stage with a mesh of the same sizes
  * entry   an entry moves to another place of its list, or to the list of another axis
  * prefix  an axis priority keeps its first entries and its storage entries alone
+ * swap    two devices of different types change places between two stages
  * join    two changes of one plan at once
  *
  * A made plan shares with its origin all that it does not change. `*made` is NULL where there is no such
@@ -14,6 +15,8 @@
 #define PLANNERS_IMPROVE_PLAN_MOVES_H
 
 #include "planners/explain/explain_parts.h"
+
+#define PLAN_MOST_SWAPS 32
 
 /* `from` gives a unit to `to`: parts in the order of the model, 0 to the number of cuts. */
 AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, int32_t from, int32_t to,
@@ -38,6 +41,17 @@ AmStatus plan_list_prefixes(PrefixMove **moves, int32_t *count, Arena *arena, co
                             AmError *error);
 AmStatus plan_move_prefix(const Plan **made, Arena *arena, const Plan *plan, const PrefixMove *move,
                           AmError *error);
+
+/* Two devices of different types, at places of the lists of two stages. */
+typedef struct DeviceSwap {
+    int32_t stage, place, other_stage, other_place;
+} DeviceSwap;
+/* Lists the swaps that differ: of a stage's devices of one type and server the first alone takes part. At
+ * most PLAN_MOST_SWAPS, and none on a cluster where there are more. `*swaps` is in the arena. */
+AmStatus plan_list_swaps(DeviceSwap **swaps, int32_t *count, Arena *arena, const Plan *plan,
+                         const Cluster *cluster, AmError *error);
+AmStatus plan_swap_devices(const Plan **made, Arena *arena, const Plan *plan, const DeviceSwap *swap,
+                           AmError *error);
 
 /* Both `a` and `b` are changes of `plan`; there is no plan where both change the same field of a stage. */
 AmStatus plan_move_join(const Plan **made, Arena *arena, const Plan *plan, const Plan *a, const Plan *b,

@@ -218,12 +218,57 @@ static void test_prefixes_keep_storage(void **state) {
     close_case(&self);
 }
 
+/* Three stages with a fast and a slow device each have six swaps, each of which gives every device to one
+ * stage. */
+static void test_swaps_exchange_two_types(void **state) {
+    (void)state;
+    static const int32_t devices[3][2] = {{1, 4}, {3, 2}, {0, 5}};
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    DeviceSwap *swaps;
+    int32_t count;
+    PlanStage stages[3] = {0};
+    Plan plan = {.stages = stages, .stage_count = 3};
+    assert_int_equal(cluster_read(&cluster, &arena, "whale-dp", &error), AM_OK);
+    const int32_t per_server = cluster->servers[0].device_count;
+    int32_t numbers[3][2];
+    assert_true(cluster->servers[0].type != cluster->servers[1].type);
+    for (int32_t s = 0; s < 3; s++) {
+        for (int32_t k = 0; k < 2; k++) /* 0 to 2 are fast, 3 to 5 slow */
+            numbers[s][k] = devices[s][k] % 3 + (devices[s][k] < 3 ? 0 : per_server);
+        stages[s] = (PlanStage){.mesh = {.device_count = 2}, .devices = numbers[s]};
+    }
+    assert_int_equal(plan_list_swaps(&swaps, &count, &arena, &plan, cluster, &error), AM_OK);
+    assert_int_equal(count, 3 * 2); /* each stage has both types */
+    for (int32_t k = 0; k < count; k++) {
+        const Plan *made;
+        bool has[6] = {false};
+        int32_t changed = 0;
+        assert_int_equal(plan_swap_devices(&made, &arena, &plan, &swaps[k], &error), AM_OK);
+        for (int32_t s = 0; s < 3; s++)
+            for (int32_t d = 0; d < 2; d++) {
+                int32_t device = made->stages[s].devices[d];
+                has[device < per_server ? device : 3 + device - per_server] = true;
+                changed += device != numbers[s][d];
+            }
+        assert_int_equal(changed, 2);
+        for (int32_t d = 0; d < 6; d++) assert_true(has[d]);
+        int32_t first = numbers[swaps[k].stage][swaps[k].place],
+                second = numbers[swaps[k].other_stage][swaps[k].other_place];
+        assert_true(cluster_device_type(cluster, first) != cluster_device_type(cluster, second));
+    }
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_larger_caps_are_never_worse),
                                        cmocka_unit_test(test_restarts_leave_a_local_optimum),
                                        cmocka_unit_test(test_known_plans_take_no_evaluation),
                                        cmocka_unit_test(test_the_faster_of_rivals_is_taken),
                                        cmocka_unit_test(test_shifts_move_every_cut_between),
-                                       cmocka_unit_test(test_prefixes_keep_storage)};
+                                       cmocka_unit_test(test_prefixes_keep_storage),
+                                       cmocka_unit_test(test_swaps_exchange_two_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
