@@ -1,9 +1,10 @@
 """Gaps of searched plans: how far the best plan can be from the one found.
 
-    python3 bench/gaps.py [--space auto|hybrid] [MODEL CLUSTER ...]
+    python3 bench/gaps.py [--space auto|hybrid|single_stage] [--write docs/measurements.md] [MODEL CLUSTER ...]
 
 Columns: the plan's step, the bound that is proved for every plan of the space, gap, model gap (docs/planning.md), plans
-priced, seconds of import and search, peak memory. Run in the source folder, on an idle machine for the times.
+priced, seconds of import and search, peak memory. Run in the source folder, on an idle machine for the times. --write
+replaces the table of the space in the document; it leaves out times and memory.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import resource
 import subprocess
 
+import marked_section
 from model_files import model_file
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
@@ -47,25 +49,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--space", default="auto")
     parser.add_argument("--attention", default="unfused")
+    parser.add_argument("--write", help="document whose marked section gets the table")
     parser.add_argument("cases", nargs="*", metavar="MODEL CLUSTER")
     arguments = parser.parse_args()
     if len(arguments.cases) % 2:
         parser.error("models and clusters come in pairs")
     cases = list(zip(arguments.cases[::2], arguments.cases[1::2])) or CASES
     print("model\tcluster\tstep\tbound\tgap\tmodel gap\tplans\timport + search\tmost MiB so far")
+    rows = ["| model | cluster | step | bound | gap | model gap | plans |", "|---|---|---|---|---|---|---|"]
     for model, cluster in cases:
         result, refusal, peak = searched(model, cluster, arguments)
         if refusal:
             print(f"{model}\t{cluster}\t{refusal}")
             continue
         bound = result["bound_seconds"]
-        print(
-            f"{model}\t{cluster}\t{1e3 * result['step_seconds']:.3f} ms\t"
-            f"{'-' if bound is None else f'{1e3 * bound:.3f} ms'}\t{percent(result['gap'])}\t"
-            f"{percent(result['model_gap'])}\t{result['evaluations']}\t"
-            f"{result['import_seconds'] + result['search_seconds']:.2f} s\t{peak:.0f}",
-            flush=True,
-        )
+        row = [model, cluster, f"{1e3 * result['step_seconds']:.3f} ms",
+               "-" if bound is None else f"{1e3 * bound:.3f} ms", percent(result["gap"]), percent(result["model_gap"]),
+               str(result["evaluations"])]
+        rows.append("| " + " | ".join(row) + " |")
+        seconds = result["import_seconds"] + result["search_seconds"]
+        print(*row, f"{seconds:.2f} s", f"{peak:.0f}", sep="\t", flush=True)
+    if arguments.write:
+        marked_section.write(arguments.write, f"bench/gaps.py, {arguments.space}", "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":
