@@ -97,6 +97,30 @@ static void print_roles(Text *actual, const Case *self, const char *module) {
     arena_free(&arena);
 }
 
+/* The dimension classes: size, tie, their dimensions "x.0" and their factors "dot.0". */
+static void print_classes(Text *actual, const Case *self, const char *module) {
+    PlanContext *context;
+    AmError error = {0};
+    require(plan_context_parse(&context, "case", module, (int64_t)strlen(module), &error), &error, self,
+            module);
+    const Classes *classes = context->classes;
+    const IrInstruction *instructions = context->canonical->instructions;
+    for (int32_t c = 0; c < classes->count; c++) {
+        text_append(actual, "%ssize %lld, tie %d:", c > 0 ? "\n" : "", (long long)classes->classes[c].size,
+                    classes->classes[c].tie);
+        for (int32_t i = 0; i < context->rules->count; i++)
+            for (int32_t n = classes->first_node[i]; n < classes->first_node[i + 1]; n++)
+                if (classes->class_of[n] == c)
+                    text_append(actual, " %s.%d", instructions[i].name, n - classes->first_node[i]);
+        text_append_string(actual, "; factors");
+        for (int32_t i = 0; i < context->rules->count; i++)
+            for (int32_t f = classes->first_factor[i]; f < classes->first_factor[i + 1]; f++)
+                if (classes->class_of_factor[f] == c)
+                    text_append(actual, " %s.%d", instructions[i].name, f - classes->first_factor[i]);
+    }
+    plan_context_free(context);
+}
+
 /* The rule of the root. */
 static void print_rule(Text *actual, const Case *self, const char *module) {
     Arena arena = {0};
@@ -292,6 +316,11 @@ static void test_rules(void **state) {
     run_folder("rules", print_rule);
 }
 
+static void test_classes(void **state) {
+    (void)state;
+    run_folder("classes", print_classes);
+}
+
 static void test_assignments(void **state) {
     (void)state;
     run_folder("assignment", print_assignment);
@@ -304,7 +333,8 @@ static void test_programs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_simplification), cmocka_unit_test(test_roles),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_simplification), cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_rules),          cmocka_unit_test(test_classes),
         cmocka_unit_test(test_assignments),    cmocka_unit_test(test_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

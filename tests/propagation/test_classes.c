@@ -1,4 +1,4 @@
-/* Dimension classes: those of a hand-made block, and those of the small models. */
+/* Dimension classes of the small models. tests/cases/classes/ has small modules. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,28 +24,6 @@ static PlanContext *read_model(const char *name) {
     return context;
 }
 
-/* A module from text, without a roles file. */
-static PlanContext *read_text(const char *text) {
-    PlanContext *context = calloc(1, sizeof *context);
-    AmError error = {0};
-    if (ir_read_bytes(&context->module, "test", text, (int64_t)strlen(text), &error) != AM_OK)
-        fail_msg("line %d: %s", (int)error.line, error.text);
-    assert_int_equal(ir_canonicalize(&context->canonical, context->module, &error), AM_OK);
-    assert_int_equal(ir_find_roles(&context->roles, &context->arena, context->canonical, NULL, &error),
-                     AM_OK);
-    assert_int_equal(rules_build(&context->rules, &context->arena, context->canonical, &error), AM_OK);
-    assert_int_equal(
-        classes_build(&context->classes, &context->arena, context->rules, context->roles, &error), AM_OK);
-    return context;
-}
-
-static void free_text(PlanContext *context) {
-    ir_module_free(context->canonical);
-    ir_module_free(context->module);
-    arena_free(&context->arena);
-    free(context);
-}
-
 static int32_t find_parameter(const PlanContext *context, const char *path) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         if (strcmp(context->roles->parameters[p].path, path) == 0) return p;
@@ -58,14 +36,6 @@ static int32_t class_of(const PlanContext *context, const char *path, int32_t di
     int32_t parameter = find_parameter(context, path);
     return classes_of(context->classes, context->rules, context->roles->parameters[parameter].instruction,
                       dimension);
-}
-
-static int32_t named(const PlanContext *context, const char *name) {
-    for (int32_t i = 0; i < context->rules->count; i++) {
-        if (strcmp(context->canonical->instructions[i].name, name) == 0) return i;
-    }
-    fail_msg("no instruction %s", name);
-    return -1;
 }
 
 /* Returns whether these weight dimensions are a class, and all the weights of it. */
@@ -177,40 +147,6 @@ static void test_ties(void **state) {
     check_ties("t5_paper_24_3b/model.hlo.pb.zst", 24, 10);
 }
 
-/* Four equal blocks: the third's result is used, the fourth's input is made, by another operator. */
-static void test_neighbourhoods(void **state) {
-    (void)state;
-    static const char *const inputs[] = {"abs", "abs", "abs", "exponential"};
-    static const char *const users[] = {"add", "add", "multiply", "add"};
-    char text[8192];
-    int length = snprintf(text, sizeof text, "HloModule test\nENTRY main {\n  x = f32[4,16] parameter(0)\n");
-    for (int32_t k = 0; k < 4; k++)
-        length +=
-            snprintf(text + length, sizeof text - (size_t)length,
-                     "  v%d = f32[16,32] parameter(%d)\n  w%d = f32[32,16] parameter(%d)\n"
-                     "  i%d = f32[4,16] %s(x)\n"
-                     "  h%d = f32[4,32] dot(i%d, v%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-                     "  o%d = f32[4,16] dot(h%d, w%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-                     "  u%d = f32[4,16] %s(o%d, x)\n",
-                     k, 2 * k + 1, k, 2 * k + 2, k, inputs[k], k, k, k, k, k, k, k, users[k], k);
-    snprintf(text + length, sizeof text - (size_t)length,
-             "  ROOT t = (f32[4,16], f32[4,16], f32[4,16], f32[4,16]) tuple(u0, u1, u2, u3)\n}\n");
-    PlanContext *context = read_text(text);
-    int32_t ties[4];
-    for (int32_t k = 0; k < 4; k++) {
-        char name[16];
-        snprintf(name, sizeof name, "h%d", k);
-        ties[k] =
-            context->classes->classes[classes_of(context->classes, context->rules, named(context, name), 1)]
-                .tie;
-    }
-    assert_int_equal(ties[0], ties[1]);
-    assert_int_not_equal(ties[0], ties[2]);
-    assert_int_not_equal(ties[0], ties[3]);
-    assert_int_not_equal(ties[2], ties[3]);
-    free_text(context);
-}
-
 static void test_names_are_found(void **state) {
     (void)state;
     PlanContext *context = read_model("t5_tiny/model.hlo.pb");
@@ -248,72 +184,6 @@ static void test_one_dimension_per_class(void **state) {
     }
 }
 
-/* Scores have the query positions in the class of x and the key positions in a strand of their own;
- * one constant that two layers share ties nothing. */
-static void test_strands_and_shared_constants(void **state) {
-    (void)state;
-    PlanContext *context = read_text(
-        "HloModule test\n"
-        "ENTRY main {\n"
-        "  x = f32[4,16,8] parameter(0)\n"
-        "  y = f32[4,16,8] parameter(1)\n"
-        "  w = f32[8,8] parameter(2)\n"
-        "  i = f32[4,16,8] iota(), iota_dimension=1\n"
-        "  z = f32[4,16,8] negate(i)\n"
-        "  rx = f32[4,16,8] maximum(x, z)\n"
-        "  ry = f32[4,16,8] maximum(y, z)\n"
-        "  k = f32[4,16,8] dot(rx, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
-        "  s = f32[4,16,16] dot(rx, k), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
-        "rhs_contracting_dims={2}\n"
-        "  o = f32[4,16,8] dot(s, rx), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
-        "rhs_contracting_dims={1}\n"
-        "  ROOT r = (f32[4,16,8], f32[4,16,8]) tuple(o, ry)\n"
-        "}\n");
-    const Classes *classes = context->classes;
-    const Rules *rules = context->rules;
-    int32_t x = named(context, "x"), y = named(context, "y"), s = named(context, "s");
-    for (int32_t d = 0; d < 3; d++)
-        assert_int_not_equal(classes_of(classes, rules, x, d), classes_of(classes, rules, y, d));
-    assert_int_equal(classes_of(classes, rules, s, 0), classes_of(classes, rules, x, 0));
-    int32_t queries = classes_of(classes, rules, s, 1), keys = classes_of(classes, rules, s, 2);
-    assert_int_equal(queries, classes_of(classes, rules, x, 1));
-    assert_int_equal(queries, classes_of(classes, rules, named(context, "k"), 1));
-    assert_true(keys >= 0);
-    assert_int_not_equal(keys, queries);
-    /* The cut factors belong to the strand: rhs free of s, contracted of o. */
-    assert_int_equal(classes_of_factor(classes, s, 1), queries);
-    assert_int_equal(classes_of_factor(classes, s, 2), keys);
-    assert_int_equal(classes_of_factor(classes, named(context, "o"), 3), keys);
-    free_text(context);
-}
-
-/* A parameter and the output that updates it are one tensor, whatever is between them. */
-static void test_paired_state(void **state) {
-    (void)state;
-    PlanContext *context = read_text("HloModule test\n"
-                                     "ENTRY main {\n"
-                                     "  a = f32[4,16] parameter(0)\n"
-                                     "  b = f32[4,16] parameter(1)\n"
-                                     "  r = f32[4,16] reverse(b), dimensions={0,1}\n"
-                                     "  ROOT t = (f32[4,16]) tuple(r)\n"
-                                     "}\n");
-    int32_t a = named(context, "a"), r = named(context, "r");
-    for (int32_t pairs = 0; pairs < 2; pairs++) {
-        AmError error = {0};
-        context->roles->parameters[0].output = pairs ? 0 : -1;
-        context->roles->parameters[1].output = -1;
-        assert_int_equal(
-            classes_build(&context->classes, &context->arena, context->rules, context->roles, &error), AM_OK);
-        for (int32_t d = 0; d < 2; d++) {
-            int32_t updated = classes_of(context->classes, context->rules, r, d);
-            int32_t parameter = classes_of(context->classes, context->rules, a, d);
-            assert_true(parameter >= 0);
-            assert_int_equal(updated == parameter, pairs == 1);
-        }
-    }
-    free_text(context);
-}
-
 /* Groups of classes: classes that share a weight exclude one another. */
 static void test_groups(void **state) {
     (void)state;
@@ -348,11 +218,8 @@ int main(void) {
         cmocka_unit_test(test_t5),
         cmocka_unit_test(test_bert_with_fused_bias),
         cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_neighbourhoods),
         cmocka_unit_test(test_names_are_found),
         cmocka_unit_test(test_one_dimension_per_class),
-        cmocka_unit_test(test_strands_and_shared_constants),
-        cmocka_unit_test(test_paired_state),
         cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
