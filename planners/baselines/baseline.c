@@ -76,25 +76,22 @@ static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *proble
     return status;
 }
 
-static AmStatus find_strict_class_sets(StrictClassSets *strict, const StageProblem *problem, int32_t axis,
-                                       AmError *error) {
-    StrictChoice even, any;
-    TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
-    any = even;
-    if (!problem->constraints.is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
-    /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
-    const StrictChoice *choice = any.elements > even.elements ? &any : &even;
-    memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
-    strict->is_known = true;
-    return AM_OK;
-}
-
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error) {
     StrictClassSets *strict = &problem->strict[axis];
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
-    if (!strict->is_known) TRY(find_strict_class_sets(strict, problem, axis, error));
+    if (!strict->is_known) {
+        StrictChoice even, any;
+        TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
+        any = even;
+        if (!problem->constraints.is_even)
+            TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+        /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
+        const StrictChoice *choice = any.elements > even.elements ? &any : &even;
+        memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
+        strict->is_known = true;
+    }
     for (int32_t k = 0; k < problem->class_set_count; k++)
         if (strict->chosen[k] && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], k)) *found = true;
     return AM_OK;

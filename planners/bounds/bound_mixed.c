@@ -46,20 +46,6 @@ static double copies_of_state(const MixedGraph *self, ReshardState state) {
     return copies;
 }
 
-static bool has_halo(const MixedGraph *self, int32_t i, const ShardingGraphPart *part, int32_t label) {
-    for (int32_t k = 0; k < self->model->reshards->axis_count; k++) {
-        int8_t factor = sharding_graph_option(part, label, k).factor;
-        if (factor >= 0 && self->model->context->rules->rules[i].factors[factor].halo) return true;
-    }
-    return false;
-}
-
-static bool has_partial(const MixedGraph *self, const ShardingGraphPart *part, int32_t label) {
-    for (int32_t k = 0; k < self->model->reshards->axis_count; k++)
-        if (sharding_graph_option(part, label, k).partial) return true;
-    return false;
-}
-
 /* The fraction of an operator's bytes that its result has. */
 static double result_part(const MixedGraph *self, int32_t i) {
     const FactorRule *rule = &self->model->context->rules->rules[i];
@@ -83,31 +69,18 @@ static double reduced_part(const MixedGraph *self, int32_t i) {
 
 /* The least fraction of t(o) that all parts of one copy take. */
 static double least_part(const MixedGraph *self, int32_t i, const ShardingGraphPart *part, int32_t label) {
-    IrOpcode opcode = ir_instruction(self->model->context->canonical, i)->opcode;
+    const PlanContext *context = self->model->context;
+    IrOpcode opcode = ir_instruction(context->canonical, i)->opcode;
+    bool has_partial = false, has_halo = false;
+    for (int32_t k = 0; k < self->model->reshards->axis_count; k++) {
+        const ShardingGraphOption option = sharding_graph_option(part, label, k);
+        has_partial |= option.partial;
+        has_halo |= option.factor >= 0 && context->rules->rules[i].factors[option.factor].halo;
+    }
     if (ir_is_product(opcode)) return 1;
-    if (has_partial(self, part, label) && fusion_groups_may_vanish(self->model->context, i)) return 0;
+    if (has_partial && fusion_groups_may_vanish(context, i)) return 0;
     if (opcode == IR_REDUCE) return reduced_part(self, i);
-    return has_halo(self, i, part, label) ? result_part(self, i) : 1;
-}
-
-static float *set_operator(MixedGraph *self, const ShardingGraphNode *node, double seconds) {
-    const ShardingGraphPart *part = &self->model->parts->parts[node->instruction];
-    float *of = ARENA_ARRAY(self->arena, float, node->label_count);
-    for (int32_t label = 0; of && label < node->label_count; label++)
-        of[label] = (float)(seconds * copies_of_label(self, part, label) *
-                            least_part(self, node->instruction, part, label));
-    return of;
-}
-
-/* A kept parameter pays for its copies, and gets its part of the price of all memory. */
-static float *set_parameter(MixedGraph *self, const ShardingGraphNode *node, double byte_price,
-                            double limit_part) {
-    double bytes = self->model->parts->kept_bytes[node->instruction];
-    const ReshardState *states = self->model->parts->parts[node->instruction].produced_states;
-    float *of = ARENA_ARRAY(self->arena, float, node->label_count);
-    for (int32_t label = 0; of && label < node->label_count; label++)
-        of[label] = (float)(byte_price * bytes * (copies_of_state(self, states[label]) - limit_part));
-    return of;
+    return has_halo ? result_part(self, i) : 1;
 }
 
 static double kept_bytes(const ShardingGraph *model) {
@@ -125,20 +98,34 @@ static double memory_limit(const BoundMixedSpace *space) {
     return sum;
 }
 
-/* Sets the seconds r(o) m(o) of all operators. */
+/* Sets the seconds r(o) m(o) of all operators, by label. */
 static void set_operators(MixedGraph *self, const LeastWork *work) {
     for (int32_t n = 0; n < self->model->node_count; n++) {
         ShardingGraphNode *node = &self->model->nodes[n];
-        if (!node->is_tensor) node->seconds = set_operator(self, node, work->seconds[n]);
+        if (node->is_tensor) continue;
+        const ShardingGraphPart *part = &self->model->parts->parts[node->instruction];
+        float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
+        for (int32_t label = 0; seconds && label < node->label_count; label++)
+            seconds[label] = (float)(work->seconds[n] * copies_of_label(self, part, label) *
+                                     least_part(self, node->instruction, part, label));
+        node->seconds = seconds;
     }
 }
 
-/* Sets g (r(p) b(p) - L) of all parameters for a price g of a byte. */
+/* Sets g (r(p) b(p) - L) of all parameters for a price g of a byte: a kept one pays for its copies, and gets
+ * its part of the price of all memory. */
 static void set_parameters(MixedGraph *self, double byte_price) {
     double limit_part = memory_limit(self->space) / kept_bytes(self->model);
     for (int32_t n = 0; n < self->model->node_count; n++) {
         ShardingGraphNode *node = &self->model->nodes[n];
-        if (node->is_tensor) node->seconds = set_parameter(self, node, byte_price, limit_part);
+        if (!node->is_tensor) continue;
+        double bytes = self->model->parts->kept_bytes[node->instruction];
+        const ReshardState *states = self->model->parts->parts[node->instruction].produced_states;
+        float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
+        for (int32_t label = 0; seconds && label < node->label_count; label++)
+            seconds[label] =
+                (float)(byte_price * bytes * (copies_of_state(self, states[label]) - limit_part));
+        node->seconds = seconds;
     }
 }
 

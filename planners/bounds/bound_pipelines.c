@@ -77,7 +77,8 @@ static bool is_tried(const BoundCase *self) {
 }
 
 /* The next way to bound a case: every mix of paths, then the best of these improved, which takes longest. */
-static void try_next(BoundCase *self) {
+static void case_task(void *user, int32_t k) {
+    BoundCase *self = ((BoundCase **)user)[k];
     const CutMixes *mixes = self->iteration->of->mixes;
     bool is_mix = self->tried < mixes->count;
     const CutMix *mix = &mixes->mixes[is_mix ? self->tried : self->best];
@@ -86,10 +87,6 @@ static void try_next(BoundCase *self) {
     if (is_mix && seconds > self->seconds) self->best = self->tried;
     self->seconds = fmax(self->seconds, seconds);
     self->tried++;
-}
-
-static void case_task(void *user, int32_t k) {
-    try_next(((BoundCase **)user)[k]);
 }
 
 /* The least bound of the cases that have been bounded in every way; INFINITY: there is none. */

@@ -114,18 +114,14 @@ static AmStatus simulate_changes(Explainer *self) {
 
 /* ---- the plan ---- */
 
-static AmStatus simulate(Explainer *self) {
+/* The step, stages and cuts, without changes. */
+static AmStatus describe_plan(Explainer *self) {
     const SimulationOptions options = {.memory_fraction = self->memory_fraction};
     TRY(plan_ranks_beside(&self->ranks, self->arena, self->context, self->plan, NULL, self->stop,
                           self->error));
     TRY(plan_costs_lower(&self->costs, self->arena, &self->ranks, self->cluster, self->error));
     TRY(plan_costs_price(self->costs, self->error));
-    return simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error);
-}
-
-/* The step, stages and cuts, without changes. */
-static AmStatus describe_plan(Explainer *self) {
-    TRY(simulate(self));
+    TRY(simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error));
     *self->result = (Explanation){.plan.step_seconds = self->simulation->step_seconds,
                                   .plan.peak_bytes = self->simulation->fit.needed_bytes,
                                   .plan.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,

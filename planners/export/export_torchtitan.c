@@ -17,15 +17,6 @@ static void set_number(json_t *fields, const char *name, int64_t value) {
     json_object_set_new(fields, name, json_integer((json_int_t)value));
 }
 
-static void set_data(json_t *fields, const TrainerPlan *degrees) {
-    bool is_sharded = degrees->zero_level > 0;
-    set_number(fields, "data_parallel_replicate_degree", is_sharded ? 1 : degrees->data);
-    set_number(fields, "data_parallel_shard_degree", is_sharded ? degrees->data : 1);
-    if (is_sharded)
-        json_object_set_new(fields, "fsdp_reshard_after_forward",
-                            json_string(degrees->zero_level == 3 ? "always" : "never"));
-}
-
 /* [part][module]: the names of the modules of each stage or chunk. */
 static json_t *modules_of_parts(const TrainerPlan *degrees) {
     json_t *parts = json_array();
@@ -43,21 +34,22 @@ static json_t *modules_of_parts(const TrainerPlan *degrees) {
     return parts;
 }
 
-static void set_pipeline(json_t *fields, const TrainerPlan *degrees) {
+static json_t *fields_of(const TrainerPlan *degrees) {
+    json_t *fields = json_object();
+    bool is_sharded = degrees->zero_level > 0;
+    set_number(fields, "data_parallel_replicate_degree", is_sharded ? 1 : degrees->data);
+    set_number(fields, "data_parallel_shard_degree", is_sharded ? degrees->data : 1);
+    if (is_sharded)
+        json_object_set_new(fields, "fsdp_reshard_after_forward",
+                            json_string(degrees->zero_level == 3 ? "always" : "never"));
+    set_number(fields, "tensor_parallel_degree", degrees->tensor);
+    json_object_set_new(fields, "enable_sequence_parallel", json_boolean(degrees->splits_sequence));
     set_number(fields, "pipeline_parallel_degree", degrees->stages);
-    if (degrees->stages == 1) return;
+    if (degrees->stages == 1) return fields;
     json_object_set_new(fields, "pipeline_parallel_schedule",
                         json_string(export_torch_schedule(degrees->schedule)));
     set_number(fields, "num_pp_microbatches", degrees->micro_batches);
     json_object_set_new(fields, "module_fqns_per_model_part", modules_of_parts(degrees));
-}
-
-static json_t *fields_of(const TrainerPlan *degrees) {
-    json_t *fields = json_object();
-    set_data(fields, degrees);
-    set_number(fields, "tensor_parallel_degree", degrees->tensor);
-    json_object_set_new(fields, "enable_sequence_parallel", json_boolean(degrees->splits_sequence));
-    set_pipeline(fields, degrees);
     return fields;
 }
 

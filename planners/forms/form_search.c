@@ -159,15 +159,6 @@ static bool has_floor(const FormSearch *self, const ModuleForm *form) {
            !sample_is_wanted(form->module);
 }
 
-/* Searches the best form again with the evaluations that are left, if they are as many as all so far. */
-static void go_on(FormSearch *self, AmStatus *status, AmError *refusal) {
-    const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
-    const FormShare share = {.searches = 1 + self->searches_after};
-    int64_t left = evaluations_left(self);
-    if (*status == AM_OK && left != INT64_MAX && left >= self->budget.used)
-        add_form(self, &best, &share, status, refusal);
-}
-
 AmStatus form_search(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
@@ -184,7 +175,14 @@ AmStatus form_search(FormSearch *self, AmError *error) {
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
     bool may_go_on = share.ends_at_default && !result->interrupted;
-    if (may_go_on && form_search_has_budget(self)) go_on(self, &status, &refusal);
+    int64_t left = evaluations_left(self);
+    if (may_go_on && status == AM_OK && form_search_has_budget(self) && left != INT64_MAX &&
+        left >= self->budget.used) {
+        /* As many evaluations are left as all so far: the best form is searched again with them. */
+        const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
+        const FormShare rest = {.searches = 1 + self->searches_after};
+        add_form(self, &best, &rest, &status, &refusal);
+    }
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;
     return plan_search_finish(self->result, self->arena, self->whole, self->cluster, &self->options,

@@ -160,21 +160,6 @@ static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmEr
 
 /* ---- the search ---- */
 
-static AmStatus open_search(OrderSearch *self, AmError *error) {
-    self->servers = self->cluster->server_count;
-    self->kind_of = ARENA_ARRAY(&self->arena, int32_t, self->servers);
-    self->word = ARENA_ARRAY(&self->arena, int32_t, self->servers);
-    self->devices = ARENA_ARRAY(&self->arena, int32_t, self->cluster->device_count);
-    if (self->arena.failed) return am_fail_memory(error, self->servers);
-    for (int32_t s = 0; s < self->servers; s++) {
-        int32_t other = 0;
-        while (!is_same_kind(self->cluster, other, s)) other++;
-        self->kind_of[s] = other < s ? self->kind_of[other] : self->kind_count++;
-        self->word[s] = self->kind_of[s];
-    }
-    return AM_OK;
-}
-
 /* Takes the numbers of micro-batches of the known pipelines; all numbers where none is known. */
 static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t count) {
     for (int32_t n = 0; n < self->model->number_count && count == 0; n++)
@@ -186,8 +171,20 @@ static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t
     }
 }
 
+/* Prices the orders of the servers: all of them where they are few, else the best of runs of equal servers,
+ * improved by swaps. `known`: the step of the fastest pipeline in the cluster's order, or INFINITY. */
 static AmStatus search(OrderSearch *self, double known, AmError *error) {
-    TRY(open_search(self, error));
+    self->servers = self->cluster->server_count;
+    self->kind_of = ARENA_ARRAY(&self->arena, int32_t, self->servers);
+    self->word = ARENA_ARRAY(&self->arena, int32_t, self->servers);
+    self->devices = ARENA_ARRAY(&self->arena, int32_t, self->cluster->device_count);
+    if (self->arena.failed) return am_fail_memory(error, self->servers);
+    for (int32_t s = 0; s < self->servers; s++) {
+        int32_t other = 0;
+        while (!is_same_kind(self->cluster, other, s)) other++;
+        self->kind_of[s] = other < s ? self->kind_of[other] : self->kind_count++;
+        self->word[s] = self->kind_of[s];
+    }
     if (count_words(self->word, self->servers, MOST_WORDS) <= MOST_WORDS) {
         double seconds;
         while (next_word(self->word, self->servers)) TRY(price_word(self, &seconds, error));

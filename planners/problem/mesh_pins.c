@@ -15,22 +15,6 @@ static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
     return is_same;
 }
 
-/* Appends the first difference between the stored and the pinned state: an axis of one device, a split that
- * the other pins prevent, or a split that they cause. */
-static void explain_conflict(Text *text, const Mesh *mesh, SbpState stored, SbpState pinned) {
-    int32_t axis = 0;
-    while (axis < mesh->axis_count && stored.axis[axis] == pinned.axis[axis]) axis++;
-    if (axis == mesh->axis_count) return;
-    const MeshAxis *of = &mesh->axes[axis];
-    if (of->size == 1) text_append(text, "axis %s has one device", of->name);
-    else if (sbp_is_split(pinned.axis[axis]))
-        text_append(text, "the pins of other parameters prevent %s in dimension %d", of->name,
-                    sbp_dimension(pinned.axis[axis]));
-    else
-        text_append(text, "the pins of other parameters set %s in dimension %d", of->name,
-                    sbp_dimension(stored.axis[axis]));
-}
-
 /* Excludes every dimension of a parameter from the class sets. */
 static void exclude_parameter(MeshPins *result, const PlanContext *context, int32_t instruction) {
     for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
@@ -39,13 +23,26 @@ static void exclude_parameter(MeshPins *result, const PlanContext *context, int3
     }
 }
 
-/* Fails because a parameter is stored in another state than its pin requires. */
+/* Fails because a parameter is stored in another state than its pin requires. The error names the first
+ * difference: an axis of one device, a split that the other pins prevent, or a split that they cause. */
 static AmStatus fail_state(const PinnedParameter *pinned, const IrParameter *parameter, const Mesh *mesh,
                            SbpState stored, AmError *error) {
     char label[PIN_LABEL_BYTES];
     Text sizes = {0}, reason = {0};
+    int32_t axis = 0;
+    while (axis < mesh->axis_count && stored.axis[axis] == pinned->state.axis[axis]) axis++;
+    if (axis < mesh->axis_count) {
+        const MeshAxis *of = &mesh->axes[axis];
+        Sbp wanted = pinned->state.axis[axis];
+        if (of->size == 1) text_append(&reason, "axis %s has one device", of->name);
+        else if (sbp_is_split(wanted))
+            text_append(&reason, "the pins of other parameters prevent %s in dimension %d", of->name,
+                        sbp_dimension(wanted));
+        else
+            text_append(&reason, "the pins of other parameters set %s in dimension %d", of->name,
+                        sbp_dimension(stored.axis[axis]));
+    }
     mesh_append(&sizes, mesh, " ");
-    explain_conflict(&reason, mesh, stored, pinned->state);
     am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding on mesh %s: %s",
             pin_label(label, pinned->pin), parameter->path, sizes.data ? sizes.data : "",
             reason.data ? reason.data : "");

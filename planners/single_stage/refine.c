@@ -363,16 +363,6 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Copies the overrides of a stage to an arena. */
-static AmStatus move_overrides(PlanStage *stage, Arena *arena, AmError *error) {
-    PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
-    if (!overrides) return am_fail_memory(error, stage->override_count);
-    if (stage->override_count > 0)
-        memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
-    stage->overrides = overrides;
-    return AM_OK;
-}
-
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
                       AmError *error) {
     /* Instructions of a module that was rewritten may stand for one of the file's together. */
@@ -382,9 +372,14 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StagePro
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (OverrideSearch){.arena = &own, .problem = problem, .stage = stage, .price = price};
     AmStatus status = run_rounds(self, error);
-    AmStatus moved = move_overrides(stage, arena, status == AM_OK ? error : NULL);
+    /* The overrides found are in the arena of the trials. */
+    PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
+    if (overrides && stage->override_count > 0)
+        memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
+    stage->overrides = overrides;
+    if (!overrides) stage->override_count = 0;
     arena_free(&own);
-    return status == AM_OK ? moved : status;
+    return status == AM_OK && !overrides ? am_fail_memory(error, 0) : status;
 }
 
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
