@@ -1,4 +1,8 @@
-/* Search over all that the options leave open: spaces, and the number of micro-batches. */
+/* The search over all that the options leave open: spaces, numbers of stages and of micro-batches.
+ *
+ * target_search() calls it for each form of a module and each choice of devices. Its result has the best
+ * plan, the best of each part of the search, the baselines and a lower bound.
+ */
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H
 

@@ -1,4 +1,6 @@
-/* The lower bound on the step of every plan of a search. */
+/* The lower bound on the step of every plan of a search over any number of stages (bounds/bound.h), and its
+ * place in the plan and in the progress of the search.
+ */
 #ifndef PLANNERS_SEARCH_BOUND_H
 #define PLANNERS_SEARCH_BOUND_H
 

@@ -1,4 +1,6 @@
-/* The budget of a search, how results of its parts are put together, and its local improvement. */
+/* Common work of the parts of a search: shares of the budget, the merge of results by one order, and climbs
+ * over single changes of the best plan.
+ */
 #include "planners/search_context.h"
 
 #include <math.h>

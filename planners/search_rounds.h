@@ -1,4 +1,8 @@
-/* The search over plans of any number of stages. */
+/* The search over plans of any number of stages: rounds of growing size, until the budget ends.
+ *
+ * A round adds pipelines, one-stage plans, baselines and local changes to the candidates. Small rounds come
+ * first, then round 0 with the default budget, then rounds of twice the size each with restarts between them.
+ */
 #ifndef PLANNERS_SEARCH_ROUNDS_H
 #define PLANNERS_SEARCH_ROUNDS_H
 

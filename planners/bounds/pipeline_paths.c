@@ -1,4 +1,6 @@
-/* Counts of iterations on paths through a pipeline: a step takes at least as long as any path. */
+/* The numbers of iterations on each kind of path: the table of pipeline_paths.h as counts for every pass and
+ * order of an item. An item that other stages need not wait for counts less often.
+ */
 #include "planners/bounds/pipeline_paths.h"
 
 #include <math.h>

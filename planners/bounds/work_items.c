@@ -1,4 +1,8 @@
-/* The work of a step, independent of the plan, for a bound over pipelines. */
+/* Lists the items of work of a step, from the sharding graph's operators on one device.
+ *
+ * Weights are followed from their update to the products that read them, which gives groups. The longest path
+ * of products in FLOPs is the spine of a pass, and gives every item its places.
+ */
 #include "planners/bounds/work_items.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* An explanation as JSON. */
+/* An explanation as JSON, with the keys of docs/schemas/automap-explanation-1.json. A change without a figure
+ * has null and a reason.
+ */
 #include <string.h>
 
 #include "lowering/plan_file/plan_parts.h"

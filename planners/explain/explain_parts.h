@@ -1,4 +1,7 @@
-/* The parts of an explanation; planners/explain/explain_plan.h is what callers see. */
+/* The state of an explanation and the list of the changes of a plan, which the files of this folder share.
+ * Each file fills one member of Explanation, and some add their changes. Callers include explain_plan.h
+ * alone.
+ */
 #ifndef PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
 #define PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
 

@@ -1,4 +1,4 @@
-/* Whether a plan can be exported. */
+/* Checks whether a plan can be exported for a target, by the exporters' own checks. */
 #ifndef PLANNERS_EXPORT_EXPORT_CHECK_H
 #define PLANNERS_EXPORT_EXPORT_CHECK_H
 

@@ -1,4 +1,7 @@
-/* Hill climbing: passes over the moves of a plan, each up to the move that is taken. */
+/* Hill climbing: a pass makes batches of moves and prices them, until a batch has a better plan, or until all
+ * moves were tried. With CLIMB_STEEPEST a pass prices all moves. The climb ends after a pass without a better
+ * plan.
+ */
 #include "planners/local_search/climb.h"
 
 /* Makes a batch of the next moves, as far as the pass has any. */

@@ -1,4 +1,6 @@
-/* Pipelines of a module by the agent that cuts pipelines: initial candidates of the pipeline search. */
+/* Asks the cut agent for pipelines: units of layers become a chain (cut_agent/chain.h), for each number of
+ * micro-batches and stages. The tables estimate the pipelines that it cuts, and the fastest few are kept.
+ */
 #include "planners/pipeline/cut_agent_guess.h"
 
 #include <math.h>

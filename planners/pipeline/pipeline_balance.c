@@ -1,4 +1,9 @@
-/* Moves the cuts of a pipeline one by one, by the results of a simulation. */
+/* Moves the cuts of a simulated pipeline.
+ *
+ * The tables' seconds and bytes of a stage are scaled by simulated over estimated. Every cut is tried one or
+ * two units earlier and later, and a move is kept if the 1F1B recursion gets shorter and memory suffices.
+ * Passes over all cuts repeat until none is kept.
+ */
 #include "planners/pipeline/pipeline_balance.h"
 
 #include <math.h>

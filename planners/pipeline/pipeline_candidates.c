@@ -1,4 +1,9 @@
-/* Candidates of the hybrid space: simulates them in order, and keeps the best. */
+/* Simulates the pipelines of a search.
+ *
+ * Candidates are simulated in batches of a fixed size, and counted, listed and compared in their order. So
+ * the result does not depend on the number of threads. The numbers of candidates and of their changes follow
+ * from the evaluations that the options leave.
+ */
 #include "planners/pipeline/pipeline_candidates.h"
 
 #include <math.h>

@@ -1,4 +1,7 @@
-/* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each. */
+/* Lists even pipelines: devices are dealt to each number of stages in equal parts, with and without a tensor
+ * axis. The tables estimate the step for each number of micro-batches, with the least level of ZeRO that
+ * fits. The fastest few are kept.
+ */
 #include "planners/pipeline/pipeline_even.h"
 
 #include <math.h>

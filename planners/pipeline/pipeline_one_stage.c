@@ -1,4 +1,8 @@
-/* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines. */
+/* One-stage plans with one micro-batch in a search over any number of stages.
+ *
+ * Large modules get the strategies of the stage tables on all devices. Others get the one-stage search with a
+ * part of the evaluations. The best plan of the tables then gets overrides of single operators (refine.h).
+ */
 #include "planners/pipeline/pipeline_one_stage.h"
 
 #include <math.h>

@@ -1,4 +1,12 @@
-/* The insides of StageModel, for stage_model.c and stage_dp.c (and tests). */
+/* StageModel: the seconds and bytes of stages and pipelines by tables, which stage_dp.c minimises.
+ *
+ *     place     consecutive devices [first, first + width); places of equal links and types are a class
+ *     table     the units of the module on one device, for a batch, a tensor degree and each device type
+ *     pricing   the units with one strategy on one class of places, in one number of micro-batches
+ *
+ * A stage of units [u, v) has the sums of its units' pricings. A step is the 1F1B recursion over the stages
+ * (stage_model_seconds()). This header is internal to planners/pipeline; tests include it, too.
+ */
 #ifndef PLANNERS_PIPELINE_STAGE_MODEL_H
 #define PLANNERS_PIPELINE_STAGE_MODEL_H
 

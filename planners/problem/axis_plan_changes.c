@@ -1,4 +1,6 @@
-/* Random single changes of axis priorities: the moves of annealing. */
+/* Draws a change of an axis plan: first its kind and its axis, then the class set and its place. A draw that
+ * the mesh does not allow makes no change.
+ */
 #include "planners/problem/axis_plan_changes.h"
 
 static int32_t any(Random *random, int32_t count) {

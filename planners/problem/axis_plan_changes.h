@@ -1,4 +1,6 @@
-/* Random single changes of axis priorities: the moves of annealing. */
+/* Random single changes of axis plans, the moves of annealing and of screening. A change inserts, removes,
+ * replaces or moves a class set, or changes the storage in shards of an axis.
+ */
 #ifndef PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
 #define PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
 

@@ -1,4 +1,4 @@
-/* Counts of evaluations: limits, caps and the parts of a budget. */
+/* Budgets: how many of the next evaluations a cap allows, and whether it has left out any. */
 #include "planners/problem/budget.h"
 
 void budget_set_cap(Budget *budget, int64_t cap) {

@@ -1,4 +1,6 @@
-/* The pool of candidates: the only place where a search compares plans of different parts. */
+/* The candidate pool. The lists of targets, shapes, orders and structures are sorted by
+ * candidate_is_better(). A list of shapes, orders or structures holds the best candidate of each.
+ */
 #include "planners/problem/candidate_pool.h"
 
 bool plan_is_better(double seconds, const MemoryFit *fit, double than_seconds, const MemoryFit *than_fit) {

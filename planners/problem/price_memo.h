@@ -1,4 +1,6 @@
-/* Prices by a 64-bit key, which identifies the resulting plan independently of its axis priorities. */
+/* A table of prices by a 64-bit key: the hash of the assignment that an axis plan comes to. Axis plans with
+ * equal assignments have one price, which is computed once (problem_assignment_key()).
+ */
 #ifndef PLANNERS_PROBLEM_PRICE_MEMO_H
 #define PLANNERS_PROBLEM_PRICE_MEMO_H
 

@@ -1,4 +1,6 @@
-/* One mutex over a few flags: an evaluation takes milliseconds, taking an arena nanoseconds. */
+/* Arenas that several threads take and give back. One mutex guards a flag for each arena, and a condition
+ * wakes a thread that waits for one. An evaluation takes milliseconds, taking an arena nanoseconds.
+ */
 #include "planners/problem/scratch.h"
 
 #include <stdlib.h>

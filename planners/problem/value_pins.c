@@ -1,4 +1,8 @@
-/* Pins of values inside the step. */
+/* Finds the operators that a pin of values names.
+ *
+ * A pin without an operator is an error with the nearest name, or with the dimensions of the operators that
+ * it names. Two pins of one operator must require the same sharding.
+ */
 #include "planners/problem/value_pins.h"
 
 #include <stdio.h>

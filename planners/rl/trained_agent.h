@@ -1,4 +1,6 @@
-/* Agents that are trained offline to rank actions: one output, whose value is a whole return. */
+/* Agents that are trained offline to rank actions, such as the cut agent and the assignment policy. The
+ * network has one output for an action in its state: the estimate of the whole return after it.
+ */
 #ifndef PLANNERS_RL_TRAINED_AGENT_H
 #define PLANNERS_RL_TRAINED_AGENT_H
 

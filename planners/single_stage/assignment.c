@@ -1,4 +1,9 @@
-/* The decision problem of the assignment policy: its states, actions and features. */
+/* The actions of an axis plan and the features of each, for the assignment policy.
+ *
+ * A row of features is the facts of the plan (PlanFacts), one number for the kind of the action, the facts of
+ * its axis and the facts of its class set. Facts of a plan come from the estimate of estimate.h; those of
+ * tensors from the bytes that class sets share.
+ */
 #include "planners/single_stage/assignment.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* Baselines by name: their axis plans on a mesh, and their prices beside the result of a search. */
+/* Prices the baselines of a one-stage search. Each has a mesh of its own, for example a model axis as large
+ * as a server, and an axis plan on it (baseline.h). They are priced side by side, and do not count as
+ * evaluations. A baseline without a price has a reason: no such plan, no storage in shards, or too little
+ * memory.
+ */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,6 @@
-/* The common procedure of the searchers that look for good plans of many meshes. */
+/* The common procedure of the searchers that explore: screening, baselines, exploration and polish on every
+ * mesh, with the evaluations shared among the meshes by successive halving (exploration.c).
+ */
 #ifndef PLANNERS_SINGLE_STAGE_EXPLORATION_H
 #define PLANNERS_SINGLE_STAGE_EXPLORATION_H
 

@@ -1,4 +1,7 @@
-/* Screening: annealing over axis plans by estimates alone, whose best few are then priced. */
+/* Screening of one mesh: walks over axis plans by estimates, from the best baseline, from the plan that
+ * splits nothing, and a climb from the best of both. For each score a list of the best different plans is
+ * kept. The lists are then priced in turn.
+ */
 #include "planners/single_stage/screen.h"
 
 #include <math.h>

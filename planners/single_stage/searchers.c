@@ -1,4 +1,7 @@
-/* The table of the searchers, and those that need few lines: random plans and a named baseline. */
+/* The table of the searchers, by Searcher: whether one explores by successive halving over the meshes
+ * (exploration.h) or has a procedure of its own, takes baselines, and repeats in rounds. Random plans, a
+ * named baseline and the cut agent have their procedures here.
+ */
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/exploration.h"
 

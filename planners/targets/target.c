@@ -1,4 +1,6 @@
-/* Targets: the systems that run plans, and the plans that each of them can run. */
+/* The table of the targets, and the checks of plans and modules by its columns: stages, schedules, meshes,
+ * shares of devices, and forms of the module.
+ */
 #include "planners/targets/target.h"
 
 #include "base/text.h"
