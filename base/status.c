@@ -1,7 +1,8 @@
 /* Errors: filling an AmError, and collecting warnings.
  *
  * The first error wins: the report is the cause, not a consequence on the way up. Messages that do
- * not fit are cut at a character boundary, never in the middle of a UTF-8 sequence.
+ * not fit are cut at a character boundary, never in the middle of a UTF-8 sequence. Bytes that are no
+ * UTF-8 are escaped.
  */
 #include "base/status.h"
 
@@ -11,12 +12,28 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/utf8.h"
 
-/* Names come from files: one that breaks the line must not break the message. */
-static void keep_on_one_line(char *text) {
-    for (; *text; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7F) *text = ' ';
+enum { ESCAPE_BYTES = 4 }; /* of "\\xff" */
+
+/* Copies as much of `from` to to[0..size) as has room. Names come from files: one that breaks the line must
+ * not break the message, and a byte that is no UTF-8 is written as \xff. */
+static void copy_printable(char *to, size_t size, const char *from) {
+    size_t length = 0;
+    for (; *from; from++) {
+        size_t bytes = (size_t)utf8_character_bytes(from, 4);
+        if (length + (bytes > 0 ? bytes : ESCAPE_BYTES) >= size) break;
+        if (bytes == 0) {
+            snprintf(to + length, size - length, "\\x%02x", (unsigned char)*from);
+            length += ESCAPE_BYTES;
+        } else {
+            memcpy(to + length, from, bytes);
+            if ((unsigned char)*from < ' ' || *from == 0x7F) to[length] = ' ';
+            length += bytes;
+            from += bytes - 1;
+        }
     }
+    to[length] = '\0';
 }
 
 /* Ends text[0..length) before a UTF-8 sequence that the cut left incomplete. */
@@ -33,11 +50,11 @@ static void trim_partial_character(char *text) {
 static void fill(AmError *error, AmStatus code, const char *source, const char *format, va_list arguments) {
     memset(error, 0, sizeof *error);
     error->code = code;
-    snprintf(error->source, sizeof error->source, "%s", source ? source : "");
-    int needed = vsnprintf(error->text, sizeof error->text, format, arguments);
-    if (needed >= (int)sizeof error->text) trim_partial_character(error->text);
-    keep_on_one_line(error->source);
-    keep_on_one_line(error->text);
+    char text[sizeof error->text];
+    int needed = vsnprintf(text, sizeof text, format, arguments);
+    if (needed >= (int)sizeof text) trim_partial_character(text);
+    copy_printable(error->source, sizeof error->source, source ? source : "");
+    copy_printable(error->text, sizeof error->text, text);
 }
 
 AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...) {
@@ -70,6 +87,11 @@ static void locate(AmError *error, const char *text, int64_t length, int64_t at)
     }
     error->excerpt[count] = '\0';
     if (count == room) trim_partial_character(error->excerpt);
+    /* The position below stays at its place. */
+    for (int64_t i = 0, bytes; error->excerpt[i]; i += bytes > 0 ? bytes : 1) {
+        bytes = utf8_character_bytes(error->excerpt + i, 4);
+        if (bytes == 0) error->excerpt[i] = '?';
+    }
 }
 
 AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
@@ -89,24 +111,24 @@ void am_error_locate(AmError *error, const char *text, int64_t length, int64_t a
 
 void am_error_source(AmError *error, const char *source) {
     if (!error || error->code != AM_ERROR_INPUT || error->source[0] || !source) return;
-    snprintf(error->source, sizeof error->source, "%s", source);
-    keep_on_one_line(error->source);
+    copy_printable(error->source, sizeof error->source, source);
 }
 
 void am_error_prefix(AmError *error, const char *format, ...) {
-    char before[sizeof error->text];
+    char before[sizeof error->text], raw[sizeof error->text];
     if (!error || error->code == AM_OK) return;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(before, sizeof before, format, arguments);
+    int needed = vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
-    size_t room = sizeof error->text - 1, kept = strlen(error->text);
-    if (length < 0 || (size_t)length > room) return;
-    if (kept > room - (size_t)length) kept = room - (size_t)length;
+    if (needed < 0 || (size_t)needed >= sizeof raw) return;
+    copy_printable(before, sizeof before, raw);
+    size_t room = sizeof error->text - 1, kept = strlen(error->text), length = strlen(before);
+    if (kept > room - length) kept = room - length;
     bool is_cut = error->text[kept] != '\0';
     memmove(error->text + length, error->text, kept);
-    memcpy(error->text, before, (size_t)length);
-    error->text[(size_t)length + kept] = '\0';
+    memcpy(error->text, before, length);
+    error->text[length + kept] = '\0';
     if (is_cut) trim_partial_character(error->text);
 }
 
@@ -132,8 +154,11 @@ void am_warn(AmWarnings *warnings, const char *format, ...) {
     va_start(arguments, format);
     char *text = arena_vformat(warnings->arena, format, arguments);
     va_end(arguments);
-    if (!text) return;
-    keep_on_one_line(text);
+    size_t size = text ? ESCAPE_BYTES * strlen(text) + 1 : 0;
+    char *printable = text ? arena_alloc(warnings->arena, size) : NULL;
+    if (!printable) return;
+    copy_printable(printable, size, text);
+    text = printable;
     for (int32_t i = 0; i < warnings->count; i++) {
         if (strcmp(warnings->texts[i], text) == 0) return;
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/files/json.h"
+#include "base/utf8.h"
 
 AmStatus json_scan_fail(const JsonScanner *scanner, int64_t at, const char *what) {
     return json_fail_syntax(scanner->error, scanner->source, scanner->text, scanner->length, at, what);
@@ -47,19 +48,6 @@ bool json_scan_word(JsonScanner *scanner, const char *word) {
     }
     scanner->at += length;
     return true;
-}
-
-/* Bytes of the UTF-8 character that begins here, 0 if it is invalid (RFC 3629). */
-static int64_t character_length(const unsigned char *text, int64_t left) {
-    unsigned char first = text[0];
-    int64_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    if (length == 0 || length > left) return 0;
-    for (int64_t i = 1; i < length; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    }
-    bool is_overlong = (first == 0xE0 && text[1] < 0xA0) || (first == 0xF0 && text[1] < 0x90);
-    bool is_outside = (first == 0xED && text[1] > 0x9F) || (first == 0xF4 && text[1] > 0x8F);
-    return is_overlong || is_outside ? 0 : length;
 }
 
 /* Four hexadecimal digits; -1 if they are not. */
@@ -126,7 +114,7 @@ AmStatus json_scan_string(JsonScanner *scanner, JsonString *string) {
         if (c == '"') break;
         if (c < ' ') return json_scan_fail(scanner, at, "a control character in a string");
         if (c >= 0x80) {
-            int64_t length = character_length((const unsigned char *)text + at, scanner->length - at);
+            int64_t length = utf8_character_bytes(text + at, scanner->length - at);
             if (length == 0) return json_scan_fail(scanner, at, "a string that is not UTF-8");
             at += length;
         } else if (c != '\\') {

@@ -7,37 +7,19 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static const char *const stream_names[TRACE_STREAMS] = {
     [TRACE_STEPS] = "steps", [TRACE_COMPUTE] = "compute", [TRACE_COLLECTIVES] = "collectives",
     [TRACE_SEND] = "send",   [TRACE_RECEIVE] = "receive",
 };
-
-/* Bytes of the UTF-8 character that begins here; 0: none does (RFC 3629). */
-static int character_length(const unsigned char *byte) {
-    static const struct {
-        unsigned char mask, lead;
-        int length;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
-    for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
-        if ((*byte & forms[k].mask) != forms[k].lead) continue;
-        uint32_t code = *byte & (unsigned char)~forms[k].mask;
-        for (int b = 1; b < forms[k].length; b++) {
-            if ((byte[b] & 0xc0) != 0x80) return 0;
-            code = code << 6 | (byte[b] & 0x3f);
-        }
-        bool is_character = code >= forms[k].least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-        return is_character ? forms[k].length : 0;
-    }
-    return 0;
-}
 
 /* Appends a JSON string; invalid UTF-8 becomes the replacement character. */
 static void append_string(Text *text, const char *string) {
     const unsigned char *byte = (const unsigned char *)string;
     text_append_bytes(text, "\"", 1);
     while (*byte) {
-        int length = character_length(byte);
+        int64_t length = utf8_character_bytes((const char *)byte, 4);
         if (*byte == '"' || *byte == '\\') text_append(text, "\\%c", *byte);
         else if (*byte < 0x20) text_append(text, "\\u%04x", *byte);
         else if (length == 0) text_append_string(text, "\\ufffd");

@@ -55,6 +55,37 @@ static void long_messages_are_cut_between_characters(void **state) {
     assert_int_equal(strlen(error.excerpt) % 2, 0);
 }
 
+/* Terminals and JSON take messages of any name: what is no UTF-8 is escaped, all else is kept. */
+static void invalid_bytes_are_escaped(void **state) {
+    (void)state;
+    AmError error = {0};
+    am_fail(&error, AM_ERROR_INPUT,
+            "a\xff"
+            "b.csv",
+            "\"\xc3\xa9\xc3"
+            "z\xed\xa0\x80\xf4\x90\x80\x80\xe2\x82\xac\"");
+    assert_string_equal(error.source, "a\\xffb.csv");
+    assert_string_equal(error.text, "\"\xc3\xa9\\xc3z\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\xe2\x82\xac\"");
+    am_error_prefix(&error, "\xfe: ");
+    assert_memory_equal(error.text, "\\xfe: \"", 7);
+    error = (AmError){0};
+    am_fail_at(&error, AM_ERROR_INPUT, "m.txt",
+               "ab\xff"
+               "cd",
+               5, 3, "unexpected");
+    assert_string_equal(error.excerpt, "ab?cd");
+    char many[2000] = {0};
+    memset(many, 0xff, sizeof many - 1);
+    error = (AmError){0};
+    am_fail(&error, AM_ERROR_INPUT, many, "%s", many);
+    assert_true(strlen(error.text) > sizeof error.text - 8 && strlen(error.text) % 4 == 0);
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    am_warn(&warnings, "axis %s", "\xc0");
+    assert_string_equal(warnings.texts[0], "axis \\xc0");
+    arena_free(&arena);
+}
+
 /* A name out of a file may hold anything; the message stays one line. */
 static void messages_are_one_line(void **state) {
     (void)state;
@@ -100,6 +131,7 @@ int main(void) {
         cmocka_unit_test(first_error_wins),
         cmocka_unit_test(place_in_text),
         cmocka_unit_test(long_messages_are_cut_between_characters),
+        cmocka_unit_test(invalid_bytes_are_escaped),
         cmocka_unit_test(messages_are_one_line),
         cmocka_unit_test(passed_errors_keep_the_first),
         cmocka_unit_test(warnings_are_kept_once),
