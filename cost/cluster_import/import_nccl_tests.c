@@ -262,18 +262,23 @@ static AmStatus read_aceso_collective(MeasurementReader *self, const FileBytes *
 
 /* "1,2,4" and below it "17.2, 24.8, 31.3": MB and GB/s. */
 static AmStatus read_aceso_transfers(MeasurementReader *self, const FileBytes *file) {
-    const char *size = file->data, *rate = strchr(file->data, '\n'), *end = rate;
+    const char *size = file->data, *end = strchr(file->data, '\n'), *rate = end ? end + 1 : NULL;
+    const char *end_of_rates = rate ? rate + strcspn(rate, "\n") : NULL;
     bool is_between = strstr(file->name, IMPORT_ACESO_BETWEEN) != NULL;
     while (rate && size < end) {
         char *behind_size, *behind_rate;
         double mebi = strtod(size, &behind_size), giga = strtod(rate, &behind_rate);
         self->place = size - file->data;
-        if (behind_size == size || behind_rate == rate || behind_size > end)
+        if (behind_size == size || behind_rate == rate || behind_size > end || behind_rate > end_of_rates)
             return fail_at(self, NULL, "a line of sizes in MB, and as many rates in GB/s below it");
         TRY(add_aceso_row(self, mebi, mebi * MEBI / giga / 1e9, 1));
         size = behind_size + strspn(behind_size, ", \t\r");
         rate = behind_rate + strspn(behind_rate, ", \t\r");
     }
+    const char *rest = rate ? rate + strspn(rate, " \t\r\n") : file->data + file->length;
+    self->place = rest - file->data;
+    if (*rest && rest < end_of_rates) return fail_at(self, NULL, "as many rates in GB/s as sizes");
+    if (*rest) return fail_at(self, NULL, "nothing after the line of rates");
     TRY(add_rank(self, NULL, "server"));
     return add_rank(self, NULL, is_between ? "another" : "server");
 }

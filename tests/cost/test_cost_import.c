@@ -406,6 +406,11 @@ static void wrong_tables_of_aceso_are_refused(void **state) {
         {"_p2p_intra_node.csv", "1,2\n3\n", "as many rates in GB/s", 1},
         {"_p2p_intra_node.csv", "1,2\n3,0\n", "expected a time or a rate above 0", 1},
         {"_p2p_intra_node.csv", "1,2\n3,1e308\n", "expected a rate below 1,000,000 GB/s", 1},
+        {"_p2p_intra_node.csv", "1,2\n3,4,5\n", "expected as many rates in GB/s as sizes", 2},
+        {"_p2p_intra_node.csv", "1,2\n3,x\n", "as many rates in GB/s", 1},
+        {"_p2p_intra_node.csv", "1,2\n3\n4\n", "as many rates in GB/s", 1},
+        {"_p2p_intra_node.csv", "1,2\n3,4\n\n3,4\n", "expected nothing after the line of rates", 4},
+        {"_p2p_intra_node.csv", "1,2\n3,4\ngarbage\n", "expected nothing after the line of rates", 3},
         {"_p2p_intra_node.csv", "1,2", "expected at least two sizes", 0},
         {"_p2p_intra_node.csv", "\n\n", "expected at least two sizes", 0},
 #define OPERATORS "op_name,forward-compute,backward-compute,input_size,output_size,weights,activations\n"
