@@ -51,36 +51,63 @@ static int64_t number_of_key(const char *key, int64_t most) {
 
 /* ---- links ---- */
 
-/* The member of the import's device type, whose names lack "GB" in Sailor ("A100-40"). */
+typedef struct LinkCoefficients {
+    double values[COEFFICIENTS], peak;
+} LinkCoefficients;
+
+/* Reads the coefficients of one number of devices. */
+static AmStatus read_coefficients(const SailorReader *self, LinkCoefficients *made, json_t *row,
+                                  const char *where) {
+    json_t *list = json_array_get(row, 0);
+    made->peak = json_number_value(json_array_get(row, 1));
+    bool is_row = json_array_size(row) == 2 && json_array_size(list) == COEFFICIENTS;
+    for (int32_t k = 0; k < COEFFICIENTS && is_row; k++) {
+        made->values[k] = json_number_value(json_array_get(list, (size_t)k));
+        is_row = json_is_number(json_array_get(list, (size_t)k)) && fabs(made->values[k]) < MOST_RATE;
+    }
+    if (is_row && made->peak >= 1 && made->peak <= MOST_RATE) return AM_OK;
+    return fail_at(self, where, "[[a, b, c], bytes per second] with a rate above 0");
+}
+
+/* Checks the keys and coefficients of a device type. */
+static AmStatus check_counts(const SailorReader *self, json_t *counts, const char *where, const char *type) {
+    const char *count;
+    json_t *row;
+    json_object_foreach(counts, count, row) {
+        LinkCoefficients coefficients;
+        char of_row[160];
+        if (number_of_key(count, IMPORT_MOST_GPUS) == 0)
+            return fail_at(self, where, "numbers of devices as keys");
+        snprintf(of_row, sizeof of_row, "%.20s.%.40s.%.20s", where, type, count);
+        TRY(read_coefficients(self, &coefficients, row, of_row));
+    }
+    return AM_OK;
+}
+
+/* Checks the members of all device types and finds that of the import's, whose names lack "GB" in Sailor
+ * ("A100-40"). */
 static AmStatus find_type(const SailorReader *self, json_t **counts, json_t *types, const char *where) {
     const char *key;
     json_t *value;
+    *counts = NULL;
     json_object_foreach(types, key, value) {
         char longer[64];
         snprintf(longer, sizeof longer, "%.56sGB", key);
         const char *name = cluster_builtin_device_named(key);
         if (!name) name = cluster_builtin_device_named(longer);
-        if (!name || strcmp(name, self->import->device_type) != 0) continue;
         if (!json_is_object(value)) return fail_at(self, where, "an object for each device type");
-        *counts = value;
-        return AM_OK;
+        TRY(check_counts(self, value, where, key));
+        if (name && strcmp(name, self->import->device_type) == 0) *counts = value;
     }
+    if (*counts) return AM_OK;
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: no device type is %s (--device-type)",
                    where, self->import->device_type);
 }
 
 /* The description of a link: its coefficients sampled at powers of two. */
-static AmStatus read_coefficients(const SailorReader *self, json_t **link, json_t *row, double latency,
-                                  const char *where) {
-    json_t *list = json_array_get(row, 0);
-    double peak = json_number_value(json_array_get(row, 1)), values[COEFFICIENTS];
-    bool is_row = json_array_size(row) == 2 && json_array_size(list) == COEFFICIENTS;
-    for (int32_t k = 0; k < COEFFICIENTS && is_row; k++) {
-        values[k] = json_number_value(json_array_get(list, (size_t)k));
-        is_row = json_is_number(json_array_get(list, (size_t)k)) && fabs(values[k]) < MOST_RATE;
-    }
-    if (!is_row || !(peak >= 1 && peak <= MOST_RATE))
-        return fail_at(self, where, "[[a, b, c], bytes per second] with a rate above 0");
+static AmStatus make_link(const SailorReader *self, json_t **link, const LinkCoefficients *of, double latency,
+                          const char *where) {
+    const double *values = of->values, peak = of->peak;
     json_t *curve = json_array();
     for (int32_t exponent = LEAST_EXPONENT; exponent <= MOST_EXPONENT; exponent++) {
         double bytes = ldexp(1, exponent), x = log2(bytes / 1e6);
@@ -103,6 +130,7 @@ static AmStatus read_link(const SailorReader *self, json_t **link, json_t *root,
     const char *usual = is_inside ? self->import->usual->inside : self->import->usual->between, *count;
     char where[96];
     json_t *types, *counts, *row, *chosen = NULL;
+    LinkCoefficients coefficients;
     int64_t chosen_count = 0;
     snprintf(where, sizeof where, "$.%.5s", key);
     if (!json_object_get(root, key)) return AM_OK;
@@ -110,7 +138,6 @@ static AmStatus read_link(const SailorReader *self, json_t **link, json_t *root,
     TRY(find_type(self, &counts, types, where));
     json_object_foreach(counts, count, row) {
         int64_t number = number_of_key(count, IMPORT_MOST_GPUS);
-        if (number == 0) return fail_at(self, where, "numbers of devices as keys");
         if (number > *devices) *devices = number;
         if (chosen && (is_inside ? number >= chosen_count : number <= chosen_count)) continue;
         chosen = row;
@@ -119,10 +146,11 @@ static AmStatus read_link(const SailorReader *self, json_t **link, json_t *root,
     snprintf(where, sizeof where, "$.%.5s.%.40s.%lld", key, self->import->device_type,
              (long long)chosen_count);
     if (!chosen) return fail_at(self, where, "a number of devices");
+    TRY(read_coefficients(self, &coefficients, chosen, where));
     json_t *built_in = cluster_builtin_link(usual);
     double latency = json_number_value(json_object_get(built_in, "latency_seconds"));
     json_decref(built_in);
-    return read_coefficients(self, link, chosen, latency, where);
+    return make_link(self, link, &coefficients, latency, where);
 }
 
 static AmStatus read_links(const SailorReader *self, json_t *root) {
