@@ -14,7 +14,7 @@
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"
 
-/* Modules of fewer instructions are searched as they are. Split layers also have a form with loops. */
+/* Modules of fewer instructions are searched without a sample. Split layers also have a form with loops. */
 #define LEAST_INSTRUCTIONS 30000
 #define LEAST_OF_SPLIT     20000
 enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
@@ -112,7 +112,8 @@ typedef struct MovedPlans {
     double share;   /* the part of the memory limit that this one may use on the sample */
 } MovedPlans;
 
-/* Makes of a plan of the sample one of the module, and simulates it. AM_ERROR_INFEASIBLE: there is none. */
+/* Translates a plan of the sample into one of the module, and simulates it. AM_ERROR_INFEASIBLE: the module
+ * has no such plan. */
 static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                           const PlanCandidate *candidate, AmError *error) {
     const Plan *from = candidate->plan;
@@ -317,8 +318,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
-    options.skip_bound = options.nested.finishes_later =
-        true; /* the plan of the sample is none of the module */
+    options.skip_bound = options.nested.finishes_later = true; /* the plan of the sample is not the result */
     AmStatus status = AM_OK;
     if (seconds > 0) status = compare_forms(self, sample.context, &options, far * seconds, &refusal);
     bool is_far = status == AM_ERROR_INFEASIBLE;

@@ -118,8 +118,8 @@ typedef struct Numbers {
     int32_t count, from;
 } Numbers;
 
-/* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster, of a baseline that may get as
- * fast as the best plan. A step with one micro-batch takes at most as often as long as there are stages. */
+/* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster and may get as fast as the
+ * best plan. A step with one micro-batch takes at most as many times as long as the pipeline has stages. */
 static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *options,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;

@@ -1,5 +1,4 @@
-/* What all parts of one plan_search() share: the module, the cluster, the options, the budget and the result.
- */
+/* The state that all parts of one plan_search() share: module, cluster, options, budget and result. */
 #ifndef PLANNERS_SEARCH_CONTEXT_H
 #define PLANNERS_SEARCH_CONTEXT_H
 
@@ -25,7 +24,7 @@ typedef struct SearchContext {
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings);
 
-/* Returns the options of a part of the search: its size in evaluations, and what the budget leaves. */
+/* Returns the options of a part of the search, of `size` evaluations within the rest of the budget. */
 SearchOptions search_part_options(const SearchContext *self, const SearchOptions *options, int64_t size);
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);

@@ -43,7 +43,7 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
     return AM_OK;
 }
 
-/* Adds what a one-stage search found, whose plan is one of the space of the round. */
+/* Adds the result of a one-stage search, whose plan gets the space of the round. */
 static void merge_one_stage(Round *self, SearchResult *found) {
     search_spend(self->search, found);
     if (found->plan) found->plan->space = plan_space_name(self->options.kind);
@@ -216,7 +216,7 @@ static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
 }
 
 /* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
- * again, take up to a second for larger modules. Where memory is scarce, pipelines come first. */
+ * again, take up to a second for larger modules. If memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
     const SearchOptions *options = search->options;
     bool is_scarce = !search->result->plan && search->result->nearest;

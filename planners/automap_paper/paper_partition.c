@@ -158,7 +158,7 @@ static AmStatus find_decisions(Partitioning *self, AmError *error) {
     return AM_OK;
 }
 
-/* By size, largest first, ties by the first dimension. */
+/* Orders decisions by size, largest first, and equal ones by their first dimension. */
 static int compare_decisions(const void *left, const void *right) {
     const Decision *a = left, *b = right;
     if (a->size != b->size) return a->size > b->size ? -1 : 1;

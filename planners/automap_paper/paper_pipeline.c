@@ -121,8 +121,8 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
     return seconds;
 }
 
-/* L of the stages; see the header. Of very many iterations the last ones are as long as the longest
- * stage. */
+/* L of the stages; see the header. With very many iterations each of the last ones is as long as the
+ * longest stage. */
 static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
     ClockStage clock[STAGES_MOST];
     int32_t walked =
@@ -319,7 +319,7 @@ static bool is_narrow(const PaperChain *chain, int32_t p) {
            (p + 1 == chain->count || crossing <= chain->pivots[p + 1].crossing);
 }
 
-/* The pivots whose device cut is near a boundary: the narrow ones, or all if there are none. */
+/* The pivots whose device cut is near a boundary: the narrow ones, or else all of them. */
 static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
     const PaperChain *chain = self->shared.chain;
     window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);

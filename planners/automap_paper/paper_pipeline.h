@@ -43,7 +43,7 @@ typedef struct PaperPipeline {
     double unit;         /* seconds: L of a perfect pipeline */
     int64_t failures;    /* episodes whose pipeline did not fit */
     PaperCut *best;      /* [stage_count - 1] the best by plan_is_better() */
-    double best_seconds; /* its L; 0: there is none yet */
+    double best_seconds; /* its L; 0: not found yet */
     MemoryFit best_fit;  /* its memory; does not fit: none has fitted */
 } PaperPipeline;
 

@@ -10,7 +10,7 @@ bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_pl
 
 /* The largest set of linkage groups that Auto-MAP's strict rules allow on an axis of this size:
  * heads, MLP width and vocabulary of a transformer (Megatron-LM), the fully connected head of VGG.
- * False if there is none. */
+ * False: the rules allow no group. */
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error);
 

@@ -5,7 +5,7 @@
 #include "lowering/micro_batch/recompute.h"
 #include "propagation/stages/stages.h"
 
-/* One layer: the forward operators [first, end), and its products. -1: there is none. */
+/* One layer: the forward operators [first, end), and its products (-1: the layer lacks it). */
 typedef struct Layer {
     int32_t first, end;
     int32_t first_product;           /* with a weight */

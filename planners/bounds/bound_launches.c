@@ -136,7 +136,7 @@ static AmStatus find_unplanned(Counter *self, AmError *error) {
 }
 
 /* The instruction of the entry that contains a planned computation; NOWHERE: the entry itself;
- * IN_BRANCH: a branch, of which only the most expensive runs. */
+ * IN_BRANCH: a branch; only the most expensive branch counts. */
 static int32_t entry_loop_of(const Counter *self, int32_t computation) {
     int32_t found = NOWHERE;
     while (computation != self->module->entry) {

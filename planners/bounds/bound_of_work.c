@@ -55,8 +55,7 @@ static double bound_by(const TypeWork *work, const double *weight) {
     return sum / weights;
 }
 
-/* Improves the weights, of which T is a concave function, one after another by smaller and smaller factors.
- */
+/* Climbs the weights one after another, by smaller and smaller factors: T is a concave function of them. */
 static void climb_weights(const TypeWork *work, double *weight) {
     enum { MOST_PASSES = 24 };
     double best = bound_by(work, weight), step = 1.25;

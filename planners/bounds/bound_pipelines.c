@@ -89,7 +89,7 @@ static void case_task(void *user, int32_t k) {
     self->tried++;
 }
 
-/* The least bound of the cases that have been bounded in every way; INFINITY: there is none. */
+/* The least bound of the cases that have been bounded in every way; INFINITY: no case has. */
 static double least_tried(const BoundCase *cases, int32_t count) {
     double least = INFINITY;
     for (int32_t k = 0; k < count; k++)

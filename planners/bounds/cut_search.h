@@ -1,5 +1,5 @@
-/* What the files of the bound over cuts share: tables of work (cut_tables.c), the shortest path for given
- * weights (cut_path.c), and the ascent over weights (cut_weights.c).
+/* The search for the greatest bound over cuts, in three files: tables of work (cut_tables.c), the shortest
+ * path for given weights (cut_path.c), and the ascent over weights (cut_weights.c).
  */
 #ifndef PLANNERS_BOUNDS_CUT_SEARCH_H
 #define PLANNERS_BOUNDS_CUT_SEARCH_H
@@ -53,7 +53,7 @@ typedef struct CutSearch {
     int32_t step_count, step_capacity, state_count;
     PathCounts *counts[PATH_KINDS]; /* [stage] */
     double *potentials[PATH_KINDS]; /* [state]; the last one is the last state */
-    /* [state]: what paths of earlier stages add to what is passed, at the least. */
+    /* [state]: the least weight that paths of earlier stages add to work that passes the state. */
     double *above[PATH_KINDS][PATH_PASSES];
     double *across; /* [class]: its least cost across a border */
     double *least;  /* [state * (places + 1) + places]: least cost of the stages so far */
@@ -62,7 +62,7 @@ typedef struct CutSearch {
         double *sums;                 /* [places + 1] */
         double *balance;              /* [state] */
         LeastWeights *least_weights;  /* [width] */
-        /* Of the CUT_LANES steps that are extended together. */
+        /* For the CUT_LANES steps that are extended together. */
         double *lane_sets;                          /* [set * CUT_LANES + lane] */
         double *lane_sums, *lane_before, *lane_any; /* [(places + 1) * CUT_LANES + lane] */
     } scratch;

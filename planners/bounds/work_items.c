@@ -246,7 +246,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
 
 /* ---- spines ---- */
 
-/* Returns whether an instruction is one of the products of which the spine of a pass consists. */
+/* Returns whether an instruction may be a product of the spine of a pass. */
 static bool is_on_path(const WorkFinder *self, int32_t i, bool backward) {
     return is_product(self, i) && is_in_iterations(self, i) && !is_recomputed(self, i) &&
            is_backward(self, i) == backward && has_batch(self, i);
@@ -309,8 +309,8 @@ static void add_items(WorkFinder *self, const ShardingGraph *model, bool backwar
 /* ---- items for which nothing waits ---- */
 
 /* Returns the first possible place of a value. By the rules of propagation/stages/stages.h a backward
- * operator is not after its gradient operands, and not before the first of these, of other operands and of
- * the only weight to which it leads. */
+ * operator is not on a later stage than its gradient operands. It is not on an earlier stage than the first
+ * of its operands and the only weight to which it leads. */
 static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, int32_t i) {
     int32_t parameter = self->parameter_of[i], least = NEVER;
     if (self->context->rules->is_free[i]) return NEVER;

@@ -144,7 +144,7 @@ static bool take_point(CutAgentSet *set, const CutAgentFile *file, int64_t at, i
            chain->stored[i] >= chain->stored[i - 1];
 }
 
-/* Reads the devices of the set; false: there are none, or one has no rate. */
+/* Reads the devices of the set; false: the set has none, or one has no rate. */
 static bool take_devices(CutAgentSet *set, const CutAgentFile *file, int32_t row) {
     const float *rates = file->rates + (int64_t)row * CUT_AGENT_DEVICES;
     set->device_count = 0;

@@ -122,7 +122,7 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
 }
 
 /* The length of the stages from `from` on: all of them as they were chosen, or with n-step returns the first
- * n and what the network predicted for the others. */
+ * n and the prediction of the network for the others. */
 static double length_from(const Trainer *trainer, int32_t k, int32_t from) {
     const CutAgentState *state = &trainer->batch.states[k];
     const ChainPlan *plan = &state->plan;

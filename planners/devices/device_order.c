@@ -1,4 +1,6 @@
-/* The order of servers by what they are, and plans translated from one numbering of devices to another. */
+/* The order of servers by their devices, memory and links, and plans translated from one numbering of devices
+ * to another.
+ */
 #include "planners/devices/device_order.h"
 
 #include <stdlib.h>

@@ -71,7 +71,7 @@ typedef struct ExplainedStage {
         int32_t rank;
         MemoryUse use;
         int64_t channel_bytes; /* transfer slots, */
-        int64_t kept_bytes;    /* and what the training system keeps */
+        int64_t kept_bytes;    /* bytes that the training system keeps */
         int64_t needed_bytes, limit_bytes,
             memory_bytes; /* the peak with them; the limit; the device's memory */
     } fullest;            /* of its devices: the one with least room */
@@ -213,7 +213,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
 json_t *explanation_to_json(const Explanation *explanation, const Classes *classes);
 void explanation_print(Text *text, const Explanation *explanation);
 
-/* What a page has besides the explanation. Texts are plain. */
+/* The contents of a page besides the explanation. Texts are plain. */
 typedef struct ExplainPage {
     const char *title, *date;
     const char *command;        /* the command line that wrote the page; or NULL */

@@ -1,8 +1,8 @@
 /* The differences of two plans.
  *
  * Decisions are compared as plan files have them. The cost of a decision is found by a plan file that is the
- * first plan's but for that decision: it is read and simulated like any other. Where the cuts of the plans
- * differ, their stages are one decision.
+ * first plan's but for that decision: it is read and simulated like any other. The stages of plans
+ * with different cuts are one decision.
  */
 #include "planners/explain/plan_difference.h"
 
@@ -14,7 +14,7 @@
 
 typedef struct Differ {
     Arena *arena;
-    PlanContext *context;        /* of the first plan's module as it is rewritten */
+    PlanContext *context;        /* of the first plan's module, rewritten */
     const DifferenceSide *sides; /* [2] */
     const StopSignal *stop;      /* or NULL */
     const Explanation *explained[2];
@@ -131,7 +131,7 @@ static AmStatus add_decision(Differ *self, const char *name, const char *first, 
     return status;
 }
 
-/* The first plan's document without what follows from its decisions; the caller's reference. */
+/* The first plan's document without the members that follow from its decisions; the caller's reference. */
 static json_t *copy_document(const Differ *self) {
     json_t *copy = json_deep_copy(self->sides[0].document);
     json_object_del(copy, "parameters");

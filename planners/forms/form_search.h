@@ -18,7 +18,7 @@ typedef struct FormSearch {
     SearchOptions options;
     MicroBatching batching;
     ModuleForms forms;
-    int32_t searches_after; /* further searches, each of which keeps a share of the limits */
+    int32_t searches_after; /* further searches; each keeps a share of the limits */
     /* -- the result -- */
     SearchResult *result;
     PlanContext *whole; /* the module of its plan */

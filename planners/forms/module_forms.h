@@ -26,7 +26,7 @@ typedef enum LayersChoice {
 } LayersChoice;
 const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
 
-/* What the user's options say about forms. */
+/* The user's options about forms. */
 typedef struct FormRequest {
     LayersChoice layers; /* LAYERS_LOOP also where other options exclude a split */
     AttentionChoice attention;

@@ -22,8 +22,8 @@
 
 /* ---- units ---- */
 
-/* Makes room for a cut among those in order: cuts[1 .. count]. Where there are as many as possible, it
- * replaces the nearest one. */
+/* Makes room for a cut among those in order: cuts[1 .. count]. A full list loses its
+ * nearest cut instead. */
 static void insert_cut(int32_t *cuts, int32_t *count, int32_t cut) {
     int32_t at = 1;
     while (at <= *count && cuts[at] < cut) at++;

@@ -2,7 +2,7 @@
  *
  *     sum of seconds(v) over recomputed v + lambda * sum of bytes(v) over saved v
  *
- * over the operators of a segment. Of the solutions, those nearest to 3/4, 1/2 and 1/4 of the bytes are kept.
+ * over the operators of a segment. The solutions nearest to 3/4, 1/2 and 1/4 of the bytes are kept.
  */
 #include "planners/layers/recompute_levels.h"
 

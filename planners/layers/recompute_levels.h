@@ -28,7 +28,7 @@ enum { RECOMPUTE_MOST_LEVELS = 3 };
 /* How a stage treats its forward values: level k is RECOMPUTE_LEVELS + k. */
 enum { RECOMPUTE_NONE, RECOMPUTE_FULL, RECOMPUTE_LEVELS };
 
-/* What a solution does with a forward value. */
+/* The treatment of a forward value by a solution. */
 typedef enum RecomputeChoice {
     RECOMPUTE_UNUSED, /* not needed by the backward pass, or not the subject of recomputation */
     RECOMPUTE_SAVED,

@@ -71,7 +71,7 @@ static void keep(OrderSearch *self, StageModel *model, const PipelineLayout *pip
     self->found[at] = *pipeline;
 }
 
-/* Finds the fastest pipeline of the word, a candidate; INFINITY in `*seconds`: there is none. */
+/* Finds the fastest pipeline of the word, a candidate; `*seconds` is INFINITY without one. */
 static AmStatus price_word(OrderSearch *self, double *seconds, AmError *error) {
     StageModel *model;
     PipelineLayout pipeline;

@@ -17,7 +17,7 @@ typedef struct PipelineCandidates {
     PipelineCandidate *priced[PIPELINE_MOST_PRICED]; /* all that were simulated, in order */
     int32_t priced_count;
     bool is_settled[PIPELINE_MOST_PRICED]; /* [candidate]: its cuts need not be moved again */
-    CandidatePool pool;                    /* all of them, and what was made of them */
+    CandidatePool pool;                    /* all of them, and their improved plans */
     AmError refusal;                       /* of the first pipeline that could not be made */
     Budget budget;                         /* `limit`: INT64_MAX where the options have none */
     int64_t most_candidates, most_changes; /* simulated pipelines; changes of the best of them */

@@ -41,7 +41,7 @@ typedef struct StageDp {
     int32_t micro_batches, most_stages, units, devices;
     struct {
         int32_t width, tensor; /* of all stages that are considered; 0: any */
-        int32_t replicas;      /* of all stages with a number of devices by a pin; 0: there are none */
+        int32_t replicas;      /* of the stages whose number of devices is pinned; 0: no stage has a pin */
     } fixed;
     StageStrategy strategies[MOST_STRATEGIES];
     int32_t strategy_count;

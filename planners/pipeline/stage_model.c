@@ -502,7 +502,7 @@ void stage_sums_cost(const StageModel *self, const StagePricing *pricing, const 
         working += sums->most_segment_kept;
         cost->backward += level >= 0 ? sums->again[level] : sums->forward;
     }
-    /* With one micro-batch gradients are used as they are computed. */
+    /* With one micro-batch, gradients are used when they are computed, without being kept. */
     double gradients_there = iterations > 1 || pricing->data > 1 ? bytes.gradients : 0.5 * bytes.gradients;
     cost->fixed_bytes = bytes.weights + bytes.optimizer + gradients_there + working;
     cost->iteration_bytes = kept;

@@ -68,7 +68,7 @@ static bool has_same_form(const AxisForm *a, const AxisForm *b) {
     return a->size == b->size && a->class_count == b->class_count && a->storage == b->storage;
 }
 
-/* The first axis from `axis` on that has several devices; axis_count: there is none. */
+/* The first axis from `axis` on that has several devices; axis_count: no axis has. */
 static int32_t proper_axis(const Mesh *mesh, int32_t axis) {
     while (axis < mesh->axis_count && mesh->axes[axis].size == 1) axis++;
     return axis;

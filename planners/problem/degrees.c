@@ -136,7 +136,7 @@ static bool splits_data(const PlanContext *context, const PlanAxisPriority *prio
     return false;
 }
 
-/* Returns whether a priority splits operators, and none of them over the examples. */
+/* Returns whether a priority splits operators, and no dimension of the examples. */
 static bool splits_tensors(const PlanContext *context, const PlanAxisPriority *priority) {
     bool splits = false;
     for (int32_t e = 0; e < priority->count; e++) {

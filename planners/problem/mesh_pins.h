@@ -47,7 +47,7 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
 
 /* AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be assigned. */
 AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error);
-/* What a stage of a plan has. */
+/* The parameters and values that a stage of a plan has. */
 typedef struct StageContents {
     bool *parameters; /* [parameter] */
     bool *values;     /* [instruction of the plan's context] */

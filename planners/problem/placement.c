@@ -39,7 +39,7 @@ static const Cluster *described(const Cluster *cluster) {
     return cluster->whole ? cluster->whole : cluster;
 }
 
-/* Marks the devices of one item of a list: a type, a number, or FIRST-LAST; false: there is none. */
+/* Marks the devices of one item of a list: a type, a number, or FIRST-LAST; false: the cluster has none. */
 static bool mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
     int32_t type = cluster_type_named(cluster, item);
     bool found = false;

@@ -23,17 +23,17 @@ typedef struct Placement {
     const bool **devices;              /* [count][device]: where it may be; NULL: anywhere */
 } Placement;
 
-/* What a range of instructions requires of its stage. */
+/* The requirements of a range of instructions on its stage. */
 typedef struct RangePlacement {
     int32_t stage;  /* -1: any */
-    int32_t number; /* of devices, of which the stage has a multiple; 0: any */
+    int32_t number; /* the number of devices of the stage is a multiple of it; 0: any number */
     const PropagationPin *on_number, *on_devices;
     bool is_contradicted; /* by two pins: no stage has the range */
 } RangePlacement;
 
 /* The number of stages that the pins imply, 0 without stage pins; `*last`: the pin of the last stage. */
 int32_t placement_stages(const PropagationPin *pins, int32_t count, const PropagationPin **last);
-/* The first stage before the last one that no pin names; -1: there is none. */
+/* The first stage before the last one that no pin names; -1: pins name all. */
 int32_t placement_free_stage(const PropagationPin *pins, int32_t count);
 
 /* Finds the operators of all scopes, in the arena; `*placement` is NULL where no pin places any. `context` is
@@ -46,7 +46,7 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
  * sum. */
 AmStatus placement_check_numbers(const Placement *placement, int32_t stages, AmError *error);
 
-/* What the instructions [first, end) require. */
+/* Returns the requirements of the instructions [first, end). */
 RangePlacement placement_of_range(const Placement *placement, int32_t first, int32_t end);
 /* Returns whether the operators of [first, end) may be on these devices of the cluster, a run. */
 bool placement_allows_devices(const Placement *placement, int32_t first, int32_t end, int32_t device,

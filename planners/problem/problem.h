@@ -141,7 +141,7 @@ AmStatus problem_price_batch(StageProblem *problem, const AxisPlan *axis_plans, 
 /* Writes the fastest priced axis plans that fit, with different prices, fastest first; returns their number,
  * at most `most`. */
 int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t most);
-/* The cheapest priced axis plan without problem_set_tried(); false if there is none. */
+/* Writes the cheapest priced axis plan without problem_set_tried(); false: all have it. */
 bool problem_best_untried(StageProblem *problem, AxisPlan *axis_plan);
 void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan);
 

@@ -79,7 +79,7 @@ typedef struct DeviceQuota {
     int32_t most;
 } DeviceQuota;
 
-/* Choices of devices of which none is both faster and cheaper than another, fastest first. */
+/* The Pareto front of choices of devices, fastest first: each is faster or cheaper than any other choice. */
 typedef struct DeviceFrontRow {
     const int32_t *of_type; /* [type] devices */
     double seconds, price_per_step;
@@ -149,7 +149,7 @@ typedef struct MethodRequest {
     DqnDevice device;    /* of the DQN: where its network is trained */
     bool no_seeds;       /* start without the baselines */
     bool no_polish;
-    bool no_learning; /* the policy of --searcher dqn stays as it is; for benchmarks */
+    bool no_learning; /* the policy of --searcher dqn does not learn; for benchmarks */
 } MethodRequest;
 
 typedef struct SearchLimits {
@@ -174,7 +174,7 @@ typedef struct SearchCallbacks {
     void *user;
 } SearchCallbacks;
 
-/* What the caller asks for. It stays the same during a search; all parts of the search share it by pointer.
+/* The request of the caller. It stays the same during a search; all parts of the search share it by pointer.
  * Zero is the default of every member but constraints.memory_fraction. */
 typedef struct SearchRequest {
     SearchObjective objective;
@@ -240,7 +240,7 @@ void search_variant(SearchVariant *variant, const SearchOptions *options);
 /* Returns the options of the one-stage part of a search over any number of stages: without a bound, since the
  * whole space has its own, and with annealing where the searcher cuts pipelines alone. */
 SearchOptions search_one_stage_part(const SearchOptions *options);
-/* Sets the time limit of a part of a search to what is left until the deadline, if there is one. */
+/* Sets the time limit of a part of a search to the time until the deadline, if the signal has one. */
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
 
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */

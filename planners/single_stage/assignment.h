@@ -52,7 +52,7 @@ typedef struct AssignmentState {
 /* The facts of a problem. */
 typedef struct Assignments {
     StageProblem *problem;
-    Estimator *estimator;        /* NULL: there is none for the mesh, and all estimates are 1 second */
+    Estimator *estimator;        /* NULL: the mesh has none, and all estimates are 1 second */
     PlanPrice unsplit, estimate; /* price and estimate of the plan that splits nothing */
     double *overlap;             /* [class set, class set]: fraction of the first one's bytes in tensors and
                                     operators of both */

@@ -67,7 +67,7 @@ typedef struct AssignmentEpisode {
     double look_gains[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_LOOKS];
 } AssignmentEpisode;
 
-/* Plays an episode from `start`: of the actions that are looked at it takes the one of the largest gain. It
+/* Plays an episode from `start`: it takes the action of the largest gain among the best-ranked ones. It
  * ends when some steps in a row have not raised the gain. No plan is visited twice. `state` is working
  * memory. */
 AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignments *self,

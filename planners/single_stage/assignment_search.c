@@ -177,8 +177,8 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
     return AM_OK;
 }
 
-/* Expands the best plans of each step by what is predicted beyond them, until no plan promises more than
- * those before. */
+/* Expands the plans of each step with the largest predicted gain of their further actions, until no
+ * prediction exceeds those before. */
 static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error) {
     int32_t frontier[BEAM] = {root}, count = 1;
     double most = self->nodes[root].gain;

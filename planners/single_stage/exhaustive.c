@@ -27,7 +27,9 @@ static int64_t size_of(const StageProblem *problem) {
     return total;
 }
 
-/* Prices the axis plan as it is on this axis and all before, then all extensions of the axis's list. */
+/* Prices the axis plan with the lists of this axis and all before, then with all extensions of this axis's
+ * list.
+ */
 static AmStatus extend(StageProblem *problem, AxisPlan *axis_plan, int32_t axis, AmError *error) {
     if (axis == problem->mesh.axis_count) {
         PlanPrice price;

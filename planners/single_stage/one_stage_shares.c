@@ -1,9 +1,9 @@
 /* Unequal shares of mixed devices in one-stage plans.
  *
- * Searchers price axis priorities with equal shares, which all devices of a mesh can run as one program. What
- * is best with equal shares need not be best with unequal ones, so the best plans of several meshes and data
- * parallelism get shares (uneven_shares.h), and the quickest is taken. The plan without shares stays where no
- * shares are quicker.
+ * Searchers price axis priorities with equal shares, which all devices of a mesh can run as one program. The
+ * best plan with equal shares need not be the best with unequal ones. So the best plans of several meshes and
+ * data parallelism get shares (uneven_shares.h), and the fastest is taken. The plan without shares stays
+ * where no shares are quicker.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
 
-/* Plans that get shares at most; fewer of large modules, of which all together have so many instructions. */
+/* The most plans that get shares; fewer of large modules, whose instructions add up to at most WORK. */
 enum { MOST_PLANS = 4, WORK = 12000 };
 enum {
     MOST_CLIMB = 150,
@@ -64,7 +64,7 @@ static bool has_problem(const Sharers *sharers, const StageProblem *problem) {
     return false;
 }
 
-/* Data parallelism as it is priced, where that is another plan than the best one. */
+/* Adds data parallelism as priced, unless it is the best plan. */
 static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
     Plan *plan = self->baselines[BASELINE_DATA_PARALLEL].plan;
     const StageProblem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
@@ -107,9 +107,9 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     return add_meshes(sharers, self, most, error);
 }
 
-/* Prices the axis priorities of the best plan so far cut off behind each entry. What pays with equal shares,
- * such as weights in shards, may cost time with unequal ones, and only all of it together is worth leaving
- * out. */
+/* Prices the axis priorities of the best plan so far cut off behind each entry. Entries that save time
+ * with equal shares, such as weights in shards, may cost time with unequal ones. Leaving out only one of them
+ * may not help. */
 static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
     const AxisPlan best = problem->best.axis_plan;
     PlanPrice price;
@@ -122,8 +122,8 @@ static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
     return AM_OK;
 }
 
-/* Changes the axis priorities of the best plan with shares, one by one, from what the sharers on its mesh
- * say. */
+/* Changes the axis priorities of the best plan with shares, one by one, to those of the sharers on its mesh.
+ */
 static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
                       AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;
@@ -234,7 +234,7 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
     return AM_OK;
 }
 
-/* Evaluations that the cap leaves for unequal shares; 0: none is wanted. */
+/* Evaluations that the cap leaves for unequal shares; 0: shares are not wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
     bool is_wanted = self->shares.left > 0 && search_method_takes_baselines(self->options->searcher) &&
                      !self->options->request->method.no_seeds && !self->budget.is_cut &&

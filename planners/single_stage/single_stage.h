@@ -26,7 +26,7 @@ typedef struct ProblemShare {
 typedef struct SingleStageShares {
     int64_t left;    /* evaluations of the round that are left for shares */
     bool are_wanted; /* the round began with some */
-    bool is_short;   /* shares may have ended for want of evaluations */
+    bool is_short;   /* shares may have ended because no evaluations were left */
     ProblemShare of[SEARCH_MOST_MESHES];
     int32_t count;
 } SingleStageShares;
@@ -47,7 +47,7 @@ typedef struct SingleStageRounds {
 
 /* A baseline as priced on its own mesh. */
 typedef struct SingleStageBaseline {
-    Plan *plan; /* NULL where there is none */
+    Plan *plan; /* NULL: it has no plan */
     StageProblem *problem;
     bool is_priced;
 } SingleStageBaseline;
@@ -82,8 +82,8 @@ AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *s
 /* An axis plan as a plan that is not yet priced, in the search's arena. */
 AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error);
-/* Simulates a plan in full and writes what it predicts into it; figures that are shown are always these. All
- * but `plan` is scratch memory, so that several threads may do so. */
+/* Simulates a plan in full and writes the prediction into it. Reports show these figures alone. All memory
+ * but the plan is scratch memory, so that several threads may do so. */
 AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error);
 
 /* Simulates an axis plan and adds it to the pool. */
@@ -109,13 +109,13 @@ bool single_stage_must_end(const SingleStageSearch *self);
 int64_t single_stage_evaluations(const SingleStageSearch *self);
 /* Returns budget_left() after the evaluations of the problems. */
 int64_t single_stage_left(const SingleStageSearch *self);
-/* Sets the problem's cap to its evaluations so far and what is left of the search's; false: the search is
- * cut, perhaps now, as nothing is left. */
+/* Sets the problem's cap to its evaluations so far plus those that the search has left. False: none are left,
+ * and the search is cut. */
 bool single_stage_cap(SingleStageSearch *self, StageProblem *problem);
 /* Problems by their best plan so far, best first. */
 void single_stage_sort(SingleStageSearch *self);
 
-/* The baseline's axis plan on this mesh, beside the pins; or why there is none. */
+/* Writes the baseline's axis plan on this mesh, beside the pins, or the reason why the mesh has none. */
 AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error);
 /* Prices every baseline on the problem's mesh, as starts. */
@@ -145,7 +145,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
 
 /* Lets the searcher that the options name do its work on all problems. */
 AmStatus search_method_run(SingleStageSearch *self, AmError *error);
-/* Returns whether a baseline's own plan may be handed out in place of what the searcher found. */
+/* Returns whether a baseline's own plan may be the result in place of the searcher's. */
 bool search_method_takes_baselines(Searcher searcher);
 /* Returns whether it looks for good plans, and knows of none that it is the best. */
 bool search_method_explores(Searcher searcher);

@@ -222,7 +222,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
     }
 }
 
-/* Allocates what a search needs; `self` has its context, cluster and options. The caller closes it, after
+/* Allocates the memory of a search that has its context, cluster and options. The caller closes it, after
  * errors, too. */
 static AmStatus open_search(SingleStageSearch *self, AmError *error) {
     int32_t count = self->cluster->device_count;
@@ -280,7 +280,9 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
         const Plan *plan = self.baselines[e].plan;
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
-        bool is_refused = !plan && context->whole; /* the module as read may lack what a rewritten one has */
+        bool is_refused =
+            !plan &&
+            context->whole; /* the module as read may have no such plan, and a rewritten one may have it */
         is_left_out[e] |=
             is_refused || (plan && isnan(result->baselines[e].seconds) && is_hopeless(&self, plan));
     }

@@ -56,7 +56,7 @@ typedef struct TargetRow {
 } TargetRow;
 
 const TargetRow *target_row(Target target);
-/* Returns whether XLA compiles what the target runs. It runs attention as separate operators. */
+/* Returns whether XLA compiles the programs of the target. It runs attention as separate operators. */
 static inline bool target_is_xla(Target target) {
     return target == TARGET_JAX || target == TARGET_HLO || target == TARGET_SHARDY;
 }
