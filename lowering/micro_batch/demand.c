@@ -17,11 +17,11 @@ static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf
         return;
     }
     bool is_taken_out =
-        state.kind == TIME_PARTIAL || (state.kind == TIME_SPLIT && self->is_derived[producer]);
+        state.kind == TIME_PARTIAL || (state.kind == TIME_SPLIT && self->has_weight[producer]);
     int32_t loop = self->reader_loop[producer];
     if (loop >= 0 && self->is_split[loop]) is_taken_out |= state.kind == TIME_WHOLE;
     if (is_taken_out) self->in_levels[producer] |= 1u << micro_batch_level(self, producer);
-    if (self->averages[producer]) {
+    if (self->is_averaged[producer]) {
         self->needs[producer] |= TIME_NEED_AVERAGE;
         return;
     }
@@ -68,7 +68,7 @@ static bool makes_parts(const MicroBatchRewrite *self, int32_t i, int32_t leaf, 
 
 /* Made in one loop alone, and not in that of these levels, which cuts it out of what that has stacked. */
 static bool is_of_another_loop(const MicroBatchRewrite *self, int32_t producer, uint32_t levels) {
-    return micro_batch_in_entry(self, producer) && self->is_derived[producer] &&
+    return micro_batch_in_entry(self, producer) && self->has_weight[producer] &&
            micro_batch_in_loop(self, producer) && micro_batch_state(self, producer, 0)->kind == TIME_SPLIT &&
            levels != 1u << micro_batch_level(self, producer);
 }
@@ -143,7 +143,7 @@ MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t
     int32_t producer, leaf;
     micro_batch_operand(self, i, k, 0, &producer, &leaf);
     MicroBatchState held = *micro_batch_state(self, producer, leaf), from;
-    if (held.kind == TIME_SPLIT || (held.kind == TIME_PARTIAL && self->carries[i])) return held;
+    if (held.kind == TIME_SPLIT || (held.kind == TIME_PARTIAL && self->keeps_partial[i])) return held;
     if (factor < 0) {
         bool is_part = state.kind == TIME_SPLIT && k == 0 && instruction->opcode == IR_RESHAPE;
         if (is_part && micro_batch_reshape(&from, &self->module->instructions[instruction->operands[0]].shape,
@@ -210,7 +210,7 @@ MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const Plan
 /* Marks a loop as needed by a reader of its arrays after it: per iteration, or unchanged. */
 static void demand_for_reader(MicroBatchRewrite *self, int32_t i) {
     int32_t loop = self->reader_loop[i], from = self->rules->loops[loop].instruction;
-    bool is_data = micro_batch_state(self, i, 0)->kind == TIME_SPLIT && !self->is_derived[i];
+    bool is_data = micro_batch_state(self, i, 0)->kind == TIME_SPLIT && !self->has_weight[i];
     self->in_levels[from] |= self->in_levels[i];
     if (self->is_split[loop] && !micro_batch_in_entry(self, i) && self->needs[i]) self->in_levels[from] = 1;
     if (!self->is_split[loop] || (micro_batch_in_entry(self, i) && is_data))
@@ -263,8 +263,8 @@ static void find_averages(MicroBatchRewrite *self) {
         for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
              k++) {
             int32_t operand = self->split_options->operands[k];
-            self->averages[i] |= self->averages[operand] ||
-                                 (self->is_estimated[operand] && phases[operand] != IR_PHASE_BACKWARD);
+            self->is_averaged[i] |= self->is_averaged[operand] ||
+                                    (self->is_estimated[operand] && phases[operand] != IR_PHASE_BACKWARD);
         }
     }
 }
@@ -273,8 +273,8 @@ static void find_averages(MicroBatchRewrite *self) {
 static AmStatus check_iterations(const MicroBatchRewrite *self, AmError *error) {
     int32_t gathering = -1;
     for (int32_t i = self->rules->entry_count - 1; i >= 0; i--) {
-        if (self->in_levels[i] && self->is_derived[i]) return AM_OK;
-        if (self->gathers[i] && self->needs[i]) gathering = i;
+        if (self->in_levels[i] && self->has_weight[i]) return AM_OK;
+        if (self->takes_whole[i] && self->needs[i]) gathering = i;
     }
     if (gathering >= 0)
         return micro_batch_refuse(self, gathering, "needs all examples of the batch at once", NULL, error);

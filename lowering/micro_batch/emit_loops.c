@@ -33,7 +33,7 @@ static int32_t *copy_all_called(MicroBatchEmitter *self, const IrInstruction *ca
 }
 
 static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation) {
-    const IrModule *module = self->axis->module;
+    const IrModule *module = self->rewrite->module;
     const IrComputation *body = &module->computations[computation];
     int32_t made = ir_compose_computation(&self->composer, body->name);
     for (int32_t i = body->first; i < body->first + body->count && !self->arena->failed; i++) {
@@ -52,9 +52,9 @@ static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation) {
 /* The computation of a fusion that splits a factor: values inside have the shapes that follow from the
  * operands and results, slots[operand_count + result_count]. */
 static int32_t copy_fused(MicroBatchEmitter *self, int32_t fusion, const IrShape *const *slots) {
-    const IrModule *module = self->axis->module;
+    const IrModule *module = self->rewrite->module;
     const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
-    const IrShape *shapes = rules_shapes_inside(self->arena, self->axis->rules, fusion, slots);
+    const IrShape *shapes = rules_shapes_inside(self->arena, self->rewrite->rules, fusion, slots);
     int32_t made = copy_computation(self, module->instructions[fusion].called[0]);
     for (int32_t i = 0; shapes && i < body->count && !self->arena->failed; i++)
         if (shapes[i].type != DTYPE_TUPLE) ir_composed(&self->composer, made, i)->shape = shapes[i];
@@ -104,11 +104,11 @@ static bool is_outside(const MicroBatchBlock *block) {
 
 /* The value outside the loops, in the entry. */
 static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t leaf) {
-    const MicroBatchRewrite *axis = self->axis;
+    const MicroBatchRewrite *rewrite = self->rewrite;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = producer, .level = -1};
     int32_t value = self->whole[producer];
-    if (axis->averages[producer]) value = self->average[producer];
-    else if (micro_batch_state(axis, producer, leaf)->kind == TIME_SPLIT && axis->is_derived[producer])
+    if (rewrite->is_averaged[producer]) value = self->average[producer];
+    else if (micro_batch_state(rewrite, producer, leaf)->kind == TIME_SPLIT && rewrite->has_weight[producer])
         value = self->stacked[producer];
     return value < 0 ? 0 : micro_batch_leaf(self, &entry, value, leaf);
 }
@@ -116,20 +116,20 @@ static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t 
 /* (producer, leaf) as `state` says, in a block that has it by now. */
 static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer, int32_t leaf,
                         MicroBatchState state) {
-    const MicroBatchRewrite *axis = self->axis;
-    MicroBatchState held = *micro_batch_state(axis, producer, leaf);
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    MicroBatchState held = *micro_batch_state(rewrite, producer, leaf);
     if (is_outside(block)) return whole_outside(self, producer, leaf);
-    int32_t copy = micro_batch_find_copy(axis, producer, leaf, state);
-    bool in_entry = micro_batch_in_entry(axis, producer);
-    if (copy >= 0 && axis->copies[copy].levels >> (in_entry ? block->level : 0) & 1)
-        return axis->copies[copy].value;
-    int32_t loop = axis->reader_loop[producer];
-    bool is_read = held.kind == TIME_WHOLE && loop >= 0 && axis->is_split[loop] &&
-                   (!in_entry || micro_batch_level(axis, producer) == block->level);
+    int32_t copy = micro_batch_find_copy(rewrite, producer, leaf, state);
+    bool in_entry = micro_batch_in_entry(rewrite, producer);
+    if (copy >= 0 && rewrite->copies[copy].levels >> (in_entry ? block->level : 0) & 1)
+        return rewrite->copies[copy].value;
+    int32_t loop = rewrite->reader_loop[producer];
+    bool is_read = held.kind == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop] &&
+                   (!in_entry || micro_batch_level(rewrite, producer) == block->level);
     bool is_zero = held.kind == TIME_WHOLE && state.kind == TIME_PARTIAL;
     if ((held.kind == state.kind && held.kind != TIME_WHOLE) || is_read) {
         int32_t value = micro_batch_leaf(self, block, self->own[producer], leaf);
-        const IrShape *shape = rules_leaf(&axis->module->instructions[producer].shape, leaf);
+        const IrShape *shape = rules_leaf(&rewrite->module->instructions[producer].shape, leaf);
         return micro_batch_convert(self, block, value, shape->type);
     }
     if (is_zero) return value_in(self, block, producer, leaf, whole_state);
@@ -142,7 +142,7 @@ static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
                         const IrShape *shape, int32_t *leaf) {
     if (shape->type != DTYPE_TUPLE) {
         int32_t producer, producer_leaf;
-        micro_batch_operand(self->axis, i, k, *leaf, &producer, &producer_leaf);
+        micro_batch_operand(self->rewrite, i, k, *leaf, &producer, &producer_leaf);
         ++*leaf;
         return value_in(self, block, producer, producer_leaf, whole_state);
     }
@@ -186,10 +186,10 @@ static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction
 
 /* The result's shape where every leaf is split as `state` and the factor say. */
 static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, MicroBatchState state) {
-    const IrShape *shape = &self->axis->module->instructions[i].shape;
+    const IrShape *shape = &self->rewrite->module->instructions[i].shape;
     if (state.kind != TIME_SPLIT) return *shape;
     if (shape->type != DTYPE_TUPLE) return micro_batch_part_shape(self, shape, state);
-    const FactorRule *rule = &self->axis->rules->rules[i];
+    const FactorRule *rule = &self->rewrite->rules->rules[i];
     IrShape *elements = ARENA_ARRAY(self->arena, IrShape, shape->rank + 1);
     for (int32_t k = 0; elements && k < shape->rank; k++) {
         state.dimension = rule->factors[factor].dimension[rule->operand_count + k];
@@ -200,40 +200,41 @@ static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, 
 }
 
 /* Returns whether values of this type are added in f32. */
-static bool sums_in_f32(const MicroBatchRewrite *axis, Dtype type) {
-    return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(axis, type);
+static bool sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
+    return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(rewrite, type);
 }
 
 /* Instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
 static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t factor,
                              MicroBatchState state) {
-    const MicroBatchRewrite *axis = self->axis;
-    const IrInstruction *instruction = &axis->module->instructions[i];
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrInstruction *instruction = &rewrite->module->instructions[i];
     if (instruction->opcode == IR_IOTA && state.kind == TIME_SPLIT)
         return micro_batch_iota(self, block, instruction, state);
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction->operand_count + 1);
     if (!operands) return 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
-        const IrShape *shape = &axis->module->instructions[instruction->operands[k]].shape;
+        const IrShape *shape = &rewrite->module->instructions[instruction->operands[k]].shape;
         int32_t producer, leaf = 0;
         if (shape->type == DTYPE_TUPLE) {
             operands[k] = tuple_in(self, block, i, k, shape, &leaf);
             continue;
         }
-        micro_batch_operand(axis, i, k, 0, &producer, &leaf);
+        micro_batch_operand(rewrite, i, k, 0, &producer, &leaf);
         bool is_plain = is_outside(block) || (state.kind == TIME_WHOLE && factor < 0);
-        operands[k] = value_in(self, block, producer, leaf,
-                               is_plain ? whole_state : micro_batch_operand_state(axis, i, k, factor, state));
+        operands[k] =
+            value_in(self, block, producer, leaf,
+                     is_plain ? whole_state : micro_batch_operand_state(rewrite, i, k, factor, state));
     }
     if (self->arena->failed) return 0;
     IrInstruction made = *instruction;
     made.shape = result_shape(self, i, factor, state);
-    bool is_summed = state.kind == TIME_PARTIAL && micro_batch_in_entry(axis, i) &&
+    bool is_summed = state.kind == TIME_PARTIAL && micro_batch_in_entry(rewrite, i) &&
                      ir_is_matrix_product(instruction->opcode);
-    if (is_summed && sums_in_f32(axis, made.shape.type)) made.shape.type = DTYPE_F32;
+    if (is_summed && sums_in_f32(rewrite, made.shape.type)) made.shape.type = DTYPE_F32;
     made.operands = operands;
-    if (axis->rules->rules[i].inner) {
-        int32_t results = axis->rules->rules[i].result_count;
+    if (rewrite->rules->rules[i].inner) {
+        int32_t results = rewrite->rules->rules[i].result_count;
         const IrShape **slots =
             ARENA_ARRAY(self->arena, const IrShape *, instruction->operand_count + results);
         int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1);
@@ -249,7 +250,7 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
     }
     if (instruction->operand_count > 0)
         made.attributes =
-            localise(self, instruction, &axis->module->instructions[instruction->operands[0]].shape,
+            localise(self, instruction, &rewrite->module->instructions[instruction->operands[0]].shape,
                      micro_batch_shape_of(self, block, operands[0]));
     if (self->arena->failed) return 0;
     return ir_compose(&self->composer, block->computation, &made, i);
@@ -263,9 +264,9 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *b
 /* A body or condition: a parameter of all arrays of the loop, then the iteration. */
 static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outside, const PlannedLoop *loop,
                            bool is_body, const IrShape *carried) {
-    const MicroBatchRewrite *axis = self->axis;
+    const MicroBatchRewrite *rewrite = self->rewrite;
     int32_t computation = is_body ? loop->body : loop->condition;
-    const IrComputation *region = &axis->module->computations[computation];
+    const IrComputation *region = &rewrite->module->computations[computation];
     int32_t parameter = region->parameters[0];
     MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, region->name),
                              .origin = parameter,
@@ -275,7 +276,7 @@ static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outsi
     self->own[parameter] = self->whole[parameter] = tuple;
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         int32_t reader = is_body ? loop->leaves[l].in_body : loop->leaves[l].in_condition;
-        if (reader < 0 || !axis->split_options->live[reader]) continue;
+        if (reader < 0 || !rewrite->split_options->live[reader]) continue;
         self->own[reader] = self->whole[reader] = micro_batch_element(self, &block, tuple, l);
     }
     emit_region_values(self, &block, region);
@@ -284,29 +285,29 @@ static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outsi
     if (is_body) {
         for (int32_t l = 0; l < loop->leaf_count; l++)
             next[l] = value_in(self, &block, loop->leaves[l].next, loop->leaves[l].next_leaf,
-                               micro_batch_leaf_state(axis, loop, l));
+                               micro_batch_leaf_state(rewrite, loop, l));
         next[loop->leaf_count] = block.iteration;
         int32_t root = micro_batch_tuple(self, &block, next, loop->leaf_count + 1);
         if (!self->arena->failed) self->composer.computations[block.computation].root = root;
     } else {
-        int32_t root = value_in(self, &block, axis->rules->alias[region->root],
-                                axis->rules->leaf[region->root], whole_state);
+        int32_t root = value_in(self, &block, rewrite->rules->alias[region->root],
+                                rewrite->rules->leaf[region->root], whole_state);
         if (!self->arena->failed) self->composer.computations[block.computation].root = root;
     }
     return block.computation;
 }
 
 static void emit_loop(MicroBatchEmitter *self, const MicroBatchBlock *block, const PlannedLoop *loop) {
-    const MicroBatchRewrite *axis = self->axis;
+    const MicroBatchRewrite *rewrite = self->rewrite;
     int32_t *initial = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
     if (!initial) return;
     for (int32_t l = 0; l < loop->leaf_count; l++)
         initial[l] = value_in(self, block, loop->leaves[l].initial, loop->leaves[l].initial_leaf,
-                              micro_batch_leaf_state(axis, loop, l));
+                              micro_batch_leaf_state(rewrite, loop, l));
     initial[loop->leaf_count] = block->iteration;
     int32_t tuple = micro_batch_tuple(self, block, initial, loop->leaf_count + 1);
     if (self->arena->failed) return;
-    IrInstruction made = axis->module->instructions[loop->instruction];
+    IrInstruction made = rewrite->module->instructions[loop->instruction];
     made.shape = *micro_batch_shape_of(self, block, tuple);
     const int32_t called[] = {emit_region(self, block, loop, true, &made.shape),
                               emit_region(self, block, loop, false, &made.shape)};
@@ -318,45 +319,47 @@ static void emit_loop(MicroBatchEmitter *self, const MicroBatchBlock *block, con
         int32_t reader = loop->leaves[l].afterwards;
         if (reader < 0) continue;
         self->own[reader] = micro_batch_element(self, block, result, l);
-        if (!micro_batch_in_entry(axis, reader)) self->whole[reader] = self->own[reader];
+        if (!micro_batch_in_entry(rewrite, reader)) self->whole[reader] = self->own[reader];
     }
 }
 
 /* Emits the values of instruction i in the iterations: its own value and copies. */
 static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t i) {
-    const MicroBatchRewrite *axis = self->axis;
-    uint32_t bit = micro_batch_in_entry(axis, i) ? 1u << block->level : 1;
-    const PlannedLoop *loop = rules_loop(axis->rules, i);
-    bool is_parameter = axis->module->instructions[i].opcode == IR_PARAMETER;
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    uint32_t bit = micro_batch_in_entry(rewrite, i) ? 1u << block->level : 1;
+    const PlannedLoop *loop = rules_loop(rewrite->rules, i);
+    bool is_parameter = rewrite->module->instructions[i].opcode == IR_PARAMETER;
     block->origin = i;
-    if (axis->in_levels[i] & bit) {
+    if (rewrite->in_levels[i] & bit) {
         if (loop) emit_loop(self, block, loop);
-        else if (is_parameter && micro_batch_in_entry(axis, i))
+        else if (is_parameter && micro_batch_in_entry(rewrite, i))
+            self->own[i] = micro_batch_cut(self, block, invariant(self, self->whole[i]),
+                                           *micro_batch_state(rewrite, i, 0));
+        else if (!micro_batch_is_reader(rewrite, i))
             self->own[i] =
-                micro_batch_cut(self, block, invariant(self, self->whole[i]), *micro_batch_state(axis, i, 0));
-        else if (!micro_batch_is_reader(axis, i))
-            self->own[i] = emit_operator(self, block, i, axis->factor[i], *micro_batch_state(axis, i, 0));
+                emit_operator(self, block, i, rewrite->factor[i], *micro_batch_state(rewrite, i, 0));
     }
-    if (!micro_batch_in_entry(axis, i) && axis->needs[i] & TIME_NEED_WHOLE &&
-        !micro_batch_is_reader(axis, i) && !loop)
+    if (!micro_batch_in_entry(rewrite, i) && rewrite->needs[i] & TIME_NEED_WHOLE &&
+        !micro_batch_is_reader(rewrite, i) && !loop)
         self->whole[i] = emit_operator(self, block, i, -1, whole_state);
-    int32_t conditional = axis->reader_conditional[i];
-    if (!micro_batch_in_entry(axis, i) && conditional >= 0 && axis->needs[i] & TIME_NEED_WHOLE)
-        self->whole[i] = micro_batch_leaf(self, block, self->whole[conditional], axis->reader_leaf[i]);
-    for (int32_t c = axis->first_copy[i]; c >= 0; c = axis->copies[c].next) {
-        MicroBatchCopy *copy = &axis->copies[c];
+    int32_t conditional = rewrite->reader_conditional[i];
+    if (!micro_batch_in_entry(rewrite, i) && conditional >= 0 && rewrite->needs[i] & TIME_NEED_WHOLE)
+        self->whole[i] = micro_batch_leaf(self, block, self->whole[conditional], rewrite->reader_leaf[i]);
+    for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
+        MicroBatchCopy *copy = &rewrite->copies[c];
         if (!(copy->levels & bit)) continue;
-        bool is_sum = micro_batch_state(axis, i, copy->leaf)->kind == TIME_PARTIAL;
+        bool is_sum = micro_batch_state(rewrite, i, copy->leaf)->kind == TIME_PARTIAL;
         if (copy->state.kind == TIME_SPLIT && !copy->is_made) {
-            int32_t from = micro_batch_in_entry(axis, i)
+            int32_t from = micro_batch_in_entry(rewrite, i)
                                ? invariant(self, whole_outside(self, i, copy->leaf))
                                : micro_batch_leaf(self, block, self->whole[i], copy->leaf);
             copy->value = self->arena->failed ? 0 : micro_batch_cut(self, block, from, copy->state);
         } else if (is_sum) {
             /* The estimate of a sum over the batch: M times that of the micro-batch. */
-            IrShape shape = axis->module->instructions[i].shape;
+            IrShape shape = rewrite->module->instructions[i].shape;
             int32_t sum = micro_batch_convert(self, block, self->own[i], shape.type);
-            int32_t iterations = micro_batch_constant(self, block, shape.type, axis->settings.micro_batches);
+            int32_t iterations =
+                micro_batch_constant(self, block, shape.type, rewrite->settings.micro_batches);
             if (shape.rank > 0)
                 iterations = micro_batch_add(self, block, IR_BROADCAST, &shape, &iterations, 1, NULL);
             const int32_t operands[] = {sum, iterations};
@@ -371,10 +374,10 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *o
                                const IrComputation *region) {
     MicroBatchBlock block = *outer;
     for (int32_t i = region->first; i < region->first + region->count && !self->arena->failed; i++) {
-        const PlannedLoop *loop = rules_loop(self->axis->rules, i);
-        if (!micro_batch_is_written(self->axis, i)) continue;
-        bool is_plain_loop = loop && !self->axis->is_split[self->axis->rules->loop_of[i]];
-        if (is_plain_loop && self->axis->needs[i] & TIME_NEED_WHOLE) {
+        const PlannedLoop *loop = rules_loop(self->rewrite->rules, i);
+        if (!micro_batch_is_written(self->rewrite, i)) continue;
+        bool is_plain_loop = loop && !self->rewrite->is_split[self->rewrite->rules->loop_of[i]];
+        if (is_plain_loop && self->rewrite->needs[i] & TIME_NEED_WHOLE) {
             block.origin = i;
             self->whole[i] = emit_operator(self, &block, i, -1, whole_state);
             for (int32_t l = 0; l < loop->leaf_count; l++)
@@ -412,9 +415,9 @@ static IrOpcode adding(Dtype type, SbpReduction reduction) {
 
 /* Carries what value i gives in every iteration; returns which carry it is. */
 static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
-    const MicroBatchRewrite *axis = self->axis;
-    const IrShape *whole = &axis->module->instructions[i].shape;
-    MicroBatchState state = *micro_batch_state(axis, i, 0);
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrShape *whole = &rewrite->module->instructions[i].shape;
+    MicroBatchState state = *micro_batch_state(rewrite, i, 0);
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     self->body.origin = i;
     int32_t carry = self->carry_count;
@@ -426,10 +429,11 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     }
     IrShape shape = *whole;
     SbpReduction reduction = kind == RESULT_SUM ? state.reduction : SBP_ADD;
-    if (kind != RESULT_LAST && reduction == SBP_ADD && sums_in_f32(axis, shape.type)) shape.type = DTYPE_F32;
+    if (kind != RESULT_LAST && reduction == SBP_ADD && sums_in_f32(rewrite, shape.type))
+        shape.type = DTYPE_F32;
     MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, reduction));
-    int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(axis, i, 0, whole_state) : -1;
-    int32_t value = copy >= 0 ? axis->copies[copy].value : self->own[i];
+    int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(rewrite, i, 0, whole_state) : -1;
+    int32_t value = copy >= 0 ? rewrite->copies[copy].value : self->own[i];
     if (kind == RESULT_LAST) {
         made->next = value;
         return carry;
@@ -441,14 +445,14 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
 
 /* Emits the instructions after the loop for a result. */
 static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, int32_t result) {
-    const MicroBatchRewrite *axis = self->axis;
-    const IrShape *whole = &axis->module->instructions[i].shape;
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrShape *whole = &rewrite->module->instructions[i].shape;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     if (kind == RESULT_STACK) {
         self->stacked[i] = micro_batch_add(self, &entry, IR_RESHAPE, whole, &result, 1, NULL);
     } else if (kind == RESULT_AVERAGE) {
         IrShape shape = *micro_batch_shape_of(self, &entry, result);
-        int32_t share = micro_batch_constant(self, &entry, shape.type, 1.0 / axis->settings.micro_batches);
+        int32_t share = micro_batch_constant(self, &entry, shape.type, 1.0 / rewrite->settings.micro_batches);
         if (shape.rank > 0) share = micro_batch_add(self, &entry, IR_BROADCAST, &shape, &share, 1, NULL);
         const int32_t operands[] = {result, share};
         result = micro_batch_add(self, &entry, IR_MULTIPLY, &shape, operands, 2, NULL);
@@ -459,16 +463,16 @@ static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, i
 }
 
 /* Which results of value i leave the loop of this level. */
-static bool leaves_loop(const MicroBatchRewrite *axis, int32_t i, int32_t level, ResultKind kind) {
-    MicroBatchKind held = micro_batch_state(axis, i, 0)->kind;
-    int32_t loop = axis->reader_loop[i];
+static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t level, ResultKind kind) {
+    MicroBatchKind held = micro_batch_state(rewrite, i, 0)->kind;
+    int32_t loop = rewrite->reader_loop[i];
     if (kind == RESULT_AVERAGE)
-        return axis->needs[i] & TIME_NEED_AVERAGE && axis->level[axis->estimating] == level;
-    if (!(axis->in_levels[i] >> level & 1) || micro_batch_level(axis, i) != level) return false;
-    if (kind == RESULT_STACK) return axis->needs[i] & TIME_NEED_STACKED;
-    if (!(axis->needs[i] & TIME_NEED_WHOLE)) return false;
+        return rewrite->needs[i] & TIME_NEED_AVERAGE && rewrite->level[rewrite->estimating] == level;
+    if (!(rewrite->in_levels[i] >> level & 1) || micro_batch_level(rewrite, i) != level) return false;
+    if (kind == RESULT_STACK) return rewrite->needs[i] & TIME_NEED_STACKED;
+    if (!(rewrite->needs[i] & TIME_NEED_WHOLE)) return false;
     if (kind == RESULT_SUM) return held == TIME_PARTIAL;
-    return held == TIME_WHOLE && loop >= 0 && axis->is_split[loop];
+    return held == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop];
 }
 
 /* The iterations: "counter < M". */
@@ -481,7 +485,7 @@ static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, i
     int32_t tuple = micro_batch_add(self, &block, IR_PARAMETER, carried, NULL, 0, NULL);
     const int32_t operands[] = {
         micro_batch_element(self, &block, tuple, 0),
-        micro_batch_constant(self, &block, DTYPE_S32, self->axis->settings.micro_batches)};
+        micro_batch_constant(self, &block, DTYPE_S32, self->rewrite->settings.micro_batches)};
     const IrShape answer = {.type = DTYPE_PRED};
     int32_t root = micro_batch_add(self, &block, IR_COMPARE, &answer, operands, 2, attributes);
     if (!self->arena->failed) self->composer.computations[block.computation].root = root;
@@ -489,16 +493,16 @@ static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, i
 }
 
 /* Only operators with one result may leave the loop of a level. */
-static AmStatus check_results(const MicroBatchRewrite *axis, int32_t level, AmError *error) {
-    for (int32_t i = 0; i < axis->rules->entry_count; i++) {
-        const IrInstruction *instruction = &axis->module->instructions[i];
-        if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(axis, i)) continue;
+static AmStatus check_results(const MicroBatchRewrite *rewrite, int32_t level, AmError *error) {
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const IrInstruction *instruction = &rewrite->module->instructions[i];
+        if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
         for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
-            if (leaves_loop(axis, i, level, kind))
-                return am_fail(error, AM_ERROR_INFEASIBLE, axis->module->source,
+            if (leaves_loop(rewrite, i, level, kind))
+                return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
                                "cannot be split exactly into %d micro-batches: the results of %s are of "
                                "different kinds",
-                               axis->settings.micro_batches, instruction->name);
+                               rewrite->settings.micro_batches, instruction->name);
     }
     return AM_OK;
 }
@@ -530,24 +534,24 @@ static AmStatus begin_body(MicroBatchEmitter *self, const MicroBatchBlock *entry
 /* Emits the operators of a loop's body, and a carry for each result that leaves the loop: results
  * [instruction * RESULT_KINDS + kind] is its number, -1: the result does not leave the loop. */
 static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) {
-    const MicroBatchRewrite *axis = self->axis;
-    int32_t entry_count = axis->rules->entry_count;
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    int32_t entry_count = rewrite->rules->entry_count;
     for (int32_t k = 0; k < entry_count * RESULT_KINDS; k++) results[k] = -1;
     for (int32_t i = 0; i < entry_count; i++) {
-        if (!micro_batch_is_written(axis, i)) continue;
+        if (!micro_batch_is_written(rewrite, i)) continue;
         emit_inside(self, &self->body, i);
         for (ResultKind kind = 0; kind < RESULT_KINDS; kind++)
             /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
              * iteration. Products in f32 add in place, wherever their sum is. */
             if (kind == RESULT_SUM &&
-                micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type) &&
-                leaves_loop(axis, i, level, kind))
+                micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type) &&
+                leaves_loop(rewrite, i, level, kind))
                 results[i * RESULT_KINDS + (int32_t)kind] = add_result(self, i, kind);
     }
     for (int32_t i = 0; i < entry_count; i++)
         for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
             int32_t *result = &results[i * RESULT_KINDS + (int32_t)kind];
-            if (*result < 0 && micro_batch_is_written(axis, i) && leaves_loop(axis, i, level, kind))
+            if (*result < 0 && micro_batch_is_written(rewrite, i) && leaves_loop(rewrite, i, level, kind))
                 *result = add_result(self, i, kind);
         }
 }
@@ -579,14 +583,14 @@ static AmStatus add_loop(MicroBatchEmitter *self, const MicroBatchBlock *entry, 
 }
 
 static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError *error) {
-    const MicroBatchRewrite *axis = self->axis;
-    int32_t entry_count = axis->rules->entry_count, loop = -1;
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    int32_t entry_count = rewrite->rules->entry_count, loop = -1;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
-    while (entry.origin < entry_count - 1 && !(axis->in_levels[entry.origin] >> level & 1)) entry.origin++;
+    while (entry.origin < entry_count - 1 && !(rewrite->in_levels[entry.origin] >> level & 1)) entry.origin++;
     int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * RESULT_KINDS + 1);
     if (self->arena->failed) return am_fail_memory(error, entry_count);
     TRY(begin_body(self, &entry, level, error));
-    TRY(check_results(axis, level, error));
+    TRY(check_results(rewrite, level, error));
     emit_body(self, level, results);
     TRY(add_loop(self, &entry, &loop, error));
     for (int32_t i = 0; i < entry_count; i++)
@@ -601,52 +605,53 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
 
 /* ---- the entry ---- */
 
-static int32_t segment_of(const MicroBatchRewrite *axis, int32_t i) {
-    return micro_batch_in_loop(axis, i) ? micro_batch_level(axis, i) : axis->available[i];
+static int32_t segment_of(const MicroBatchRewrite *rewrite, int32_t i) {
+    return micro_batch_in_loop(rewrite, i) ? micro_batch_level(rewrite, i) : rewrite->loops_before[i];
 }
 
 /* Returns whether the entry itself makes the whole value, rather than a loop. */
-static bool is_made_outside(const MicroBatchRewrite *axis, int32_t i) {
-    if (!(axis->needs[i] & TIME_NEED_WHOLE) || axis->module->instructions[i].opcode == IR_PARAMETER)
+static bool is_made_outside(const MicroBatchRewrite *rewrite, int32_t i) {
+    if (!(rewrite->needs[i] & TIME_NEED_WHOLE) || rewrite->module->instructions[i].opcode == IR_PARAMETER)
         return false;
-    return micro_batch_state(axis, i, 0)->kind != TIME_PARTIAL || rules_loop(axis->rules, i);
+    return micro_batch_state(rewrite, i, 0)->kind != TIME_PARTIAL || rules_loop(rewrite->rules, i);
 }
 
 static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
-    const MicroBatchRewrite *axis = self->axis;
-    for (int32_t i = 0; i < axis->rules->entry_count && !self->arena->failed; i++) {
-        if (!micro_batch_is_written(axis, i) || !is_made_outside(axis, i) || segment_of(axis, i) != segment)
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    for (int32_t i = 0; i < rewrite->rules->entry_count && !self->arena->failed; i++) {
+        if (!micro_batch_is_written(rewrite, i) || !is_made_outside(rewrite, i) ||
+            segment_of(rewrite, i) != segment)
             continue;
         MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
-        if (!micro_batch_is_reader(axis, i)) {
+        if (!micro_batch_is_reader(rewrite, i)) {
             self->whole[i] = emit_operator(self, &entry, i, -1, whole_state);
             continue;
         }
-        int32_t loop = axis->reader_loop[i];
-        int32_t from = loop >= 0 ? axis->rules->loops[loop].instruction : axis->reader_conditional[i];
+        int32_t loop = rewrite->reader_loop[i];
+        int32_t from = loop >= 0 ? rewrite->rules->loops[loop].instruction : rewrite->reader_conditional[i];
         if (from < 0 || self->whole[from] < 0) continue;
-        self->whole[i] = micro_batch_leaf(self, &entry, self->whole[from], axis->reader_leaf[i]);
+        self->whole[i] = micro_batch_leaf(self, &entry, self->whole[from], rewrite->reader_leaf[i]);
     }
 }
 
 static void emit_outputs(MicroBatchEmitter *self) {
-    const MicroBatchRewrite *axis = self->axis;
-    const IrRoles *roles = axis->context->roles;
-    int32_t root = axis->module->computations[axis->module->entry].root;
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrRoles *roles = rewrite->context->roles;
+    int32_t root = rewrite->module->computations[rewrite->module->entry].root;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = root, .level = -1};
     int32_t *values = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
     if (!values) return;
     for (int32_t k = 0; k < roles->output_count; k++)
-        values[k] =
-            whole_outside(self, axis->rules->alias[roles->outputs[k]], axis->rules->leaf[roles->outputs[k]]);
-    bool is_tuple = axis->module->instructions[root].shape.type == DTYPE_TUPLE;
+        values[k] = whole_outside(self, rewrite->rules->alias[roles->outputs[k]],
+                                  rewrite->rules->leaf[roles->outputs[k]]);
+    bool is_tuple = rewrite->module->instructions[root].shape.type == DTYPE_TUPLE;
     int32_t made = is_tuple ? micro_batch_tuple(self, &entry, values, roles->output_count) : values[0];
     if (!self->arena->failed) self->composer.computations[0].root = made;
 }
 
 /* Allocates the tables of the emitter, and begins the new entry. */
 static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
-    int32_t count = self->axis->count, computations = self->axis->module->computation_count;
+    int32_t count = self->rewrite->count, computations = self->rewrite->module->computation_count;
     int32_t **arrays[] = {&self->whole, &self->own, &self->stacked, &self->average};
     for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
         *arrays[k] = ARENA_ARRAY(self->arena, int32_t, count + 1);
@@ -655,13 +660,14 @@ static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
     self->copied = ARENA_ARRAY(self->arena, int32_t, computations + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
     memset(self->copied, -1, sizeof(int32_t) * (size_t)computations);
-    ir_compose_computation(&self->composer, self->axis->module->computations[self->axis->module->entry].name);
+    ir_compose_computation(&self->composer,
+                           self->rewrite->module->computations[self->rewrite->module->entry].name);
     return AM_OK;
 }
 
 static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *error) {
     IrModule *made = self->composer.module;
-    const IrModule *module = self->axis->module;
+    const IrModule *module = self->rewrite->module;
     TRY(begin(self, error));
     made->name = module->name;
     made->aliases = module->aliases;
@@ -671,21 +677,21 @@ static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *er
         int32_t i = entry->parameters[p];
         self->whole[i] = ir_compose(&self->composer, 0, &module->instructions[i], i);
     }
-    for (int32_t level = 0; level < self->axis->level_count; level++) {
+    for (int32_t level = 0; level < self->rewrite->level_count; level++) {
         emit_segment(self, level);
         TRY(emit_iterations(self, level, error));
     }
-    for (int32_t segment = self->axis->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
+    for (int32_t segment = self->rewrite->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
         emit_segment(self, segment);
     emit_outputs(self);
     if (self->arena->failed) return am_fail_memory(error, module->instruction_count);
     return ir_compose_finish(&self->composer, origins, error);
 }
 
-AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *axis, AmError *error) {
-    IrModule *made = ir_module_new(axis->module->source);
+AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *rewrite, AmError *error) {
+    IrModule *made = ir_module_new(rewrite->module->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    MicroBatchEmitter self = {.axis = axis, .composer = {.module = made}, .arena = &made->arena};
+    MicroBatchEmitter self = {.rewrite = rewrite, .composer = {.module = made}, .arena = &made->arena};
     AmStatus status = emit_all(&self, origins, error);
     if (status != AM_OK) {
         ir_module_free(made);

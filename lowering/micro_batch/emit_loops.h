@@ -28,7 +28,7 @@ typedef struct MicroBatchCarry {
 } MicroBatchCarry;
 
 typedef struct MicroBatchEmitter {
-    MicroBatchRewrite *axis;
+    MicroBatchRewrite *rewrite;
     IrComposer composer;
     Arena *arena; /* of the new module */
     /* by instruction of the original: values in the block that has them, -1 */

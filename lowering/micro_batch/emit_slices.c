@@ -12,7 +12,7 @@
 int32_t micro_batch_add(MicroBatchEmitter *self, const MicroBatchBlock *block, IrOpcode opcode,
                         const IrShape *shape, const int32_t *operands, int32_t operand_count,
                         const IrAttributes *attributes) {
-    const IrInstruction *served = &self->axis->module->instructions[block->origin];
+    const IrInstruction *served = &self->rewrite->module->instructions[block->origin];
     const IrInstruction made = ir_serving(served, opcode, shape, operands, operand_count, attributes);
     return ir_compose(&self->composer, block->computation, &made, block->origin);
 }
@@ -34,7 +34,7 @@ static IrShape array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank, co
 IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, MicroBatchState state) {
     int64_t dimensions[IR_MAX_RANK + 2] = {0};
     for (int32_t d = 0; d < shape->rank; d++) dimensions[d] = shape->dimensions[d];
-    if (state.kind == TIME_SPLIT) dimensions[state.dimension] /= self->axis->settings.micro_batches;
+    if (state.kind == TIME_SPLIT) dimensions[state.dimension] /= self->rewrite->settings.micro_batches;
     return array_shape(self, shape->type, shape->rank, dimensions);
 }
 
@@ -128,7 +128,7 @@ static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *whole, Micro
             dimensions[rank++] = whole->dimensions[d];
             continue;
         }
-        dimensions[rank++] = whole->dimensions[d] / state.unit / self->axis->settings.micro_batches;
+        dimensions[rank++] = whole->dimensions[d] / state.unit / self->rewrite->settings.micro_batches;
         dimensions[rank++] = middle;
         if (state.unit > 1) dimensions[rank++] = state.unit;
     }
@@ -136,7 +136,7 @@ static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *whole, Micro
 }
 
 IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state) {
-    return opened_shape(self, whole, state, self->axis->settings.micro_batches);
+    return opened_shape(self, whole, state, self->rewrite->settings.micro_batches);
 }
 
 /* Start indices of a slice at the iteration along the middle dimension, from operands[first] on. */
@@ -201,7 +201,7 @@ int32_t micro_batch_iota(MicroBatchEmitter *self, const MicroBatchBlock *block, 
                          MicroBatchState state) {
     IrShape part = micro_batch_part_shape(self, &iota->shape, state);
     int32_t dimension = (int32_t)iota->attributes->dimensions[0];
-    int32_t iterations = self->axis->settings.micro_batches;
+    int32_t iterations = self->rewrite->settings.micro_batches;
     if (dimension != state.dimension) return iota_along(self, block, &part, dimension);
     /* element (j, r) of the part is (j * M + m) * unit + r */
     IrShape rows = opened_shape(self, &iota->shape, state, 1);

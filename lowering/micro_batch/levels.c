@@ -78,7 +78,7 @@ static AmStatus list_inputs(Levels *self, AmError *error) {
 /* ---- values that depend on a weight ---- */
 
 /* Marks the values that depend on a weight or on optimizer state. */
-static void find_derived(const Levels *levels) {
+static void find_weight_dependents(const Levels *levels) {
     MicroBatchRewrite *self = levels->rewrite;
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -88,16 +88,16 @@ static void find_derived(const Levels *levels) {
         /* A frozen weight, or one of inference, has the role of a constant. */
         bool is_frozen = parameter->role == IR_ROLE_CONSTANT && shape->type != DTYPE_TUPLE &&
                          shape->rank >= 2 && dtype_is_floating(shape->type);
-        self->is_derived[i] =
+        self->has_weight[i] =
             parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER || is_frozen;
     }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         if (!micro_batch_is_written(self, i)) continue;
         for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++)
-            self->is_derived[i] |= self->is_derived[levels->inputs[k].producer];
+            self->has_weight[i] |= self->has_weight[levels->inputs[k].producer];
         for (int32_t l = 0; l < micro_batch_given_count(self, i); l++) {
             int32_t reader = micro_batch_given_reader(self, i, l);
-            if (reader >= 0) self->is_derived[reader] = self->is_derived[i];
+            if (reader >= 0) self->has_weight[reader] = self->has_weight[i];
         }
     }
 }
@@ -127,8 +127,8 @@ static void find_components(const Levels *levels) {
             int32_t producer = levels->inputs[k].producer;
             MicroBatchKind kind = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind;
             bool is_joined = (kind == TIME_SPLIT && !is_apart(self, i, producer)) ||
-                             (kind == TIME_PARTIAL && self->carries[i]);
-            if (is_joined && self->is_derived[producer]) union_find_join(self->component, i, producer);
+                             (kind == TIME_PARTIAL && self->keeps_partial[i]);
+            if (is_joined && self->has_weight[producer]) union_find_join(self->component, i, producer);
         }
         const PlannedLoop *loop = rules_loop(self->rules, i);
         for (int32_t l = 0; loop && l < loop->leaf_count; l++)
@@ -156,13 +156,13 @@ static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const Inpu
         return 0;
     switch (micro_batch_state(self, producer, input->leaf)->kind) {
     case TIME_SPLIT: {
-        bool is_later = self->is_derived[producer] && (self->gathers[i] || is_apart(self, i, producer));
+        bool is_later = self->has_weight[producer] && (self->takes_whole[i] || is_apart(self, i, producer));
         return micro_batch_level(self, producer) + is_later;
     }
-    case TIME_PARTIAL: return micro_batch_level(self, producer) + !self->carries[i];
+    case TIME_PARTIAL: return micro_batch_level(self, producer) + !self->keeps_partial[i];
     default:
         return is_in_same_iteration(self, i, producer) ? micro_batch_level(self, producer)
-                                                       : self->available[producer];
+                                                       : self->loops_before[producer];
     }
 }
 
@@ -183,13 +183,14 @@ static bool raise_levels(const Levels *levels) {
             if (needed > *level) *level = needed;
             const PlannedLoop *loop = rules_loop(self->rules, i);
             for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-                if (loop->leaves[l].afterwards >= 0) self->available[loop->leaves[l].afterwards] = *level + 1;
-        } else if (!micro_batch_is_reader(self, i) && needed > self->available[i]) {
-            self->available[i] = needed;
+                if (loop->leaves[l].afterwards >= 0)
+                    self->loops_before[loop->leaves[l].afterwards] = *level + 1;
+        } else if (!micro_batch_is_reader(self, i) && needed > self->loops_before[i]) {
+            self->loops_before[i] = needed;
             changed = true;
             for (int32_t l = 0; l < micro_batch_given_count(self, i); l++) {
                 int32_t reader = micro_batch_given_reader(self, i, l);
-                if (reader >= 0) self->available[reader] = needed;
+                if (reader >= 0) self->loops_before[reader] = needed;
             }
         }
     }
@@ -206,14 +207,14 @@ static bool postpone_forward(const Levels *levels) {
     for (int32_t i = 0; i < count; i++) before += self->level[i], needed[i] = 0;
     /* The loops before each component because of values that depend on no weight. */
     for (int32_t i = 0; i < count; i++) {
-        if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i) || !self->is_derived[i])
+        if (!micro_batch_is_written(self, i) || !micro_batch_in_loop(self, i) || !self->has_weight[i])
             continue;
         int32_t *own = &needed[micro_batch_component(self, i)];
         for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
             int32_t producer = levels->inputs[k].producer;
             bool is_whole = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_WHOLE;
-            int32_t loops = is_whole ? self->available[producer] : micro_batch_level(self, producer);
-            if (!self->is_derived[producer] && loops > *own) *own = loops;
+            int32_t loops = is_whole ? self->loops_before[producer] : micro_batch_level(self, producer);
+            if (!self->has_weight[producer] && loops > *own) *own = loops;
         }
     }
     /* A forward component gets the level that a backward component, which reads from it, needs. */
@@ -223,7 +224,7 @@ static bool postpone_forward(const Levels *levels) {
         for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
             int32_t producer = levels->inputs[k].producer;
             bool is_split = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_SPLIT;
-            if (!is_split || !self->is_derived[producer] || !is_apart(self, i, producer)) continue;
+            if (!is_split || !self->has_weight[producer] || !is_apart(self, i, producer)) continue;
             int32_t *level = &self->level[micro_batch_component(self, producer)];
             if (*level < own) *level = own;
         }
@@ -235,7 +236,7 @@ static bool postpone_forward(const Levels *levels) {
 /* Returns false if some component would have to run after itself. */
 static bool find_levels(const Levels *levels) {
     MicroBatchRewrite *self = levels->rewrite;
-    for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->available[i] = 0;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->loops_before[i] = 0;
     do {
         while (raise_levels(levels))
             for (int32_t i = 0; i < self->rules->entry_count; i++)
@@ -261,8 +262,8 @@ static int32_t cause_of_input(const MicroBatchRewrite *self, const Recurrence *r
     bool is_own =
         micro_batch_in_loop(self, producer) && micro_batch_component(self, producer) == recurrence->component;
     switch (micro_batch_state(self, producer, input->leaf)->kind) {
-    case TIME_PARTIAL: return is_own && !self->carries[i] ? producer : -1;
-    case TIME_SPLIT: return is_own && self->gathers[i] ? i : -1;
+    case TIME_PARTIAL: return is_own && !self->keeps_partial[i] ? producer : -1;
+    case TIME_SPLIT: return is_own && self->takes_whole[i] ? i : -1;
     default: return recurrence->cause[producer];
     }
 }
@@ -297,7 +298,7 @@ static AmStatus find_recurrence(const Levels *levels, Recurrence *recurrence, Am
 static AmStatus refuse_recurrence(const MicroBatchRewrite *self, const Recurrence *recurrence,
                                   AmError *error) {
     int32_t cause = recurrence->found;
-    if (self->gathers[cause])
+    if (self->takes_whole[cause])
         return micro_batch_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
     return micro_batch_refuse(
         self, cause, "combines the whole batch, and values of each example depend on it",
@@ -308,7 +309,7 @@ static AmStatus refuse_recurrence(const MicroBatchRewrite *self, const Recurrenc
 static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, AmError *error) {
     int32_t cause = recurrence->found;
     bool is_allowed = self->settings.relaxations >> RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH & 1;
-    if (!is_allowed || self->estimating >= 0 || self->gathers[cause])
+    if (!is_allowed || self->estimating >= 0 || self->takes_whole[cause])
         return refuse_recurrence(self, recurrence, error);
     self->estimating = recurrence->component;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
@@ -317,7 +318,8 @@ static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, 
                           micro_batch_component(self, i) == recurrence->component &&
                           micro_batch_state(self, i, 0)->kind == TIME_PARTIAL && !rules_loop(self->rules, i);
         bool is_of_conditional = self->reader_conditional[i] >= 0 || rules_conditional(self->rules, i);
-        if (from >= 0 && (self->gathers[from] || rules_loop(self->rules, i) || is_of_conditional)) continue;
+        if (from >= 0 && (self->takes_whole[from] || rules_loop(self->rules, i) || is_of_conditional))
+            continue;
         if (is_own_sum && micro_batch_state(self, i, 0)->reduction != SBP_ADD) continue;
         self->is_estimated[i] = from >= 0 || is_own_sum;
     }
@@ -331,7 +333,7 @@ AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error) {
                      .needed = ARENA_ARRAY(self->arena, int32_t, count + 1)};
     if (self->arena->failed) return am_fail_memory(error, count);
     TRY(list_inputs(&levels, error));
-    find_derived(&levels);
+    find_weight_dependents(&levels);
     find_components(&levels);
     self->estimating = -1;
     while (!find_levels(&levels)) {

@@ -1,4 +1,4 @@
-/* The time axis of one module (internal to time_*.c): states, levels, demands.
+/* The rewrite of one module into micro-batches: states, levels, demands. Private to this folder.
  *
  * Over time a value is whole (the same in every iteration), split (each iteration has its
  * part) or partial (the iterations' values are to be combined). Micro-batch m of a
@@ -56,23 +56,23 @@ typedef struct MicroBatchRewrite {
     int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */
     MicroBatchState *states;
     int8_t *factor;              /* [instruction]: that it splits, -1 none */
-    bool *carries;               /* [instruction]: uses partial operands without a reduction */
-    bool *gathers;               /* [instruction]: takes split operands whole */
+    bool *keeps_partial;         /* [instruction]: uses partial operands without a reduction */
+    bool *takes_whole;           /* [instruction]: takes split operands whole */
     bool *is_split;              /* [planned loop]: runs in the iterations */
-    bool *is_derived;            /* [instruction of the entry]: depends on a weight */
+    bool *has_weight;            /* [instruction of the entry]: depends on a weight */
     int64_t steps_left;          /* of the fixed points of loops */
     int32_t *reader_loop;        /* [instruction]: the planned loop whose array it reads afterwards, or -1 */
     int32_t *reader_leaf;        /* [instruction]: which array */
     int32_t *reader_conditional; /* [instruction]: the planned conditional, an instruction, that it reads one
                                     array of afterwards (reader_leaf), or -1 */
     /* levels.c, by instruction of the entry */
-    int32_t *component; /* union-find of values that must be in one loop */
-    int32_t *level;     /* [component's representative]: its loop */
-    int32_t *available; /* whole values: loops that must be over before */
-    bool *is_estimated; /* relaxed: a loop computes with its own estimate of it */
-    int32_t estimating; /* the component that may, or -1 */
+    int32_t *component;    /* union-find of values that must be in one loop */
+    int32_t *level;        /* [component's representative]: its loop */
+    int32_t *loops_before; /* whole values: loops that must be over before */
+    bool *is_estimated;    /* relaxed: a loop computes with its own estimate of it */
+    int32_t estimating;    /* the component that may, or -1 */
     /* demand.c */
-    bool *averages;      /* [instruction]: a mean of the iterations' estimates stands for it outside */
+    bool *is_averaged;   /* [instruction]: a mean of the iterations' estimates stands for it outside */
     bool *is_demanded;   /* [planned loop]: its regions were visited */
     uint8_t *needs;      /* [instruction]: bits of MicroBatchNeed */
     uint32_t *in_levels; /* [instruction]: loops that make its split or partial value; 1 inside regions */
@@ -136,7 +136,7 @@ MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t
 MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const PlannedLoop *loop, int32_t leaf);
 int32_t micro_batch_find_copy(const MicroBatchRewrite *self, int32_t instruction, int32_t leaf,
                               MicroBatchState state);
-/* Returns whether the loop of these levels computes with an estimate of the value. */
+/* The level of the loop that computes the value. */
 static inline int32_t micro_batch_level(const MicroBatchRewrite *self, int32_t instruction) {
     return self->level[micro_batch_component(self, instruction)];
 }

@@ -1,6 +1,8 @@
-/* The context of a module that was rewritten: with recomputation (recompute.c), in micro-batches
- * (time_*.c), or both; roles with their instructions renumbered, and everything that a
- * context derives from these.
+/* The context of a module that was rewritten: with recomputation (recompute.c), in micro-batches, or both.
+ *
+ * rewrite_in_micro_batches() lists the steps: states.c finds which values are split, levels.c the loops that
+ * compute them, demand.c the values that each loop needs, and emit_loops.c writes the new module. Its roles
+ * have the instructions' new numbers, and the context derives everything else from both.
  */
 #include <string.h>
 
@@ -58,8 +60,8 @@ static void find_readers(MicroBatchRewrite *self) {
         }
 }
 
-static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanContext *whole,
-                          const MicroBatching *settings, AmError *error) {
+static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const PlanContext *whole,
+                             const MicroBatching *settings, AmError *error) {
     const Rules *rules = whole->rules;
     int32_t count = rules->count, entry = rules->entry_count, states = 0;
     MicroBatchRewrite *self = ARENA_ARRAY(arena, MicroBatchRewrite, 1);
@@ -82,19 +84,19 @@ static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanCont
                                 .first_state = first_state,
                                 .states = ARENA_ARRAY(arena, MicroBatchState, states + 1),
                                 .factor = ARENA_ARRAY(arena, int8_t, count + 1),
-                                .carries = ARENA_ARRAY(arena, bool, count + 1),
-                                .gathers = ARENA_ARRAY(arena, bool, count + 1),
+                                .keeps_partial = ARENA_ARRAY(arena, bool, count + 1),
+                                .takes_whole = ARENA_ARRAY(arena, bool, count + 1),
                                 .is_split = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
-                                .is_derived = ARENA_ARRAY(arena, bool, count + 1),
+                                .has_weight = ARENA_ARRAY(arena, bool, count + 1),
                                 .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
                                 .reader_leaf = ARENA_ARRAY(arena, int32_t, count + 1),
                                 .reader_conditional = ARENA_ARRAY(arena, int32_t, count + 1),
                                 .component = ARENA_ARRAY(arena, int32_t, entry + 1),
                                 .level = ARENA_ARRAY(arena, int32_t, entry + 1),
-                                .available = ARENA_ARRAY(arena, int32_t, entry + 1),
+                                .loops_before = ARENA_ARRAY(arena, int32_t, entry + 1),
                                 .is_estimated = ARENA_ARRAY(arena, bool, entry + 1),
                                 .estimating = -1,
-                                .averages = ARENA_ARRAY(arena, bool, count + 1),
+                                .is_averaged = ARENA_ARRAY(arena, bool, count + 1),
                                 .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
                                 .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
                                 .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
@@ -103,7 +105,7 @@ static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanCont
     memset(self->factor, -1, (size_t)count);
     memset(self->first_copy, -1, sizeof(int32_t) * (size_t)count);
     find_readers(self);
-    *axis = self;
+    *rewrite = self;
     return AM_OK;
 }
 
@@ -125,31 +127,31 @@ static AmStatus check_stop(const StopSignal *stop, AmError *error) {
 }
 
 /* Returns whether a sum that leaves its loop is rounded after each micro-batch. */
-static bool rounds_sums(const MicroBatchRewrite *axis) {
-    for (int32_t i = 0; i < axis->rules->entry_count; i++) {
-        const MicroBatchState *state = micro_batch_state(axis, i, 0);
+static bool rounds_sums(const MicroBatchRewrite *rewrite) {
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const MicroBatchState *state = micro_batch_state(rewrite, i, 0);
         bool is_sum = state->kind == TIME_PARTIAL && state->reduction == SBP_ADD;
-        if (is_sum && axis->needs[i] & TIME_NEED_WHOLE &&
-            micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type))
+        if (is_sum && rewrite->needs[i] & TIME_NEED_WHOLE &&
+            micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type))
             return true;
     }
     return false;
 }
 
 /* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
-static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
-                        AmError *error) {
+static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, Arena *scratch,
+                                         const MicroBatching *settings, AmError *error) {
     const PlanContext *base = self->base;
-    MicroBatchRewrite *axis = NULL;
+    MicroBatchRewrite *rewrite = NULL;
     TRY(check_ranks(base->canonical, error));
-    TRY(make_axis(&axis, scratch, base, settings, error));
-    TRY(micro_batch_find_states(axis, error));
-    TRY(micro_batch_find_levels(axis, error));
-    TRY(micro_batch_find_demands(axis, error));
+    TRY(make_rewrite(&rewrite, scratch, base, settings, error));
+    TRY(micro_batch_find_states(rewrite, error));
+    TRY(micro_batch_find_levels(rewrite, error));
+    TRY(micro_batch_find_demands(rewrite, error));
     TRY(check_stop(settings->stop, error));
-    if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
-    if (rounds_sums(axis)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
-    return micro_batch_emit(&self->canonical, origins, axis, error);
+    if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    if (rounds_sums(rewrite)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
+    return micro_batch_emit(&self->canonical, origins, rewrite, error);
 }
 
 /* Classes named by an instruction are named by the original's; where that is
@@ -312,10 +314,11 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
     MicroBatching tried = *settings;
     AmError refusal = {0};
     self->separate_backward = settings->separate_backward;
-    status = rewrite(self, &origins, &scratch, &tried, settings->separate_backward ? &refusal : error);
+    status = rewrite_in_micro_batches(self, &origins, &scratch, &tried,
+                                      settings->separate_backward ? &refusal : error);
     if (status == AM_ERROR_INFEASIBLE && settings->separate_backward) {
         tried.separate_backward = false;
-        status = rewrite(self, &origins, &scratch, &tried, error);
+        status = rewrite_in_micro_batches(self, &origins, &scratch, &tried, error);
     } else if (status != AM_OK && settings->separate_backward && error) {
         *error = refusal;
     }

@@ -204,11 +204,11 @@ static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
     bool in_entry = micro_batch_in_entry(self, i);
     SbpReduction reduction;
     self->factor[i] = -1;
-    self->carries[i] = self->gathers[i] = false;
+    self->keeps_partial[i] = self->takes_whole[i] = false;
     for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = whole;
     if (operands.has_partial && !(in_entry && operands.has_split) && (!in_entry || is_private(self, i)) &&
         micro_batch_is_linear(self, i, &reduction)) {
-        self->carries[i] = true;
+        self->keeps_partial[i] = true;
         *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_PARTIAL, .reduction = reduction};
         return AM_OK;
     }
@@ -219,7 +219,7 @@ static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
     self->factor[i] = -1;
     if (!in_entry)
         return micro_batch_refuse(self, i, "needs all examples of the batch within a loop", NULL, error);
-    self->gathers[i] = true;
+    self->takes_whole[i] = true;
     return AM_OK;
 }
 
