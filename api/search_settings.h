@@ -1,7 +1,8 @@
 /* The options of a search as the planners take them.
  *
- * search_settings_read() translates an AmOptions into a SearchRequest (planners/request.h) and refuses
- * options that exclude each other; search_settings_complete() adds the parts that depend on the module.
+ * search_settings_read() translates an AmOptions into a SearchRequest (planners/problem/search_options.h) and
+ * refuses options that exclude each other; search_settings_complete() adds the parts that depend on the
+ * module.
  */
 #ifndef API_SEARCH_SETTINGS_H
 #define API_SEARCH_SETTINGS_H

@@ -1,7 +1,7 @@
 /* The report `published`: predictions beside measured training runs.
  *
  * Reads a table of published runs (published/runs.h), predicts each row (published_rows.h) and, on request,
- * searches a plan for it (published_search.h). The text has a line for each row and the statistics of groups
+ * searches a plan for it (published_search.c). The text has a line for each row and the statistics of groups
  * of rows: median error, order of pairs.
  */
 #include <math.h>

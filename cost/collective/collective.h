@@ -3,7 +3,7 @@
  * A mesh falls into groups along the axes of a collective; collective_partition() finds them and their loads
  * on links. collective_seconds() then gives the seconds for a kind and a size: measured (profile or cluster
  * file) where possible, else the fastest algorithm by latency and load of links (collective_algorithms.h),
- * or NCCL's own model (cost/cluster/nccl_model.h).
+ * or NCCL's own model (nccl_model.h).
  */
 #ifndef COST_COLLECTIVE_COLLECTIVE_H
 #define COST_COLLECTIVE_COLLECTIVE_H
