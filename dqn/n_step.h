@@ -37,6 +37,7 @@ typedef struct NStep {
     uint8_t *last_mask;
 } NStep;
 
+/* Makes an empty queue whose returns sum n rewards, discounted by gamma; its arrays are the arena's. */
 AmStatus n_step_create(NStep *queue, Arena *arena, int32_t n, double gamma, int32_t observation_size,
                        int32_t action_count, AmError *error);
 

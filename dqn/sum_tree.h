@@ -23,6 +23,7 @@ typedef struct SumTree {
 /* A tree of `capacity` leaves of mass 0 (1 <= capacity <= 2^29). */
 AmStatus sum_tree_create(SumTree *tree, Arena *arena, int32_t capacity, AmError *error);
 
+/* Sets the mass of a leaf, and the sums above it. */
 void sum_tree_set(SumTree *tree, int32_t index, double mass);
 double sum_tree_get(const SumTree *tree, int32_t index);
 double sum_tree_total(const SumTree *tree);

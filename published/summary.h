@@ -40,6 +40,7 @@ double published_quantile(double *values, int32_t count, double quantile);
 AmStatus published_pairs(const double *x, const double *y, int32_t count, int64_t *concordant,
                          int64_t *discordant, int64_t *unequal, AmError *error);
 
+/* Compares all pairs, and pairs of rows within groups. AM_ERROR_INTERNAL: no memory. */
 AmStatus published_summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count,
                              AmError *error);
 

@@ -51,6 +51,7 @@ typedef struct CollectiveAlgorithm {
     bool moves_whole;  /* the pattern moves n times as much */
 } CollectiveAlgorithm;
 
+/* All algorithms; whether one can run a kind of collective in a group; and the number of its rounds. */
 const CollectiveAlgorithm *collective_algorithms(int32_t *count);
 bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                         const CollectiveTopology *topology);

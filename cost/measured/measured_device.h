@@ -35,6 +35,7 @@ typedef struct AttentionSize {
 
 /* "A100", "V100" or "B200"; NULL for other names. */
 typedef struct MeasuredDevice MeasuredDevice;
+/* Returns the fits of a device type ("A100"), or NULL. */
 const MeasuredDevice *measured_device_find(const char *name);
 
 /* Seconds after the launch, on a device with this peak of the type in FLOP/s; the measured one's is 312e12,

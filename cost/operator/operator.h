@@ -19,6 +19,7 @@ typedef enum OperatorUnit {
     OPERATOR_DOT,        /* the matrix units, by the curve "dot" */
     OPERATOR_CONVOLUTION /* the same by the curve "convolution" */
 } OperatorUnit;
+/* Returns the unit of a device that computes the operator. */
 OperatorUnit operator_unit(IrOpcode opcode);
 
 /* The work of a step, independent of the device. */

@@ -63,6 +63,7 @@ typedef struct Actor {
 
 enum { ACTORS_MAX_ITERATIONS = 1 << 16 };
 
+/* Makes an empty graph with the caller's workers. AM_ERROR_USAGE: too many workers, or negative steps. */
 AmStatus actors_open(ActorGraph **graph, const ActorGraphOptions *options, AmError *error);
 /* Ends workers that still run, waits for the graph's own; the caller's must have returned. NULL is fine. */
 void actors_close(ActorGraph *graph);
@@ -70,6 +71,7 @@ void actors_close(ActorGraph *graph);
 /* A worker that is a thread of the graph's own: for input and output beside the ranks. */
 AmStatus actors_add_worker(ActorGraph *graph, const char *name, int32_t *worker, AmError *error);
 
+/* Adds an actor to a worker. AM_ERROR_USAGE: no such worker, or a number of iterations out of range. */
 AmStatus actors_add(ActorGraph *graph, const Actor *actor, int32_t *index, AmError *error);
 
 /* Adds registers from producer to consumer. `initial` of them are full before the first firing:

@@ -32,6 +32,7 @@ typedef struct RegionLabels {
  * elements. */
 AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *region, AmError *error);
 
+/* Returns whether a dimension of the value has the label. */
 bool region_labels_has(const RegionLabels *labels, int32_t value, int32_t label);
 
 #endif

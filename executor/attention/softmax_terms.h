@@ -79,6 +79,7 @@ void softmax_settle(SoftmaxSearch *self, int32_t *place, int32_t parameter);
 /* Returns whether a value has every label of the scores but the key: a statistic of rows. */
 bool softmax_is_statistic(const SoftmaxSearch *self, int32_t value);
 
+/* The term of a value of which nothing is known, and that of a number. */
 SoftmaxTerm softmax_other(void);
 SoftmaxTerm softmax_number(double number);
 /* Returns whether a term is a number, and sets it. */

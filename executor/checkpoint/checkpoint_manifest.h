@@ -78,6 +78,7 @@ AmStatus checkpoint_manifest_add(CheckpointManifest *manifest, Arena *arena, con
 AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena, const char *source,
                                          const char *text, int64_t length, AmError *error);
 
+/* Returns the tensor of that path, or NULL. */
 const CheckpointTensor *checkpoint_manifest_find(const CheckpointManifest *manifest, const char *path);
 
 #endif

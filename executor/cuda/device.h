@@ -64,6 +64,7 @@ static inline CudaKernelDevice *cuda_device_of(KernelDevice *device) {
     return (CudaKernelDevice *)device;
 }
 
+/* Opens the device of a rank with its two streams. AM_ERROR_RUNTIME: there is no such GPU, or no memory. */
 AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmError *error);
 void cuda_rank_close(KernelDevice *device);
 
@@ -92,6 +93,7 @@ typedef struct CudaMark {
     int64_t section;
 } CudaMark;
 
+/* Makes a mark that has not been set. */
 AmStatus cuda_mark_open(CudaMark *mark, AmError *error);
 void cuda_mark_close(CudaMark *mark); /* may be called on a zeroed one */
 /* Here: after all that was issued to the communication stream. */

@@ -55,6 +55,7 @@ typedef struct FeedSource {
     int32_t data_count;
 } FeedSource;
 
+/* Opens the files of --state and --data; they are read later. AM_ERROR_INPUT: a file cannot be read. */
 AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const RunOptions *options,
                           Arena *arena, AmError *error);
 void feed_source_close(FeedSource *source); /* also after a failure */

@@ -47,6 +47,8 @@ typedef struct HandshakeServer {
     int32_t wrong_secrets; /* connections with a proof of another secret */
 } HandshakeServer;
 
+/* Accepts the other processes until all have joined. AM_ERROR_RUNTIME: some are missing at the deadline,
+ * or the run ends. */
 AmStatus handshake_serve(HandshakeServer *server, AmError *error);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct Control {
     AmStatus (*run)(const struct Control *control, AmError *error);
 } Control;
 
+/* Returns whether the operator runs regions, such as while, conditional and call. */
 bool control_covers(IrOpcode opcode);
 
 /* Prepares an instruction of `program` whose opcode control_covers() with its

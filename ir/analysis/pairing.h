@@ -12,6 +12,7 @@ typedef struct IrPairing {
     bool *depends_on_arrays; /* per entry instruction: its floating value follows an array parameter */
 } IrPairing;
 
+/* Pairs parameters with outputs by data flow, aliases and order; arrays are in the arena. */
 AmStatus ir_pair_parameters(IrPairing *pairing, Arena *arena, const IrFlowGraph *graph, AmError *error);
 
 #endif

@@ -23,6 +23,7 @@ typedef struct Builder {
 AmStatus build_refuse(const Builder *builder, const Hlo__HloInstructionProto *message, const char *format,
                       ...) __attribute__((format(printf, 3, 4)));
 
+/* Translate the parts of a message into the module's arena; build_refuse() reports what they lack. */
 AmStatus build_shape(const Builder *builder, IrShape *shape, const Hlo__ShapeProto *message,
                      const Hlo__HloInstructionProto *owner);
 AmStatus build_literal(const Builder *builder, const IrLiteral **literal, const IrShape *shape,

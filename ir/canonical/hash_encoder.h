@@ -20,6 +20,7 @@ typedef struct IrHashEncoder {
     const ProtobufCFieldDescriptor *fields[IR_ENCODED_FIELDS];
 } IrHashEncoder;
 
+/* Begins an input; ends it, and writes its hash in hexadecimal digits. */
 void ir_encode_begin(IrHashEncoder *encoder);
 void ir_encode_end(IrHashEncoder *encoder, char hex[65]);
 void ir_encode_integer(IrHashEncoder *encoder, int64_t value); /* 64 bits, little-endian */

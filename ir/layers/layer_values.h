@@ -57,6 +57,7 @@ typedef struct Splitter {
 
 #define LAYERS_MOST 1024
 
+/* Returns an instruction of the new module. */
 const IrInstruction *split_instruction(const Splitter *self, int32_t made);
 /* Appends an instruction to the new entry, named after the one that is interpreted. */
 int32_t split_add(Splitter *self, IrOpcode opcode, const IrShape *shape, const int32_t *operands,
@@ -68,6 +69,8 @@ int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *oper
 /* The copy of a computation; a new one unless it is shared. */
 int32_t split_computation(Splitter *self, int32_t computation, bool is_shared);
 
+/* Makes a value: without an instruction so far, as the result of instruction `whole`, or as a known
+ * integer. Without memory the arena is marked failed. */
 SplitValue *split_value(Splitter *self, const IrShape *shape);
 SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t whole);
 SplitValue *split_number(Splitter *self, const IrShape *shape, int64_t number);

@@ -67,6 +67,7 @@ typedef struct JoinedLoops {
     ProgramUses uses, in_first, in_second;
 } JoinedLoops;
 
+/* Finds the uses of values in the program and in the bodies of two loops, in the arena. */
 AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
                            int32_t iterations, AmError *error);
 /* Returns whether operand `operand` of the second loop is such an array. */

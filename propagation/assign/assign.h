@@ -22,6 +22,8 @@ typedef struct Assignment {
     const bool *live;      /* [instruction]: reaches an output */
 } Assignment;
 
+/* Finds the sharding of every value and the factors of every operator for a one-stage plan; everything is
+ * in the arena. AM_ERROR_INPUT: a decision of the stage does not apply. */
 AmStatus plan_assign(Assignment **assignment, Arena *arena, const PlanContext *context,
                      const PlanStage *stage, AmError *error);
 

@@ -56,6 +56,7 @@ typedef struct Classes {
     ClassBlocks *blocks;      /* of class c from first_blocks[c] */
 } Classes;
 
+/* Joins dimensions to classes by the factors of the rules, in the arena. */
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error);
 

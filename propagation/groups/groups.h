@@ -55,6 +55,7 @@ typedef struct Exclusions {
     int32_t count, capacity;
 } Exclusions;
 
+/* Notes that two groups exclude one another; without memory the arena is marked failed. */
 void groups_add_exclusion(Exclusions *exclusions, Arena *arena, int32_t a, int32_t b);
 
 /* Fills `excludes` of every group from the pairs, which it sorts, and a first `best`. Memory of the arena. */

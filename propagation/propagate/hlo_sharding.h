@@ -17,6 +17,7 @@ typedef struct TiledSharding {
     bool has_partial, has_whole;
 } TiledSharding;
 
+/* Returns the tiles of an array of that rank in a state on the mesh. */
 TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t rank);
 
 #endif

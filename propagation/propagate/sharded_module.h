@@ -20,6 +20,7 @@ typedef struct ShardedModule {
     const SbpState *outputs; /* [operands of the entry's root tuple], or NULL: as computed */
 } ShardedModule;
 
+/* Appends the canonical module with its shardings as HLO text. */
 AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const ShardedModule *how,
                                   AmError *error);
 

@@ -48,6 +48,7 @@ typedef struct LocalAttributes {
     IrWindowDimension *window;
 } LocalAttributes;
 
+/* Returns whether the ranges that the operator reads are known. */
 bool halo_is_known(IrOpcode opcode);
 /* Returns whether operands must have exactly the elements that are read, because no attribute
  * selects them, or because no other work remains. */

@@ -19,6 +19,7 @@ typedef enum Linearity {
     LINEARITY_EXCHANGES   /* negates: sums, and maxima become minima; not: and becomes or */
 } Linearity;
 
+/* Returns the class of the instruction: the column of its opcode, restricted by its attributes. */
 Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
 
 /* Returns whether the instruction, of that linearity, may use the operands `partial` (bits) without

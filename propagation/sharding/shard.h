@@ -17,6 +17,7 @@ typedef struct ShardLayout {
 bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
                   const IrShape *whole);
 
+/* The number of elements of a shard. */
 int64_t shard_elements(const ShardLayout *layout);
 /* Copies the shard, elements of `width` bytes, out of the whole array; `local` is row-major. */
 void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width);

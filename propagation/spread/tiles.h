@@ -36,6 +36,7 @@ typedef struct TilesPool {
     const Tiles *replicated, *manual;
 } TilesPool;
 
+/* Makes a pool with the replicated and the manual sharding. */
 AmStatus tiles_pool_create(TilesPool *pool, Arena *arena, AmError *error);
 /* Returns the pool's sharding with these fields and devices (count at `devices`, which is changed). */
 const Tiles *tiles_keep(TilesPool *pool, Tiles *tiles, int32_t *devices);

@@ -91,6 +91,7 @@ enum { VECTOR_SETS = 3 };
 #define VECTOR_EXPAND(name, set) VECTOR_PASTE(name, set)
 #define VECTOR_NAME(name)        VECTOR_EXPAND(name, VECTOR_SET)
 
+/* The loops of this set of instructions, which VectorLoops lists; NULL: the set has none for the type. */
 ElementLoop *VECTOR_NAME(vector_floating)(IrOpcode opcode, Dtype type);
 ElementLoop *VECTOR_NAME(vector_integer)(IrOpcode opcode, Dtype type);
 ElementLoop *VECTOR_NAME(vector_compare)(const char *direction, bool total_order, Dtype type);

@@ -20,6 +20,7 @@ typedef struct NcclGroupList {
     int64_t word_count, word_capacity;
 } NcclGroupList;
 
+/* Returns whether two lists have the same ranks in the same order. */
 bool nccl_same_ranks(const int32_t *a, int32_t a_count, const int32_t *b, int32_t b_count);
 
 AmStatus nccl_groups_add(NcclGroupList *list, const int32_t *ranks, int32_t count, AmError *error);

@@ -33,6 +33,7 @@ typedef struct CudaTransfer {
 bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k);
 bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k);
 
+/* The number of elements of a member's piece. */
 int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member);
 /* The first element of a member's piece: among the packed pieces, or (if the pieces are contiguous)
  * in the array itself. */
