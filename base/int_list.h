@@ -12,4 +12,11 @@ static inline bool int_list_contains(const int64_t *list, int64_t count, int64_t
     return false;
 }
 
+/* Returns the first place of a value in the list, or -1. */
+static inline int32_t int_list_place(const int64_t *list, int32_t count, int64_t value) {
+    for (int32_t k = 0; k < count; k++)
+        if (list[k] == value) return k;
+    return -1;
+}
+
 #endif

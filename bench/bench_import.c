@@ -19,13 +19,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
 #include "base/system/clock.h"
+#include "base/system/process.h"
 #include "bench/zoo.h"
 #include "ir/canonical/canonical.h"
 #include "propagation/plan/plan.h"
@@ -46,12 +46,6 @@ typedef struct Measured {
     double read_median, read_least, read_processor, canonicalize, analyse;
     int64_t read_peak, peak; /* bytes of memory */
 } Measured;
-
-/* The most memory that this process has held. */
-static int64_t peak_bytes(void) {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
 
 static AmStatus read_once(Measured *measured, double *seconds, double *processor, const char *path,
                           AmError *error) {
@@ -91,12 +85,12 @@ static AmStatus measure(Measured *measured, const char *path, const char *roles,
     FileBytes bytes;
     for (int32_t run = 0; run < runs; run++)
         TRY(read_once(measured, &reads[run], &processor[run], path, error));
-    measured->read_peak = peak_bytes();
+    measured->read_peak = process_peak_resident_bytes();
     for (int32_t run = 0; run < runs; run++) {
         TRY(canonicalize_once(&canonical[run], path, error));
         TRY(analyse_once(&contexts[run], path, roles, error));
     }
-    measured->peak = peak_bytes();
+    measured->peak = process_peak_resident_bytes();
     TRY(file_read(&bytes, path, error));
     measured->bytes = bytes.length;
     file_release(&bytes);

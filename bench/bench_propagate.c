@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/system/clock.h"
+#include "base/system/process.h"
 #include "bench/zoo.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/lower.h"
@@ -78,11 +78,6 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
     }
 }
 
-static int64_t peak_bytes(void) {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 static double derive_again(const PlanContext *context) {
     AmError error = {0};
     Arena arena = {0};
@@ -123,7 +118,7 @@ static void bench(const char *name, const char *path, const char *roles, const c
            1e3 * strict, 1e3 * times.rules, 1e3 * propagate, 1e3 * assign, 1e3 * lower,
            1e9 * (propagate + assign + lower) / count, (double)times.context_bytes / 1e6,
            (double)times.assignment_bytes / 1e6, (double)times.program_bytes / 1e6,
-           (double)peak_bytes() / 1e6);
+           (double)process_peak_resident_bytes() / 1e6);
     fflush(stdout);
     arena_free(&arena);
     plan_context_free(context);

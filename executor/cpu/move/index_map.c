@@ -7,14 +7,9 @@
 
 #include <string.h>
 
+#include "base/int_list.h"
 #include "executor/array/strided.h"
 #include "executor/array/wide.h"
-
-static int32_t find(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return k;
-    return -1;
-}
 
 /* Positions: the dimensions of the indices but the vector's, in order, which are
  * the dimensions of the slices that are not window dimensions, in order. */
@@ -25,7 +20,7 @@ static bool describe_positions(IndexMap *map, const IrGather *form, const IrShap
     strided_row_major(index_strides, indices->dimensions, indices->rank);
     strided_row_major(slice_strides, slices->dimensions, slices->rank);
     for (int32_t d = 0; d < slices->rank; d++)
-        if (find(form->offset_dimensions, form->offset_count, d) < 0) of_slices[count++] = d;
+        if (int_list_place(form->offset_dimensions, form->offset_count, d) < 0) of_slices[count++] = d;
     map->component_stride =
         form->index_vector_dimension < indices->rank ? index_strides[form->index_vector_dimension] : 0;
     for (int32_t d = 0; d < indices->rank; d++) {
@@ -35,7 +30,7 @@ static bool describe_positions(IndexMap *map, const IrGather *form, const IrShap
         map->positions[n] = indices->dimensions[d];
         map->index_strides[n] = index_strides[d];
         map->slice_strides[n] = slice_strides[of_slices[n]];
-        int32_t batching = find(form->indices_batching, form->batching_count, d);
+        int32_t batching = int_list_place(form->indices_batching, form->batching_count, d);
         map->batch_strides[n] = batching < 0 ? 0 : map->operand_strides[form->operand_batching[batching]];
     }
     map->position_count = strided_elements(map->positions, map->position_rank);
@@ -54,8 +49,8 @@ bool index_map_describe(IndexMap *map, const IrGather *form, const IrShape *oper
         map->global[d] = shard ? shard->global[d] : operand->dimensions[d];
         map->start[d] = shard ? shard->start[d] : 0;
         window_of[d] = -1;
-        if (find(form->collapsed_dimensions, form->collapsed_count, d) >= 0 ||
-            find(form->operand_batching, form->batching_count, d) >= 0)
+        if (int_list_place(form->collapsed_dimensions, form->collapsed_count, d) >= 0 ||
+            int_list_place(form->operand_batching, form->batching_count, d) >= 0)
             continue;
         int32_t n = map->window_rank++;
         if (n >= form->offset_count) return false;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/int_list.h"
 #include "executor/array/strided.h"
 #include "executor/cuda/codegen/source_text.h"
 
@@ -64,16 +65,10 @@ void cuda_append_result(Text *out, const KernelCall *call, Dtype product) {
     text_free(&value);
 }
 
-static int32_t place_of(const int64_t *list, int32_t count, int64_t value) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k] == value) return k;
-    return -1;
-}
-
 /* The result's dimension that is number `natural` of [batch, left free, right free]. */
 static int32_t result_dimension(const IrAttributes *attributes, int32_t natural) {
     if (attributes->dimension_count == 0) return natural;
-    return place_of(attributes->dimensions, attributes->dimension_count, natural);
+    return int_list_place(attributes->dimensions, attributes->dimension_count, natural);
 }
 
 /* "s64 base0 = d0 * 12ll + d2 * 3ll;": where an operand's part of the result's element begins.
@@ -88,8 +83,8 @@ static void append_base(Text *out, const KernelCall *call, int32_t operand, cons
     strided_row_major(strides, shape->dimensions, shape->rank);
     text_append(out, "    const s64 base%d = 0", operand);
     for (int32_t d = 0; d < shape->rank; d++) {
-        if (place_of(contracting, contracting_count, d) >= 0) continue;
-        int32_t b = place_of(batch, batch_count, d);
+        if (int_list_place(contracting, contracting_count, d) >= 0) continue;
+        int32_t b = int_list_place(batch, batch_count, d);
         text_append(out, " + d%d * %lldll", result_dimension(attributes, b >= 0 ? b : free_from++),
                     (long long)strides[d]);
     }
