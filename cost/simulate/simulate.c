@@ -297,6 +297,10 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->name = cluster_device_name(costs->cluster, arena, device->device);
         device->memory = program->memory;
         device->channel_bytes = costs->channel_bytes[d];
+        if (costs->ranks->plan->is_for_jax) {
+            memory_use_drop_spare(&device->memory);
+            device->channel_bytes = 0; /* JAX moves a value when its reader runs */
+        }
         device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
         device->flops = program->flops;
         simulation->executed_flops += program->flops;

@@ -150,7 +150,7 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation.bytes};
+    *use = (MemoryUse){.peak_bytes = program->allocation.bytes, .spare_bytes = program->spare_bytes};
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
         int64_t bytes = program->values[program->parameters[k]].bytes;

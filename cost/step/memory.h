@@ -9,7 +9,7 @@
 #include "cost/cluster/cluster.h"
 #include "lowering/program/program.h"
 
-/* The first four kinds add up to peak_bytes; the last two are in the activations. */
+/* The first four kinds add up to peak_bytes; the last three are in the activations. */
 typedef struct MemoryUse {
     int64_t peak_bytes;    /* of the one allocation (lowering/passes/buffers.c), with temporaries of loops */
     int64_t weights_bytes; /* parameters of role weight */
@@ -18,7 +18,16 @@ typedef struct MemoryUse {
     int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
     int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
+    int64_t spare_bytes;      /* of those in flight: Program.spare_bytes */
 } MemoryUse;
+
+/* Leaves out what an executor does not hold that computes cheap values again (Plan.is_for_jax). */
+static inline void memory_use_drop_spare(MemoryUse *use) {
+    use->peak_bytes -= use->spare_bytes;
+    use->activation_bytes -= use->spare_bytes;
+    use->in_flight_bytes -= use->spare_bytes;
+    use->spare_bytes = 0;
+}
 
 /* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the
  * arena; NULL: no memory. */

@@ -85,6 +85,7 @@ AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole,
     for (int32_t d = 0; d < plan->device_count && status == AM_OK; d++) {
         predicted[d] = plan->predicted[d];
         if (uses[d].peak_bytes == 0) continue; /* not lowered */
+        if (plan->is_for_jax) memory_use_drop_spare(&uses[d]);
         predicted[d].peak_bytes = uses[d].peak_bytes;
         predicted[d].weights_bytes = uses[d].weights_bytes;
         predicted[d].gradients_bytes = uses[d].gradients_bytes;

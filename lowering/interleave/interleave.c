@@ -213,6 +213,7 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
     TRY(find_waiting(&part, &loops, joining, error));
     TRY(find_stacks(stacks, &stack_count, &loops, joining, is_after, &part, error));
+    TRY(stacks_count_spare(&loops, stacks, stack_count, error));
     TRY(stacks_shrink(&loops, stacks, stack_count, error));
     first = find_loop(program, pair->first);
     second = find_loop(program, pair->second);
@@ -363,11 +364,14 @@ AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *er
         if (!stacks) return am_fail_memory(error, operands);
         TRY(joined_loops_open(&loops, program->arena, program, first, second, pairs[p].iterations, error));
         for (int32_t k = 0; k < operands; k++) {
-            LoopStack *stack = &stacks[stack_count];
-            if (!stack_find(stack, &loops, k) || stack->dimension == 0 || !stack->may_shrink) continue;
-            stack->kept = loops.iterations;
-            stack_count++;
+            if (!stack_find(&stacks[stack_count], &loops, k)) continue;
+            stacks[stack_count++].kept = loops.iterations;
         }
+        TRY(stacks_count_spare(&loops, stacks, stack_count, error));
+        int32_t found = stack_count;
+        stack_count = 0;
+        for (int32_t k = 0; k < found; k++)
+            if (stacks[k].dimension > 0 && stacks[k].may_shrink) stacks[stack_count++] = stacks[k];
         if (stack_count == 0) continue;
         TRY(stacks_shrink(&loops, stacks, stack_count, error));
         first = find_loop(program, pairs[p].first);

@@ -72,6 +72,10 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t iterations, AmError *error);
 /* Returns whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
+/* Adds the stacks to program->spare_bytes whose values the second loop could compute again from the others
+ * and from what never changes, by cheap operators alone, and to program->kept_bytes the others
+ * (stacks_spare.c). */
+AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error);
 /* Reduces the stacks that may shrink to the sufficient number of places, of which there are at most
  * two, along their first dimension, so that a place is contiguous. The program and both bodies
  * change and get other instruction numbers. */

@@ -158,6 +158,8 @@ static AmStatus read_search(const PlanReader *self, json_t *root) {
                          self->error));
     TRY(json_get_object(&plan->settings, search, "settings", self->source, "$.search", self->error));
     TRY(read_origin(self, search));
+    const char *target = json_string_value(json_object_get(plan->settings, "for"));
+    plan->is_for_jax = target && strcmp(target, "jax") == 0;
     plan->seed = (uint64_t)seed;
     plan->bound_seconds = NAN;
     if (!json_is_null(json_object_get(search, "bound_seconds")))

@@ -336,9 +336,12 @@ typedef struct Program {
     const Mesh *mesh;
     ProgramCounter counter; /* of a loop's body */
     int32_t device;
-    int32_t first_rank; /* the rank of mesh device 0: the devices of the stages before; 0 for one stage */
-    bool is_uneven;     /* Shards differ in size from device to device, which may then fuse differently:
-                           collectives keep their order. */
+    int32_t first_rank;  /* the rank of mesh device 0: the devices of the stages before; 0 for one stage */
+    bool is_uneven;      /* Shards differ in size from device to device, which may then fuse differently:
+                            collectives keep their order. */
+    int64_t kept_bytes;  /* from F to B, of one micro-batch, that are not cheap to compute again */
+    int64_t spare_bytes; /* of the places of kept values: those that are cheap to compute again, and those
+                            that are free when most are used (stacks_spare.c) */
     /* Instructions and values. */
     ProgramInstruction *instructions;
     int32_t instruction_count, instruction_capacity;

@@ -43,6 +43,7 @@ typedef struct Merger {
     Source *sources;
     int32_t count;
     int32_t stage, stage_count;
+    bool has_places; /* free ones were added */
 } Merger;
 
 /* Instructions until the joined loops that come next. */
@@ -131,6 +132,31 @@ static AmStatus merge_plain(Merger *self, AmError *error) {
     return AM_OK;
 }
 
+/* Adds the places of kept values that are free when the stage has most: each chunk has places for the most
+ * micro-batches that it keeps itself. */
+static AmStatus add_free_places(Merger *self, const InterleavedLoops *loops, AmError *error) {
+    const ScheduledStage scheduled = {.kind = SCHEDULE_INTERLEAVED,
+                                      .stages = self->stage_count,
+                                      .stage = self->stage,
+                                      .micro_batches = loops->count,
+                                      .chunks = self->count};
+    ScheduleIteration *iterations;
+    int64_t places = 0, used = 0, most = 0;
+    int32_t count;
+    if (self->has_places) return AM_OK;
+    self->has_places = true;
+    TRY(schedule_iterations(&iterations, &count, self->program->arena, &scheduled, error));
+    for (int32_t c = 0; c < self->count; c++)
+        places += loops->kept_of_chunk[c] * self->sources[c].program->kept_bytes;
+    for (int32_t k = 0; k < count; k++) {
+        int64_t bytes = self->sources[iterations[k].chunk].program->kept_bytes;
+        used += iterations[k].pass == SCHEDULE_FORWARD ? bytes : -bytes;
+        if (used > most) most = used;
+    }
+    self->program->spare_bytes += places - most;
+    return AM_OK;
+}
+
 /* The next loops of all chunks, side by side; `*found`: there were some. */
 static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     Program *program = self->program;
@@ -166,7 +192,7 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     for (int32_t i = first; i < program->instruction_count; i++)
         program->instructions[i].loop.iterations = NULL;
     program->instructions[first].loop.iterations = iterations;
-    return AM_OK;
+    return add_free_places(self, iterations, error);
 }
 
 /* Values one after the other; parameters and outputs are one chunk's each. */
@@ -202,6 +228,8 @@ static AmStatus begin(Merger *self, Program *const *chunks, AmError *error) {
             update->value += first;
         }
         program->is_uneven |= chunk->is_uneven;
+        program->spare_bytes += c > 0 ? chunk->spare_bytes : 0;
+        program->kept_bytes += c > 0 ? chunk->kept_bytes : 0;
     }
     program->value_count = program->value_capacity = values;
     return AM_OK;

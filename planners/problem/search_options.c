@@ -134,6 +134,7 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,
+                   .is_for_jax = options->request->constraints.target == TARGET_JAX,
                    .searcher = searcher_name(options->searcher),
                    .space = plan_space_name(options->kind),
                    .seed = options->seed,

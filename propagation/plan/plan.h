@@ -156,6 +156,7 @@ typedef struct Plan {
     double predicted_step_seconds;
     PlanDevicePrediction *predicted; /* per device across stages, in order */
     int32_t device_count;
+    bool is_for_jax; /* its memory is that of automap_jax.run, which holds less than automap's program */
     bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
     /* how it was found */
     const char *searcher, *space;

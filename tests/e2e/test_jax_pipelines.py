@@ -39,15 +39,12 @@ from automap_jax.operators import compiler_options
 from automap_jax.pipelines import Function
 from automap_jax.zoo import MODELS as ZOO
 
-# Arrays and temporary buffers on the fullest device as shares of the prediction: the least and the most. 1F1B,
-# interleaved plans and recomputation hold less than predicted: backward passes recompute cheap values that automap
-# keeps.
+# Arrays and temporary buffers on the fullest device as shares of the prediction: the least and the most. Where a stage
+# recomputes attention, XLA has fewer temporary buffers than automap: it fuses the exponentials.
 WITHIN = 0.9, 1.1
-LESS = 0.7, 1
 MEMORY = {(name, what): WITHIN for name in ("gpt2_tiny", "bert_tiny")
-          for what in ("gpipe", "zb_h1", "zero1", "zero2", "zero3") if (name, what) != ("bert_tiny", "gpipe")}
-MEMORY["bert_tiny", "gpipe"] = LESS
-MEMORY |= {(name, what): LESS for name in ("gpt2_tiny", "bert_tiny") for what in ("1f1b", "interleaved", "recomputed")}
+          for what in ("gpipe", "1f1b", "zb_h1", "interleaved", "zero1", "zero2", "zero3")}
+MEMORY |= {(name, "recomputed"): (0.8, 1) for name in ("gpt2_tiny", "bert_tiny")}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline"]
 SMALL = {
@@ -160,7 +157,7 @@ def check_memory(name, what, document, plan, peaks):
     """Compares the fullest device with the prediction."""
     predicted = max(row["peak_bytes"] + row.get("channel_bytes", 0) for row in plan["predicted"]["devices"])
     found = max(peaks[device] for stage in document["stages"] for device in stage["mesh"]["devices"])
-    least, most = MEMORY.get((name, what), (0, 1))
+    least, most = MEMORY[name, what]
     assert least * predicted <= found <= most * predicted, f"{name}, {what}: {found} bytes, predicted {predicted}"
     return f"{found / predicted:.2f} of the predicted memory"
 

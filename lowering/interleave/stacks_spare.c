@@ -1,0 +1,78 @@
+/* Counts the kept values that a backward pass could compute again at little cost.
+ *
+ * Executors of a framework keep fewer values between the passes than automap: a value that follows by cheap
+ * operators from kept values, weights and data is computed again. datasets/automap_jax/pipelines.py has the
+ * same rule (find_again), by the primitives of JAX (CHEAP).
+ *
+ *     kept: x, tanh(x)     computed again: 1 + tanh(x), x / 2, x * x
+ */
+#include "lowering/interleave/interleave.h"
+
+typedef struct RepeatableFinder {
+    const Program *body;
+    bool *is_kept; /* [value]: a stack has it */
+    bool *is_had;  /* [value]: the backward pass has it, or computes it again */
+} RepeatableFinder;
+
+/* The value of which this one is a view. */
+static int32_t viewed_value(const Program *body, const ProgramUses *uses, int32_t value) {
+    while (uses->producer[value] >= 0 && body->instructions[uses->producer[value]].kind == PROGRAM_VIEW)
+        value = body->instructions[uses->producer[value]].operands[0];
+    return value;
+}
+
+static bool is_cheap(const ProgramInstruction *instruction) {
+    static const IrOpcode others[] = {IR_ABS,       IR_BROADCAST, IR_CONSTANT, IR_DYNAMIC_SLICE, IR_IOTA,
+                                      IR_IS_FINITE, IR_SIGN,      IR_SLICE,    IR_TRANSPOSE,     IR_XOR};
+    if (instruction->kind == PROGRAM_VIEW) return true;
+    if (instruction->kind != PROGRAM_COMPUTE || instruction->opcode == IR_DIVIDE) return false;
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+        if (instruction->opcode == others[k]) return true;
+    return ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE);
+}
+
+/* Visits a body in its order: cheap results of values that are had are had, and need not be kept. */
+static void find_had(RepeatableFinder *self) {
+    const Program *body = self->body;
+    for (int32_t i = 0; i < body->instruction_count; i++) {
+        const ProgramInstruction *instruction = &body->instructions[i];
+        bool is_repeated = is_cheap(instruction);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            is_repeated &= self->is_had[instruction->operands[k]];
+        for (int32_t r = 0; r < instruction->result_count; r++) {
+            int32_t value = instruction->first_result + r;
+            self->is_had[value] = is_repeated || self->is_kept[value];
+            if (is_repeated) self->is_kept[value] = false;
+        }
+    }
+}
+
+AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, int32_t count,
+                            AmError *error) {
+    Program *program = loops->program;
+    const ProgramInstruction *makes = &program->instructions[loops->first];
+    const Program *body = makes->regions.programs[0];
+    RepeatableFinder self = {.body = body,
+                             .is_kept = ARENA_ARRAY(program->arena, bool, body->value_count + 1),
+                             .is_had = ARENA_ARRAY(program->arena, bool, body->value_count + 1)};
+    int32_t *kept_value = ARENA_ARRAY(program->arena, int32_t, makes->result_count + 1);
+    if (program->arena->failed) return am_fail_memory(error, body->value_count);
+    for (int32_t p = 0; p < makes->operand_count; p++)
+        self.is_had[body->parameters[p]] = p == 0 || body->outputs[p] == body->parameters[p];
+    for (int32_t k = 0; k < count; k++) {
+        int32_t written = body->outputs[makes->loop.carried[stacks[k].result]];
+        const ProgramInstruction *write = &body->instructions[loops->in_first.producer[written]];
+        kept_value[stacks[k].result] = viewed_value(body, &loops->in_first, write->operands[1]);
+        self.is_kept[kept_value[stacks[k].result]] = true;
+    }
+    find_had(&self);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t *value = &kept_value[stacks[k].result];
+        if (*value < 0) continue; /* several operands are views of one stack */
+        int64_t bytes = ir_shape_bytes(&body->values[*value].shape);
+        if (self.is_kept[*value]) program->kept_bytes += bytes;
+        else program->spare_bytes += stacks[k].kept * bytes;
+        *value = -1;
+    }
+    return AM_OK;
+}
