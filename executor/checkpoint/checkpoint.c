@@ -422,13 +422,16 @@ static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
     self->tensors = ARENA_ARRAY(&self->arena, int32_t, roles->parameter_count + 1);
     form->tensors = ARENA_ARRAY(&self->arena, CheckpointTensor, roles->parameter_count + 1);
     self->images = ARENA_ARRAY(&self->arena, CheckpointImage, self->owner.rank_count);
+    /* [parameter of the module as read]: the tensor of its first layer */
+    int32_t *stacks = ARENA_ARRAY(&self->arena, int32_t, roles->parameter_count + 1);
     if (self->arena.failed) return am_fail_memory(error, roles->parameter_count * 64);
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         const IrShape *shape = shape_of(self, k);
         self->tensors[k] = -1;
         if (roles->parameters[k].role == IR_ROLE_DATA || is_fed[k]) continue;
-        bool is_more = plan_source_parameter(self->owner.context, k).layer > 0; /* of the tensor before */
-        self->tensors[k] = is_more ? form->tensor_count - 1 : form->tensor_count++;
+        IrLayerPart part = plan_source_parameter(self->owner.context, k);
+        self->tensors[k] = part.layer > 0 ? stacks[part.original] : form->tensor_count++;
+        if (part.layer == 0) stacks[part.original] = self->tensors[k];
         form->tensors[self->tensors[k]] = (CheckpointTensor){.path = parameter_of(self, k)->path,
                                                              .type = shape->type,
                                                              .rank = shape->rank,

@@ -15,7 +15,8 @@ struct Feeds {
     Arena arena;
     const PlanContext *context; /* of the module as read, whose parameters files name */
     const PlanContext *used;    /* of the ranks' programs, whose parameters the callers name */
-    int32_t *first;             /* [count + 1]: the first of those that parameter k consists of */
+    int32_t *first;             /* [count]: the first of those that parameter k consists of */
+    int32_t *next;              /* [parameter used]: the next of the same parameter, or -1 */
     const RunOptions *options;
     FeedSource source;
     const char *data_path; /* the first file of --data, the options'; NULL: none */
@@ -81,13 +82,13 @@ static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
         if (is_resumed && is_resumed[self->first[k]]) continue;
         TRY(feed_open(feed, &self->source, k, error));
         feed->number = self->first[k];
-        if (feed_in_batches(feed) && self->first[k + 1] - self->first[k] > 1)
+        if (feed_in_batches(feed) && self->next[self->first[k]] >= 0)
             return am_fail(
                 error, AM_ERROR_INPUT, feed->path,
                 "'%s' has a value for every step, and the plan splits its layers (expected a plan of "
                 "search --layers loop)",
                 feed->parameter->path);
-        for (int32_t part = self->first[k]; part < self->first[k + 1] && feed->once; part++) {
+        for (int32_t part = self->first[k]; part >= 0 && feed->once; part = self->next[part]) {
             const char *values =
                 feed->once + plan_source_parameter(self->used, part).first * dtype_bytes(feed->shape->type);
             for (int32_t r = 0; r < rank_count; r++) rank_set_parameter(&ranks[r], part, values);
@@ -105,11 +106,15 @@ static AmStatus open_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
     self->count = self->context->roles->parameter_count;
     self->feeds = ARENA_ARRAY(&self->arena, Feed, self->count + 1);
     self->first = ARENA_ARRAY(&self->arena, int32_t, self->count + 1);
-    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
     int32_t parts = self->used->roles->parameter_count;
-    self->first[self->count] = parts;
-    for (int32_t part = parts - 1; part >= 0; part--)
-        self->first[plan_source_parameter(self->used, part).original] = part;
+    self->next = ARENA_ARRAY(&self->arena, int32_t, parts + 1);
+    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
+    for (int32_t k = 0; k < self->count; k++) self->first[k] = -1;
+    for (int32_t part = parts - 1; part >= 0; part--) {
+        int32_t original = plan_source_parameter(self->used, part).original;
+        self->next[part] = self->first[original];
+        self->first[original] = part;
+    }
     TRY(feed_source_open(&self->source, self->context, self->options, &self->arena, error));
     TRY(read_all(self, ranks, rank_count, is_resumed, error));
     self->order = (FeedOrder){.seed = self->options->seed, .shuffled = self->options->shuffle};

@@ -101,58 +101,73 @@ double results_loss(const Results *results) {
     return results->loss_count ? results->values[0].values[0] : NAN;
 }
 
+/* The arrays of a file. */
+typedef struct ArrayList {
+    ArrayToWrite *arrays;
+    int32_t count;
+    int32_t *places; /* [parameter or output of the module as read]: its array, if it has layers */
+} ArrayList;
+
+/* Makes room for the arrays of `parts` parts of `originals` parameters or outputs. */
+static AmStatus make_list(ArrayList *list, Arena *arena, int32_t parts, int32_t originals, AmError *error) {
+    list->arrays = ARENA_ARRAY(arena, ArrayToWrite, parts + 1);
+    list->places = ARENA_ARRAY(arena, int32_t, originals + 1);
+    return list->arrays && list->places ? AM_OK : am_fail_memory(error, parts * 64);
+}
+
 /* Adds an array, gathered in process 0, to those of a file. A layer goes to its place in the array of the
  * module as read, which its first layer adds, and is released. */
-static AmStatus add_array(Results *results, ArrayToWrite *arrays, int32_t *count, WholeArray *array,
-                          IrLayerPart part, const IrShape *shape, const char *name, AmError *error) {
+static AmStatus add_array(Results *results, ArrayList *list, WholeArray *array, IrLayerPart part,
+                          const IrShape *shape, const char *name, AmError *error) {
     if (part.layer <= 0) {
         void *data = array->whole;
         if (part.layer == 0 && array->whole) {
             data = arena_alloc_raw(results->arena, (size_t)ir_shape_bytes(shape) + 1);
             if (!data) return am_fail_memory(error, ir_shape_bytes(shape));
         }
-        arrays[(*count)++] = (ArrayToWrite){.name = name,
-                                            .type = shape->type,
-                                            .rank = shape->rank,
-                                            .dimensions = shape->dimensions,
-                                            .data = data};
+        list->places[part.original] = list->count;
+        list->arrays[list->count++] = (ArrayToWrite){.name = name,
+                                                     .type = shape->type,
+                                                     .rank = shape->rank,
+                                                     .dimensions = shape->dimensions,
+                                                     .data = data};
     }
     if (part.layer < 0 || !array->whole) return AM_OK;
-    memcpy((char *)arrays[*count - 1].data + part.first * dtype_bytes(shape->type), array->whole,
-           (size_t)ir_shape_bytes(array->shape));
+    char *data = (char *)list->arrays[list->places[part.original]].data; /* allocated above */
+    memcpy(data + part.first * dtype_bytes(shape->type), array->whole, (size_t)ir_shape_bytes(array->shape));
     whole_close(array);
     return AM_OK;
 }
 
 AmStatus results_save_outputs(Results *results, AmError *error) {
     const IrRoles *roles = results->context->roles;
-    ArrayToWrite *arrays = ARENA_ARRAY(results->arena, ArrayToWrite, roles->output_count + 1);
     const PlanContext *source = plan_context_source(results->context);
-    int32_t count = 0;
-    if (!arrays) return am_fail_memory(error, roles->output_count * 64);
+    ArrayList list = {0};
+    TRY(make_list(&list, results->arena, roles->output_count, source->roles->output_count, error));
     for (int32_t k = 0; k < roles->output_count; k++) {
         WholeArray *array = &results->outputs[k];
         TRY(whole_gather(array, error));
         IrLayerPart part = plan_source_output(results->context, k);
         const char *name = arena_format(results->arena, "output[%d]", part.original);
         int32_t output = source->roles->outputs[part.original];
-        TRY(add_array(results, arrays, &count, array, part, &source->canonical->instructions[output].shape,
-                      name, error));
+        TRY(add_array(results, &list, array, part, &source->canonical->instructions[output].shape, name,
+                      error));
     }
     if (results->arena->failed) return am_fail_memory(error, roles->output_count * 16);
     if (results->owner.processes && results->owner.processes->process != 0) return AM_OK;
-    return array_file_write(results->options->outputs_path, arrays, count, NULL, error);
+    return array_file_write(results->options->outputs_path, list.arrays, list.count, NULL, error);
 }
 
 AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error) {
     const IrRoles *roles = results->context->roles;
     const ProcessGroup *processes = results->owner.processes;
     bool writes = !processes || processes->process == 0;
-    ArrayToWrite *arrays = ARENA_ARRAY(results->arena, ArrayToWrite, roles->parameter_count + 1);
     WholeArray *wholes = ARENA_ARRAY(results->arena, WholeArray, roles->parameter_count + 1);
-    if (!arrays || !wholes) return am_fail_memory(error, roles->parameter_count * 64);
+    if (!wholes) return am_fail_memory(error, roles->parameter_count * 64);
     const PlanContext *source = plan_context_source(results->context);
-    int32_t count = 0, gathered = 0;
+    ArrayList list = {0};
+    TRY(make_list(&list, results->arena, roles->parameter_count, source->roles->parameter_count, error));
+    int32_t gathered = 0;
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
         IrLayerPart part = plan_source_parameter(results->context, k);
@@ -165,13 +180,12 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
         status = whole_open(array, &results->owner, own_shape, true, k, error);
         for (int32_t r = 0; status == AM_OK && r < results->owner.rank_count; r++) whole_take(array, r);
         if (status == AM_OK) status = whole_gather(array, error);
-        if (status == AM_OK)
-            status = add_array(results, arrays, &count, array, part, shape, named->path, error);
+        if (status == AM_OK) status = add_array(results, &list, array, part, shape, named->path, error);
         if (!writes) whole_close(array);
     }
     const char *metadata[] = {"format", "automap-state-1", NULL};
     if (status == AM_OK && writes)
-        status = array_file_write(results->options->save_path, arrays, count, metadata, error);
+        status = array_file_write(results->options->save_path, list.arrays, list.count, metadata, error);
     for (int32_t k = 0; k < gathered; k++) whole_close(&wholes[k]);
     return status;
 }
