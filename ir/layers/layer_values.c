@@ -179,7 +179,8 @@ static int32_t add_parameter(Splitter *self, int32_t parameter, int32_t layer) {
     IrAttributes *attributes = ARENA_ARRAY(arena, IrAttributes, 1);
     if (!attributes) return 0;
     *attributes = *made.attributes;
-    attributes->parameter_number = self->number[parameter] + (layer < 0 ? 0 : layer);
+    attributes->parameter_number =
+        self->number[parameter] + (layer < 0 ? 0 : layer * self->stride[parameter]);
     made.attributes = attributes;
     if (layer >= 0) {
         made.message = NULL;

@@ -45,6 +45,7 @@ typedef struct Splitter {
     bool *is_denied;      /* [parameter]: some user needs its stack as one array */
     bool *is_wanted;      /* [parameter]: meets a stack of its shape, so that it should be split too */
     int32_t *number;      /* [parameter]: number of its first part */
+    int32_t *stride;      /* [parameter]: between the numbers of its parts */
     bool *has_depth;      /* [LAYERS_MOST + 1]: some parameter has so many layers */
     int32_t *computation; /* [computation]: its copy, or LAYERS_NONE; shared by reductions and the like */
     int32_t

@@ -256,7 +256,55 @@ static SplitValue *parameter_value(Splitter *self, int32_t p) {
     return value;
 }
 
+/* ---- numbers ---- */
+
+static int64_t depth_of(const Splitter *self, int32_t p) {
+    const IrShape *shape = &self->from->instructions[self->roles->parameters[p].instruction].shape;
+    return self->is_split[p] ? shape->dimensions[0] : 0;
+}
+
+/* Returns whether parameters p - 1 and p are in one tree of stacks of the same depth: all parameters whose
+ * paths begin as both do are such stacks. */
+static bool follows_in_tree(const Splitter *self, int32_t p) {
+    const IrParameter *parameters = self->roles->parameters;
+    const char *path = parameters[p].path, *before = parameters[p - 1].path;
+    int64_t depth = depth_of(self, p);
+    if (depth == 0 || depth_of(self, p - 1) != depth || !path || !before) return false;
+    size_t length = 0, common = 0;
+    for (; path[length] && path[length] == before[length]; length++)
+        if (path[length] == '[' || path[length] == '.') common = length;
+    for (int32_t step = -1; step <= 1; step += 2)
+        for (int32_t k = p + step; k >= 0 && k < self->roles->parameter_count; k += step) {
+            if (!parameters[k].path || strncmp(parameters[k].path, path, common) != 0) break;
+            if (depth_of(self, k) != depth) return false;
+        }
+    return true;
+}
+
+/* Numbers the new parameters as a model with one tree for each layer has them: of the stacks in one tree, all
+ * of the first layer come first. */
+static void number_parameters(Splitter *self) {
+    int32_t count = self->roles->parameter_count;
+    for (int32_t first = 0, next = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && follows_in_tree(self, end); end++) {}
+        for (int32_t p = first; p < end; p++) {
+            self->number[p] = next + p - first;
+            self->stride[p] = end - first;
+        }
+        next += (end - first) * (int32_t)(self->is_split[first] ? depth_of(self, first) : 1);
+    }
+}
+
 /* ---- outputs ---- */
+
+/* The number of outputs from k on that are made of stacks in one tree; 1: it is no stack, or alone. */
+static int32_t count_tree(const Splitter *self, const int32_t *split_of, int32_t k) {
+    int32_t count = 1, first = split_of[k];
+    while (first >= 0 && k + count < self->roles->output_count && split_of[k + count] == first + count &&
+           self->number[first + count] == self->number[first] + count)
+        count++;
+    return count;
+}
 
 /* Emits the outputs and what no user needed, and fills the map. */
 static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **parameters, SplitValue *root,
@@ -281,24 +329,30 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
     if (self->arena->failed || arena->failed) return am_fail_memory(error, count);
     int32_t root_instruction = self->from->computations[self->from->entry].root;
     bool from_tuple = self->from->instructions[root_instruction].opcode == IR_TUPLE;
-    for (int32_t k = 0; k < roles->output_count; k++) {
-        SplitValue *value = from_tuple ? root->elements[k] : root;
-        int64_t layers = split_of[k] >= 0 ? value->shape->dimensions[0] : 1;
-        int64_t elements = split_of[k] >= 0 ? ir_shape_elements(value->shape) / layers : 0;
-        for (int32_t l = 0; l < layers && !self->is_too_large; l++) {
-            int32_t to = map->output_count++;
-            values[to] = split_of[k] >= 0 ? split_layer(self, value, l) : split_whole(self, value);
-            shapes[to] = split_of[k] >= 0 ? split_layer_shape(value->shape) : *value->shape;
-            map->outputs[to] = (IrLayerPart){k, l * elements, split_of[k] >= 0 ? l : -1};
+    for (int32_t first = 0, next = 0, trees; first < roles->output_count; first += trees) {
+        trees = count_tree(self, split_of, first);
+        for (int32_t k = first; k < first + trees; k++) {
+            SplitValue *value = from_tuple ? root->elements[k] : root;
+            int64_t layers = split_of[k] >= 0 ? value->shape->dimensions[0] : 1;
+            int64_t elements = split_of[k] >= 0 ? ir_shape_elements(value->shape) / layers : 0;
+            map->output_count += (int32_t)layers;
+            for (int32_t l = 0; l < layers && !self->is_too_large; l++) {
+                int32_t to = next + k - first + l * trees;
+                values[to] = split_of[k] >= 0 ? split_layer(self, value, l) : split_whole(self, value);
+                shapes[to] = split_of[k] >= 0 ? split_layer_shape(value->shape) : *value->shape;
+                map->outputs[to] = (IrLayerPart){k, l * elements, split_of[k] >= 0 ? l : -1};
+            }
         }
+        next = map->output_count;
     }
+    map->parameter_count = parameter_count;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int64_t layers = self->is_split[p] ? parameters[p]->shape->dimensions[0] : 1;
         int64_t elements = self->is_split[p] ? ir_shape_elements(parameters[p]->shape) / layers : 0;
         for (int32_t l = 0; l < layers; l++) {
             if (self->is_split[p]) split_layer(self, parameters[p], l);
             else split_whole(self, parameters[p]);
-            map->parameters[map->parameter_count++] =
+            map->parameters[self->number[p] + l * self->stride[p]] =
                 (IrLayerPart){p, l * elements, self->is_split[p] ? l : -1};
         }
     }
@@ -318,13 +372,11 @@ static AmStatus attempt(Splitter *self, IrLayerMap *map, AmError *error) {
     SplitValue **values = ARENA_ARRAY(self->arena, SplitValue *, entry->count + 1);
     SplitValue **parameters = ARENA_ARRAY(self->arena, SplitValue *, entry->parameter_count + 1);
     if (self->arena->failed) return am_fail_memory(error, entry->count);
-    int32_t next = 0;
     self->origin = entry->root;
+    number_parameters(self);
     for (int32_t p = 0; p < entry->parameter_count; p++) {
         const IrShape *shape = &from->instructions[entry->parameters[p]].shape;
         self->group[p] = p;
-        self->number[p] = next;
-        next += self->is_split[p] ? (int32_t)shape->dimensions[0] : 1;
         if (self->is_split[p]) self->has_depth[shape->dimensions[0]] = true;
         values[entry->parameters[p] - entry->first] = parameters[p] = parameter_value(self, p);
     }
@@ -366,6 +418,7 @@ static AmStatus allocate(Splitter *self, AmError *error) {
         *flags[k] = ARENA_ARRAY(self->arena, bool, count + 1);
     self->group = ARENA_ARRAY(self->arena, int32_t, count + 1);
     self->number = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->stride = ARENA_ARRAY(self->arena, int32_t, count + 1);
     self->computation = ARENA_ARRAY(self->arena, int32_t, self->from->computation_count + 1);
     self->constant = ARENA_ARRAY(self->arena, int32_t, self->from->instruction_count + 1);
     self->has_depth = ARENA_ARRAY(self->arena, bool, LAYERS_MOST + 1);
@@ -387,24 +440,92 @@ static AmStatus simplify(Splitter *self, AmError *error) {
     return AM_OK;
 }
 
+/* A depth-first walk over the entry. */
+typedef struct EntryWalk {
+    const IrComposed *entry;
+    int32_t *stack, *next; /* next [instruction]: its operand to visit */
+    int32_t *place;        /* [instruction]: in `instructions`, or LAYERS_NONE */
+    IrInstruction *instructions;
+    int32_t *origins;
+    int32_t placed;
+} EntryWalk;
+
+/* Places an instruction after its operands. */
+static void walk_from(EntryWalk *self, int32_t root) {
+    const IrComposed *entry = self->entry;
+    int32_t depth = 0;
+    for (self->stack[depth++] = root; depth > 0;) {
+        int32_t i = self->stack[depth - 1];
+        const IrInstruction *instruction = &entry->instructions[i];
+        int32_t *next = &self->next[i];
+        while (*next < instruction->operand_count && self->place[instruction->operands[*next]] >= 0) ++*next;
+        if (*next < instruction->operand_count) {
+            self->stack[depth++] = instruction->operands[*next];
+            continue;
+        }
+        depth--;
+        int32_t *operands = (int32_t *)instruction->operands; /* a copy that ir_compose() made */
+        for (int32_t k = 0; k < instruction->operand_count; k++) operands[k] = self->place[operands[k]];
+        self->place[i] = self->placed;
+        self->instructions[self->placed] = *instruction;
+        self->origins[self->placed++] = entry->origins[i];
+    }
+}
+
+/* Returns whether instruction i was made of one of the entry's in the forward pass. */
+static bool is_forward(const Splitter *self, int32_t i) {
+    const IrComputation *entry = &self->from->computations[self->from->entry];
+    int32_t origin = self->composer.computations[0].origins[i];
+    return origin >= entry->first && origin < entry->first + entry->count && self->roles->phases &&
+           self->roles->phases[origin] == IR_PHASE_FORWARD;
+}
+
+/* Lists the parameters of the entry by their numbers, the forward pass in its order, and other instructions
+ * depth first from the root. XLA writes unrolled layers in this order: gradients of weights come after the
+ * backward pass. Loops compute them in each trip. */
+static AmStatus order_entry(Splitter *self, const IrLayerMap *map, AmError *error) {
+    IrComposed *entry = &self->composer.computations[0];
+    int32_t count = entry->count;
+    EntryWalk walk = {.entry = entry,
+                      .stack = ARENA_ARRAY(self->arena, int32_t, count + 1),
+                      .next = ARENA_ARRAY(self->arena, int32_t, count + 1),
+                      .place = ARENA_ARRAY_RAW(self->arena, int32_t, count + 1),
+                      .instructions = ARENA_ARRAY_RAW(self->arena, IrInstruction, count + 1),
+                      .origins = ARENA_ARRAY_RAW(self->arena, int32_t, count + 1)};
+    int32_t *parameters = ARENA_ARRAY(self->arena, int32_t, map->parameter_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &entry->instructions[i];
+        walk.place[i] = LAYERS_NONE;
+        if (instruction->opcode == IR_PARAMETER) parameters[instruction->attributes->parameter_number] = i;
+    }
+    for (int32_t k = 0; k < map->parameter_count; k++) walk_from(&walk, parameters[k]);
+    for (int32_t i = 0; i < count; i++)
+        if (walk.place[i] < 0 && is_forward(self, i)) walk_from(&walk, i);
+    if (walk.place[entry->root] < 0) walk_from(&walk, entry->root);
+    memcpy(entry->instructions, walk.instructions, sizeof *walk.instructions * (size_t)walk.placed);
+    memcpy(entry->origins, walk.origins, sizeof *walk.origins * (size_t)walk.placed);
+    entry->root = walk.place[entry->root];
+    entry->count = walk.placed;
+    return AM_OK;
+}
+
 /* Donations between a part of an output and the same part of the parameter. */
-static AmStatus map_aliases(IrModule *made, const IrModule *from, const IrLayerMap *map, AmError *error) {
+static AmStatus map_aliases(const Splitter *self, IrModule *made, const IrLayerMap *map, AmError *error) {
+    const IrModule *from = self->from;
     int64_t most = (int64_t)map->output_count + from->alias_count;
     made->aliases = ARENA_ARRAY(&made->arena, IrAlias, most + 1);
     int32_t *donor = ARENA_ARRAY(&made->arena, int32_t, map->output_count + 1);
-    int32_t *first = ARENA_ARRAY(&made->arena, int32_t, map->parameter_count + 1);
     if (made->arena.failed) return am_fail_memory(error, most);
-    for (int32_t k = map->parameter_count - 1; k >= 0; k--) first[map->parameters[k].original] = k;
     for (int32_t k = 0; k < map->output_count; k++) donor[k] = -1;
     for (int32_t a = 0; a < from->alias_count; a++) {
         int32_t output = from->aliases[a].output < 0 ? 0 : from->aliases[a].output;
         for (int32_t k = 0; k < map->output_count; k++) {
             if (map->outputs[k].original != output) continue;
-            int32_t p =
-                first[from->aliases[a].parameter] + (map->outputs[k].layer < 0 ? 0 : map->outputs[k].layer);
-            bool is_same = p < map->parameter_count &&
-                           map->parameters[p].original == from->aliases[a].parameter &&
-                           map->parameters[p].layer == map->outputs[k].layer;
+            int32_t parameter = from->aliases[a].parameter, layer = map->outputs[k].layer;
+            int32_t p = self->number[parameter] + (layer < 0 ? 0 : layer * self->stride[parameter]);
+            bool is_same = p < map->parameter_count && map->parameters[p].original == parameter &&
+                           map->parameters[p].layer == layer;
             if (is_same) donor[k] = p;
         }
     }
@@ -466,13 +587,14 @@ static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Ar
     }
     if (is_done) {
         TRY(simplify(self, error));
+        TRY(order_entry(self, *map, error));
         is_done = self->composer.computations[0].count <= IR_LAYERS_MOST_INSTRUCTIONS;
         self->is_too_large = !is_done;
     }
     *reason = is_done ? NULL : reason_of(arena, self);
     if (!is_done) return AM_OK;
     (*made)->name = self->from->name;
-    TRY(map_aliases(*made, self->from, *map, error));
+    TRY(map_aliases(self, *made, *map, error));
     TRY(ir_compose_finish(&self->composer, &(*map)->origins, error));
     self->composer.module = NULL;
     return AM_OK;
