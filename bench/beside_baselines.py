@@ -1,9 +1,10 @@
 """Hybrid plans beside the best baseline, model by model and cluster by cluster.
 
-Run as `AUTOMAP=build/automap python3 bench/beside_baselines.py [--model NAME] [--cluster NAME]`. A line for each,
-separated by tabs: name, ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all
-baselines, those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in
-5 s, import included.
+Run as `AUTOMAP=build/automap python3 bench/beside_baselines.py [--model NAME] [--cluster NAME]`. --write
+docs/measurements.md replaces the table of the document, where all models and clusters ran. A line for each, separated
+by tabs: name, ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all baselines,
+those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
+included.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import pathlib
 import subprocess
 import sys
 import time
+
+import marked_section
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
@@ -57,6 +60,7 @@ def row(name, ours, limit, unit, holds, remark):
 
 
 def compare(model, cluster):
+    """Prints the lines of a model on a cluster. The row of the document; None: no plan."""
     folder = SOURCE / "datasets" / "models" / model
     path = next(p for p in sorted(folder.glob("model.hlo.pb*")))
     found, seconds = search(path, cluster, "--space", "hybrid")
@@ -64,23 +68,31 @@ def compare(model, cluster):
     name = f"hybrid {model} {cluster}"
     if not found:
         print(f"{name}\tout of memory\t{limit:.4g} s\t{'ok' if baseline is None else 'no'}\t{baseline}", flush=True)
-        return
+        return None
     ours = found["step_seconds"]
     remark = "no baseline fits" if baseline is None else f"{baseline}, {limit / ours:.2f}x; found in {seconds:.2f} s"
     row(name, ours, limit, "s", ours <= limit, remark)
     allowed = LIMIT_SECONDS.get((model, cluster))
     if allowed:
         row(f"{name}, search and import", seconds, allowed, "s", seconds <= allowed, "seconds of the process")
+    if baseline is None:
+        return f"| {model} | {cluster} | {ours:.4g} | none fits | |"
+    return f"| {model} | {cluster} | {ours:.4g} | {limit:.4g} {baseline} | {limit / ours:.2f} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", action="append", help="default: all")
     parser.add_argument("--cluster", action="append", help="default: all")
+    parser.add_argument("--write", help="document whose marked section gets the table")
     arguments = parser.parse_args()
+    rows = ["| model | cluster | hybrid | best baseline | gain |", "|---|---|---|---|---|"]
     for model in arguments.model or MODELS:
         for cluster in arguments.cluster or CLUSTERS:
-            compare(model, cluster)
+            rows.append(compare(model, cluster))
+    if arguments.write:
+        text = "\n".join(row for row in rows if row) + "\n"
+        marked_section.write(arguments.write, "bench/beside_baselines.py", text)
 
 
 if __name__ == "__main__":
