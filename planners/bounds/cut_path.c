@@ -18,16 +18,6 @@ enum { MOST_STEPS_AND_PLACES = 1 << 22 };
 
 /* ---- states ---- */
 
-/* Marks the numbers of devices that `stages` stages can have together. */
-static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
-    int32_t row = work->devices + 1;
-    can[0] = true;
-    for (int32_t s = 0; s < stages; s++)
-        for (int32_t w = 0; w < work->width_count; w++)
-            for (int32_t d = 0; d + work->widths[w] < row; d++)
-                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
-}
-
 /* All steps on the way from no stage to all of them. */
 static void find_steps(CutSearch *self) {
     const CutWork *work = self->tables->work;
@@ -35,7 +25,11 @@ static void find_steps(CutSearch *self) {
     bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
     int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);
     if (self->arena.failed) return;
-    mark_sums(work, stages, can);
+    can[0] = true; /* [s * row + d]: s stages can have d devices together */
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++)
+            for (int32_t d = 0; d + work->widths[w] < row; d++)
+                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
     for (int32_t s = 0; s <= stages; s++)
         for (int32_t d = 0; d <= devices; d++) {
             bool is_on_way = can[s * row + d] && can[(stages - s) * row + devices - d];
@@ -92,17 +86,6 @@ static void weigh_step(const CutSearch *self, Step *step) {
     }
 }
 
-static void find_least_weights(const CutSearch *self, LeastWeights *least) {
-    for (int32_t w = 0; w < self->tables->work->width_count; w++)
-        for (int32_t k = 0; k < COUNTS; k++) least[w].weights[k] = least[w].across[k] = INFINITY;
-    for (int32_t s = 0; s < self->step_count; s++)
-        for (int32_t k = 0; k < COUNTS; k++) {
-            LeastWeights *here = &least[self->steps[s].width];
-            here->weights[k] = smaller(here->weights[k], self->steps[s].weights[k]);
-            here->across[k] = smaller(here->across[k], self->steps[s].across[k]);
-        }
-}
-
 /* How many passes and orders a class has seconds in; `*last`: one of them. */
 static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
     const double *seconds = &work->seconds[class * work->width_count].of[0][0];
@@ -143,11 +126,19 @@ static void find_least_of_class(const CutSearch *self, const LeastWeights *least
  * are returned. */
 static double find_least(CutSearch *self) {
     const CutTables *tables = self->tables;
+    LeastWeights *least = self->scratch.least_weights;
     double sum = 0;
-    find_least_weights(self, self->scratch.least_weights);
+    for (int32_t w = 0; w < tables->work->width_count; w++)
+        for (int32_t k = 0; k < COUNTS; k++) least[w].weights[k] = least[w].across[k] = INFINITY;
+    for (int32_t s = 0; s < self->step_count; s++)
+        for (int32_t k = 0; k < COUNTS; k++) {
+            LeastWeights *here = &least[self->steps[s].width];
+            here->weights[k] = smaller(here->weights[k], self->steps[s].weights[k]);
+            here->across[k] = smaller(here->across[k], self->steps[s].across[k]);
+        }
     for (int32_t c = 0; c < tables->work->class_count; c++) {
         double anywhere, *across = &self->across[c];
-        find_least_of_class(self, self->scratch.least_weights, c, &anywhere, across);
+        find_least_of_class(self, least, c, &anywhere, across);
         sum += (tables->unplaced[c] - tables->divisible[c]) * anywhere +
                tables->divisible[c] * smaller(anywhere, *across);
     }

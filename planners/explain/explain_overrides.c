@@ -75,15 +75,6 @@ static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, 
     if (without) sbp_print_axis(instead, without->stored[override->instruction].axis[axis]);
 }
 
-static void describe(const Lister *self, const Alike *alike, ExplainedOverride *row) {
-    const Mesh *mesh = &self->explainer->plan->stages[alike->stage].mesh;
-    Text how = {0}, instead = {0};
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) describe_axis(self, alike, axis, &how, &instead);
-    if (how.length == 0) text_append_string(&how, "as the axis priorities say");
-    row->how = words_of(self->explainer, &how);
-    row->instead = words_of(self->explainer, &instead);
-}
-
 /* ---- rows ---- */
 
 static bool is_same(const Explainer *self, const PlanOverride *a, const PlanOverride *b) {
@@ -102,13 +93,17 @@ static void add_row(const Lister *self, const Alike *alike) {
     Explanation *result = self->explainer->result;
     const IrInstruction *first =
         &self->explainer->context->canonical->instructions[alike->first->instruction];
-    Text shape = {0};
+    const Mesh *mesh = &self->explainer->plan->stages[alike->stage].mesh;
+    Text shape = {0}, how = {0}, instead = {0};
     ExplainedOverride row = {.stage = alike->stage,
                              .op_name = explain_name(first),
                              .source = explain_source(self->explainer->arena, first)};
     ir_shape_append(&shape, &first->shape);
     row.shape = words_of(self->explainer, &shape);
-    describe(self, alike, &row);
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) describe_axis(self, alike, axis, &how, &instead);
+    if (how.length == 0) text_append_string(&how, "as the axis priorities say");
+    row.how = words_of(self->explainer, &how);
+    row.instead = words_of(self->explainer, &instead);
     self->alike[result->overrides.count] = *alike;
     result->overrides.of[result->overrides.count++] = row;
 }

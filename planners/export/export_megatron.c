@@ -51,25 +51,20 @@ static void set_recomputation(json_t *arguments, const TrainerPlan *degrees) {
     json_object_set_new(arguments, "--recompute-modules", modules);
 }
 
-static AmStatus set_arguments(json_t *arguments, const TrainerPlan *degrees, AmError *error) {
-    set_number(arguments, "--tensor-model-parallel-size", degrees->tensor);
-    set_number(arguments, "--pipeline-model-parallel-size", degrees->stages);
-    if (degrees->layers) TRY(set_layers(arguments, degrees, error));
-    set_number(arguments, "--micro-batch-size", degrees->examples);
-    set_number(arguments, "--global-batch-size", degrees->batch);
-    if (degrees->splits_sequence) json_object_set_new(arguments, "--sequence-parallel", json_true());
-    if (degrees->zero_level > 0) json_object_set_new(arguments, "--use-distributed-optimizer", json_true());
-    set_recomputation(arguments, degrees);
-    return AM_OK;
-}
-
 AmStatus export_megatron(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     TrainerPlan degrees;
     json_t *arguments = json_object();
     AmStatus status;
     TRY_OR_FAIL(trainer_plan_read(&degrees, &arena, TARGET_MEGATRON, context, plan, error));
-    TRY_OR_FAIL(set_arguments(arguments, &degrees, error));
+    set_number(arguments, "--tensor-model-parallel-size", degrees.tensor);
+    set_number(arguments, "--pipeline-model-parallel-size", degrees.stages);
+    if (degrees.layers) TRY_OR_FAIL(set_layers(arguments, &degrees, error));
+    set_number(arguments, "--micro-batch-size", degrees.examples);
+    set_number(arguments, "--global-batch-size", degrees.batch);
+    if (degrees.splits_sequence) json_object_set_new(arguments, "--sequence-parallel", json_true());
+    if (degrees.zero_level > 0) json_object_set_new(arguments, "--use-distributed-optimizer", json_true());
+    set_recomputation(arguments, &degrees);
     *root = json_pack("{s:s, s:i, s:O, s:o}", "format", "automap-megatron-1", "world_size", degrees.ranks,
                       "arguments", arguments, "layers", trainer_plan_layers(&degrees));
     if (!*root) status = am_fail_memory(error, 0);

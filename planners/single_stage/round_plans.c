@@ -49,7 +49,7 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
     return false;
 }
 
-/* With what evaluations are left. */
+/* Gives the plan overrides of single operators (refine.h), with the evaluations that are left for them. */
 static AmStatus refine(SingleStageSearch *self, StageProblem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best.price;
     if (self->rounds.refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
