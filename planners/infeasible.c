@@ -1,6 +1,9 @@
-/* Each relaxation is tried by a short search, whose evaluations mostly go to baselines. A plan that
- * fits shows that it helps; a search without one shows nothing. Pipelines are searched only if they are
- * requested, since few evaluations of other searches are pipelines. */
+/* Reports changes under which a plan fits: more memory, more devices, more micro-batches, ZeRO.
+ *
+ * Each change is tried by a short search, whose evaluations mostly go to baselines. A plan that fits shows
+ * that the change helps; a search without one shows nothing. Pipelines are searched only if they are
+ * requested, since few evaluations of other searches are pipelines.
+ */
 #include "planners/infeasible.h"
 
 #include <math.h>
@@ -46,7 +49,7 @@ static Change no_change(const Relaxing *self) {
                     .initial = request->space.initial};
 }
 
-/* A short search; *seconds is NAN where it finds no plan that fits. */
+/* Searches briefly with a change; *seconds is NAN if no plan fits. */
 static AmStatus try_search(const Relaxing *self, const Change *change, double *seconds, AmError *error) {
     SearchVariant few;
     SearchOptions *options = &few.options;
@@ -84,7 +87,8 @@ static void add(Relaxing *self, const char *kind, const char *change, double sec
         self->found, json_pack("{s:s, s:s, s:f}", "kind", kind, "change", change, "step_seconds", seconds));
 }
 
-/* The cluster of a changed description, whose reference is taken; NULL where there can be none. */
+/* Returns the cluster of a changed description, whose reference it takes; NULL: the description is not valid.
+ */
 static Cluster *changed_cluster(const Relaxing *self, json_t *description) {
     Cluster *cluster = NULL;
     AmError refusal = {0};
@@ -99,21 +103,21 @@ static json_t *copy_description(const Relaxing *self) {
     return copy;
 }
 
-/* To the three digits that are printed. */
+/* Rounds bytes up to three digits, as they are printed. */
 static double round_up(double bytes) {
     double digit = 1;
     while (bytes / digit >= 1000) digit *= 10;
     return ceil(bytes / digit) * digit;
 }
 
-/* How many further searches make a step smaller; a hybrid one takes long. */
+/* Returns the number of bisections of a change; a search over any number of stages takes long. */
 static int32_t refinements(const Relaxing *self) {
     bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
     return search_spans_stages(self->options) ? REFINEMENTS / 2 : REFINEMENTS;
 }
 
-/* A search with a fraction of three digits, with no plan to start from but `initial`. */
+/* Searches with a fraction of three digits. `initial`: the only plan to start from, or NULL. */
 static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *initial, double *seconds,
                              AmError *error) {
     Change change = no_change(self);
@@ -122,15 +126,15 @@ static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *
     return try_search(self, &change, seconds, error);
 }
 
-/* To the three digits that are printed; below 1. */
+/* Rounds a fraction below 1 up to three digits, as it is printed. */
 static double round_fraction(double fraction) {
     double scale = 1;
     while (fraction * scale < 100 && scale < 1e15) scale *= 10;
     return ceil(fraction * scale) / scale;
 }
 
-/* The fraction that what came nearest needs, or a larger one where no search finds such a plan; then a
- * smaller one where a search finds another. */
+/* Reports the fraction that the nearest plan needs, or a larger one if no search finds a plan with it.
+ * Bisection then looks for a smaller fraction. */
 static AmStatus relax_fraction(Relaxing *self, AmError *error) {
     bool is_hybrid = search_spans_stages(self->options);
     double least = self->options->request->constraints.memory_fraction, seconds = NAN, trial;
@@ -158,7 +162,7 @@ static AmStatus relax_fraction(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-/* A larger fraction of the memory, or where that is not enough, devices with more. */
+/* Reports a larger fraction of the memory, or if that is not enough, devices with more memory. */
 static AmStatus relax_memory(Relaxing *self, AmError *error) {
     const MemoryFit *fit = &self->failed->nearest_fit;
     Change change = no_change(self);
@@ -186,7 +190,8 @@ static AmStatus relax_memory(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-/* Every kind of server `times` times, or of a single one its devices; rounded up. */
+/* Describes the cluster with `times` as many servers of each kind, or a single server with `times` as many
+ * devices; rounded up. NULL: its topology does not allow more. */
 static json_t *more_devices(const Relaxing *self, double times) {
     json_t *description = copy_description(self), *row;
     bool many = json_object_get(description, "between_servers") != NULL;
@@ -204,7 +209,8 @@ static json_t *more_devices(const Relaxing *self, double times) {
     return description;
 }
 
-/* A search with that many, unless they are the *devices of before; 0 where there is no such cluster. */
+/* Searches with `times` as many devices, unless these are the *devices of before. *devices becomes their
+ * number; 0: there is no such cluster. */
 static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices, double *seconds,
                             AmError *error) {
     Change change = no_change(self);
@@ -274,7 +280,7 @@ static AmStatus relax_storage(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-/* The fullest device of what came nearest, and when it is. */
+/* Describes the fullest device of the nearest plan, and the operator at its peak. */
 static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError *error) {
     const SearchOptions *options = self->options;
     const SimulationOptions details = {.memory_fraction = options->request->constraints.memory_fraction,

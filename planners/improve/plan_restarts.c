@@ -17,7 +17,7 @@ enum {
     POLISH = 24         /* evaluations of a climb from a slower plan */
 };
 
-/* From a part or stage to another one. */
+/* A change that goes from a part or stage to another one. */
 typedef struct Exchange {
     int32_t from, to;
 } Exchange;

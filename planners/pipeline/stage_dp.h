@@ -42,7 +42,7 @@ typedef struct StageLayout {
     StageStrategy strategy;
 } StageLayout;
 
-/* By the tables. */
+/* The cost of a stage by the tables. */
 typedef struct StageCost {
     double forward, backward; /* of an iteration */
     double rest;              /* after the last iteration: gradients over the devices, updates */

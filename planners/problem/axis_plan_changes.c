@@ -35,7 +35,7 @@ static bool replace_any(const StageProblem *problem, Random *random, AxisPlan *a
     return axis_plan_insert(axis_plan, axis, place, class_set);
 }
 
-/* To another place, of this axis or another one. */
+/* Moves an entry to another place, of this axis or another one. */
 static bool move_any(const StageProblem *problem, Random *random, AxisPlan *axis_plan, int32_t axis) {
     if (axis_plan->count[axis] == 0) return false;
     int32_t place = any(random, axis_plan->count[axis]), target = any(random, problem->mesh.axis_count);

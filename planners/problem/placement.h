@@ -1,4 +1,4 @@
-/* Where pins place scopes: on stages, on devices, and on a number of devices.
+/* Pins that place scopes: on stages, on devices, and on a number of devices.
  *
  *   stage(n)        the operators of the scope are on stage n of the plan, from 0 on
  *   devices(V100)   they are on devices of this type; devices(0-3,8): on these devices of the cluster

@@ -24,7 +24,7 @@ typedef struct DqnRunOptions {
     int32_t steps_per_update; /* updates come after every so many steps; 0: no updates */
     /* Asked before every episode, with the last one; NULL is refused, as nothing else ends a run. */
     bool (*must_stop)(void *user, const DqnEpisode *last);
-    /* Whether the next episode is by the policy alone; NULL: never. */
+    /* Returns whether the next episode is by the policy alone; NULL: never. */
     bool (*is_greedy)(void *user, const DqnEpisode *last);
     /* After every episode; or NULL. */
     void (*on_episode)(void *user, const DqnEpisode *episode);

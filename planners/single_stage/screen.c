@@ -76,7 +76,7 @@ static AmStatus walk(Screen *self, const AxisPlan *start, bool is_climb, Random 
     return anneal_walk(&estimates, start, score, error);
 }
 
-/* From the best baseline, from what splits nothing, and from the best of both. */
+/* Walks from the best baseline, from the plan that splits nothing, and from the best of both. */
 static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
     AxisPlan axis_plan = {0};
     for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(self->problem); e++) {

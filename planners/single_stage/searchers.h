@@ -16,7 +16,7 @@ void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axi
 AmStatus polish_climb(StageProblem *problem, AmError *error);
 AmStatus polish_walk(StageProblem *problem, AmError *error);
 
-/* From a plan that splits nothing, the best insertion until none helps. */
+/* Makes the best insertion, again and again from the plan that splits nothing, until none helps. */
 AmStatus greedy_search(StageProblem *problem, AmError *error);
 
 /* A walk over axis plans by random single changes. */
