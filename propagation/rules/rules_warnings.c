@@ -71,9 +71,9 @@ void rules_warn(IrModule *module, const bool *is_blocked) {
     for (int32_t i = 0; i < module->instruction_count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         int32_t g = 0;
+        if (!is_blocked[i]) continue;
         bool is_known = instruction->opcode != IR_UNKNOWN && instruction->opcode != IR_CUSTOM_CALL;
-        bool is_tiny = is_known && bytes_of(module, instruction) < RULES_TINY_BYTES;
-        if (!is_blocked[i] || is_tiny) continue;
+        if (is_known && bytes_of(module, instruction) < RULES_TINY_BYTES) continue;
         while (g < group_count && strcmp(opcode_name_of(groups[g].largest), opcode_name_of(instruction)) != 0)
             g++;
         if (g == MOST_GROUPS) {
