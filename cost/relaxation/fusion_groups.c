@@ -10,6 +10,7 @@
 #include "cost/relaxation/fusion_groups.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/union_find.h"
 #include "lowering/passes/passes.h"
@@ -167,16 +168,18 @@ static int32_t paid_value(const Paths *self, int32_t place) {
     return leaf == NOT_RECOMPUTED ? source : leaf;
 }
 
-static void find_paths(const Paths *self) {
+/* Finds the paths over the current steps, the instructions from `first` to `last`: nothing before these waits
+ * for them, and they wait for nothing after them. */
+static void find_paths(const Paths *self, int32_t first, int32_t last) {
     const SplitOptions *split_options = self->context->split_options;
     int32_t count = self->context->rules->count;
-    for (int32_t i = 0; i < count; i++) {
-        self->waited_for[i] = self->waits_for[i] = 0;
+    memset(self->waited_for, 0, sizeof *self->waited_for * (size_t)count);
+    memset(self->waits_for, 0, sizeof *self->waits_for * (size_t)count);
+    for (int32_t i = first + 1; i < count; i++)
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             self->waits_for[i] |=
                 self->waits_for[split_options->operands[k]] | self->is_one[split_options->operands[k]];
-    }
-    for (int32_t i = count - 1; i >= 0; i--)
+    for (int32_t i = last; i >= 0; i--)
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             self->waited_for[split_options->operands[k]] |= self->waited_for[i] | self->is_one[i];
 }
@@ -212,13 +215,13 @@ static bool is_between(const Paths *self, int32_t before, int32_t after) {
     return (self->waited_for[before] & self->waits_for[after]) != 0;
 }
 
-/* Marks the operands that the current steps separate from their readers. */
-static void separate(const Paths *self, bool *is_from_memory) {
+/* Marks the operands that the current steps, from `first` to `last`, separate from their readers. */
+static void separate(const Paths *self, bool *is_from_memory, int32_t first, int32_t last) {
     const SplitOptions *split_options = self->context->split_options;
-    for (int32_t i = 0; i < split_options->count; i++)
+    for (int32_t i = first + 1; i < split_options->count; i++)
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             self->is_cut[k] |= is_between(self, split_options->operands[k], i);
-    for (int32_t source = 0; source < self->context->rules->count; source++) {
+    for (int32_t source = 0; source < last; source++) {
         FusionReader *readers = &self->readers[self->first[source]];
         int32_t count = self->first[source + 1] - self->first[source];
         for (int32_t a = 0; a < count; a++) {
@@ -399,14 +402,14 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
     set_shares(fusion_groups, &self);
     TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
-        int32_t looked_at = 0;
-        for (int32_t i = 0; i < count; i++) self.is_one[i] = 0;
+        int32_t looked_at = 0, first = next;
+        memset(self.is_one, 0, sizeof *self.is_one * (size_t)count);
         for (; next < count && looked_at < STEPS_AT_ONCE; next++)
             if (context->split_options->live[next] && is_step(context, next))
                 self.is_one[next] = (uint64_t)1 << looked_at++;
         if (looked_at == 0) break;
-        find_paths(&self);
-        separate(&self, fusion_groups->is_from_memory);
+        find_paths(&self, first, next - 1);
+        separate(&self, fusion_groups->is_from_memory, first, next - 1);
     }
     find_groups(&self, fusion_groups->group);
     for (int32_t source = 0; source < count; source++) {
