@@ -20,7 +20,7 @@
 #include "planners/bounds/bound_one_stage.h"
 #include "planners/bounds/iteration_tables.h"
 
-enum { ROUND = 8, ASCENT_STEPS = 32, MOST_STAGES = 64 };
+enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64 };
 
 /* ---- widths and weights ---- */
 
@@ -97,25 +97,26 @@ static double least_tried(const BoundCase *cases, int32_t count) {
     return least;
 }
 
-/* Finds the lowest cases with untried ways that are below all cases without, of up to so many stages; in no
- * order. */
+/* Finds the lowest cases with untried ways that are below all cases without, of up to so many stages. Those
+ * with untried mixes come alone; else few ascents, since the lowest of them may end the search. */
 static int32_t find_lowest(BoundCase *cases, int32_t count, int32_t least_stages, int32_t most_stages,
                            BoundCase *lowest[ROUND]) {
     double least = least_tried(cases, count);
-    int32_t found = 0;
+    int32_t found = 0, with_mixes = 0;
     for (int32_t k = 0; k < count; k++) {
-        int32_t place = found;
+        int32_t place = found < ROUND ? found : ROUND - 1;
         if (cases[k].stages < least_stages || cases[k].stages > most_stages) continue;
         if (is_tried(&cases[k]) || cases[k].seconds >= least) continue;
-        if (found == ROUND)
-            for (int32_t other = place = 0; other < ROUND; other++)
-                if (lowest[other]->seconds > lowest[place]->seconds) place = other;
         if (found == ROUND && lowest[place]->seconds <= cases[k].seconds) continue;
-        found += place == found;
+        found += found < ROUND;
+        for (; place > 0 && lowest[place - 1]->seconds > cases[k].seconds; place--)
+            lowest[place] = lowest[place - 1];
         lowest[place] = &cases[k];
         cases[k].enough = least;
     }
-    return found;
+    for (int32_t k = 0; k < found; k++)
+        if (lowest[k]->tried < lowest[k]->iteration->of->mixes->count) lowest[with_mixes++] = lowest[k];
+    return with_mixes > 0 ? with_mixes : found < ASCENTS ? found : ASCENTS;
 }
 
 /* The least bound over all numbers of stages above one and of micro-batches, or one that is at most `enough`.

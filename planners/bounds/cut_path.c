@@ -164,55 +164,59 @@ void cut_path_sum(CutSearch *self, const Step *step) {
 }
 
 /* As cut_path_sum(), for several steps from one state. */
-static void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES]) {
+static inline void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES], int32_t lanes) {
     const CutTables *tables = self->tables;
     double *of_sets = self->scratch.lane_sets, *sums = self->scratch.lane_sums;
     for (int32_t b = 0; b < tables->set_count; b++)
-        for (int32_t l = 0; l < CUT_LANES; l++)
-            of_sets[b * CUT_LANES + l] = class_seconds_weighed(
+        for (int32_t l = 0; l < lanes; l++)
+            of_sets[b * lanes + l] = class_seconds_weighed(
                 steps[l]->weights, &tables->seconds[b * tables->work->width_count + steps[l]->width]);
     for (int32_t p = 0; p < tables->work->places; p++) {
-        const double *here = &of_sets[tables->at[p] * CUT_LANES];
-        for (int32_t l = 0; l < CUT_LANES; l++)
-            sums[(p + 1) * CUT_LANES + l] = sums[p * CUT_LANES + l] + here[l];
+        const double *here = &of_sets[tables->at[p] * lanes];
+        for (int32_t l = 0; l < lanes; l++) sums[(p + 1) * lanes + l] = sums[p * lanes + l] + here[l];
     }
     for (int32_t b = 0; b < tables->set_count; b++)
-        for (int32_t l = 0; l < CUT_LANES; l++) of_sets[b * CUT_LANES + l] -= self->scratch.set_across[b];
+        for (int32_t l = 0; l < lanes; l++) of_sets[b * lanes + l] -= self->scratch.set_across[b];
 }
 
-/* Extends the least costs before a stage by those of the stage, for up to CUT_LANES steps from one state:
- * their sums do not wait for one another. */
-static void take_steps(CutSearch *self, const Step *first, int32_t count) {
+/* Extends the least costs before a stage by those of the stage, for up to `lanes` steps from one state: their
+ * sums do not wait for one another. The compiler unrolls the loops over a constant number of lanes. */
+static inline void take_lanes(CutSearch *self, const Step *first, int32_t count, int32_t lanes) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const Step *steps[CUT_LANES];
     double *to[CUT_LANES], *sums = self->scratch.lane_sums, *before = self->scratch.lane_before,
                            *any = self->scratch.lane_any;
-    for (int32_t l = 0; l < CUT_LANES; l++) {
+    for (int32_t l = 0; l < lanes; l++) {
         steps[l] = first + (l < count ? l : 0);
         to[l] = &self->least[steps[l]->to * (places + 1)];
     }
     const double *from = &self->least[first->from * (places + 1)];
-    sum_lanes(self, steps);
+    sum_lanes(self, steps, lanes);
     for (int32_t p = 0; p <= places; p++)
-        for (int32_t l = 0; l < CUT_LANES; l++) {
-            int32_t at = p * CUT_LANES + l;
+        for (int32_t l = 0; l < lanes; l++) {
+            int32_t at = p * lanes + l;
             before[at] = from[p] - sums[at];
-            any[at] = p > 0 ? smaller(any[at - CUT_LANES], before[at]) : before[at];
+            any[at] = p > 0 ? smaller(any[at - lanes], before[at]) : before[at];
         }
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         double least[CUT_LANES];
-        for (int32_t l = 0; l < CUT_LANES; l++) least[l] = from[q];
+        for (int32_t l = 0; l < lanes; l++) least[l] = from[q];
         for (int32_t k = 0; k < longest && k < q; k++) {
             const double *start =
-                k < longest - 1 ? &before[(q - 1 - k) * CUT_LANES] : &any[(q - longest) * CUT_LANES];
-            const double *divided = &self->scratch.lane_sets[across[k] * CUT_LANES];
-            for (int32_t l = 0; l < CUT_LANES; l++)
-                least[l] = smaller(least[l], start[l] + sums[q * CUT_LANES + l] - divided[l]);
+                k < longest - 1 ? &before[(q - 1 - k) * lanes] : &any[(q - longest) * lanes];
+            const double *divided = &self->scratch.lane_sets[across[k] * lanes];
+            for (int32_t l = 0; l < lanes; l++)
+                least[l] = smaller(least[l], start[l] + sums[q * lanes + l] - divided[l]);
         }
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
     }
+}
+
+static void take_steps(CutSearch *self, const Step *first, int32_t count) {
+    if (count == 1) take_lanes(self, first, 1, 1);
+    else take_lanes(self, first, count, CUT_LANES);
 }
 
 double cut_path_search(CutSearch *self) {
