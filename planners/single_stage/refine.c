@@ -398,16 +398,19 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
                            const Cluster *cluster, const SearchOptions *options, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, 1);
     Simulation *simulation;
+    Arena scratch = {0};
     Plan refined = *plan;
     if (!stages) return am_fail_memory(error, (int64_t)sizeof *stages);
     *stages = *stage;
     refined.stages = stages;
-    TRY(simulate_plan(&simulation, arena, context, &refined, cluster,
-                      options->request->constraints.memory_fraction, error));
-    TRY(simulation_predict(&refined, arena, simulation, error));
-    if (simulation->fit.fits && refined.predicted_step_seconds < plan->predicted_step_seconds)
-        *plan = refined;
-    return AM_OK;
+    AmStatus status = simulate_plan(&simulation, &scratch, context, &refined, cluster,
+                                    options->request->constraints.memory_fraction, error);
+    if (status == AM_OK) status = simulation_predict(&refined, arena, simulation, error);
+    bool is_taken = status == AM_OK && simulation->fit.fits &&
+                    refined.predicted_step_seconds < plan->predicted_step_seconds;
+    if (is_taken) *plan = refined;
+    arena_free(&scratch);
+    return status;
 }
 
 AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
