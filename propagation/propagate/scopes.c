@@ -98,6 +98,7 @@ typedef struct Resolver {
     bool **holds;          /* [pin]: [parameter] is in its scope; NULL for a pin without a scope */
     int32_t *size;         /* [pin]: weights in its scope */
     int32_t *weight_of;    /* [instruction]: the weight that it is a view of, or -1 */
+    int32_t *stack_of;     /* [instruction]: the concatenation of weights that it is a view of, or -1 */
     int32_t *axis;         /* [pin]: that split(...) names, or -1 */
     SbpState *states;      /* [pin]: of sharding(...) */
     const char **refusals; /* [pin]: why its scope cannot be split; or NULL */
@@ -122,12 +123,28 @@ static bool is_view(IrOpcode opcode) {
            opcode == IR_BROADCAST || opcode == IR_SLICE || opcode == IR_DYNAMIC_SLICE;
 }
 
+/* Makes instruction i a view of what another one is. */
+static void view(Resolver *self, int32_t i, int32_t of) {
+    self->weight_of[i] = self->weight_of[of];
+    self->stack_of[i] = self->stack_of[of];
+}
+
+/* Returns whether a concatenation joins weights alone, such as layers that are stacked for a loop. */
+static bool is_stack(const Resolver *self, const IrInstruction *instruction) {
+    bool joins = instruction->opcode == IR_CONCATENATE;
+    for (int32_t o = 0; o < instruction->operand_count; o++) {
+        int32_t operand = self->context->rules->alias[instruction->operands[o]];
+        joins &= self->weight_of[operand] >= 0 || self->stack_of[operand] >= 0;
+    }
+    return joins;
+}
+
 /* Finds views. A body follows its caller, so that initial values of a loop are known before their
  * readers. */
 static void find_views(Resolver *self) {
     const PlanContext *context = self->context;
     const Rules *rules = context->rules;
-    for (int32_t i = 0; i < rules->count; i++) self->weight_of[i] = -1;
+    for (int32_t i = 0; i < rules->count; i++) self->weight_of[i] = self->stack_of[i] = -1;
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         if (context->roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->weight_of[context->roles->parameters[p].instruction] = p;
@@ -137,16 +154,25 @@ static void find_views(Resolver *self) {
         for (int32_t l = 0; loop && loop->body == c && l < loop->leaf_count; l++) {
             const LoopLeaf *leaf = &loop->leaves[l];
             if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
-                self->weight_of[leaf->in_body] = self->weight_of[rules->alias[leaf->initial]];
+                view(self, leaf->in_body, rules->alias[leaf->initial]);
         }
         for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
             const IrInstruction *instruction = &context->canonical->instructions[i];
-            if (self->weight_of[i] >= 0) continue;
-            if (rules->alias[i] != i) self->weight_of[i] = self->weight_of[rules->alias[i]];
-            else if (is_view(instruction->opcode))
-                self->weight_of[i] = self->weight_of[rules->alias[instruction->operands[0]]];
+            if (self->weight_of[i] >= 0 || self->stack_of[i] >= 0) continue;
+            if (rules->alias[i] != i) view(self, i, rules->alias[i]);
+            else if (is_view(instruction->opcode)) view(self, i, rules->alias[instruction->operands[0]]);
+            else if (is_stack(self, instruction)) self->stack_of[i] = i;
         }
     }
+}
+
+/* Puts the weights of which an instruction is a view into the scope of pin k. */
+static void hold_weights(Resolver *self, int32_t k, int32_t i) {
+    if (self->weight_of[i] >= 0) self->holds[k][self->weight_of[i]] = true;
+    if (self->stack_of[i] < 0) return;
+    const IrInstruction *stack = &self->context->canonical->instructions[self->stack_of[i]];
+    for (int32_t o = 0; o < stack->operand_count; o++)
+        hold_weights(self, k, self->context->rules->alias[stack->operands[o]]);
 }
 
 /* Marks the instructions in a scope by their names or source lines. Those of a loop's body have names within
@@ -184,10 +210,8 @@ static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
             self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
     scopes_find_named(is_in, self->context, pattern);
     for (int32_t i = 0; i < self->context->rules->count; i++)
-        for (int32_t o = 0; is_in[i] && o < module->instructions[i].operand_count; o++) {
-            int32_t weight = self->weight_of[module->instructions[i].operands[o]];
-            if (weight >= 0) self->holds[k][weight] = true;
-        }
+        for (int32_t o = 0; is_in[i] && o < module->instructions[i].operand_count; o++)
+            hold_weights(self, k, module->instructions[i].operands[o]);
     for (int32_t p = 0; p < roles->parameter_count; p++) self->size[k] += self->holds[k][p];
     return AM_OK;
 }
@@ -385,6 +409,7 @@ AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContex
                      .holds = ARENA_ARRAY(arena, bool *, count + 1),
                      .size = ARENA_ARRAY(arena, int32_t, count + 1),
                      .weight_of = ARENA_ARRAY(arena, int32_t, context->rules->count + 1),
+                     .stack_of = ARENA_ARRAY(arena, int32_t, context->rules->count + 1),
                      .axis = ARENA_ARRAY(arena, int32_t, count + 1),
                      .states = ARENA_ARRAY(arena, SbpState, count + 1),
                      .refusals = ARENA_ARRAY(arena, const char *, count + 1),
@@ -429,8 +454,10 @@ AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *con
                              AmError *error) {
     int32_t count = context->rules->count;
     bool *holds = ARENA_ARRAY(scratch, bool, context->roles->parameter_count + 1);
-    Resolver self = {
-        .context = context, .holds = &holds, .weight_of = ARENA_ARRAY(scratch, int32_t, count + 1)};
+    Resolver self = {.context = context,
+                     .holds = &holds,
+                     .weight_of = ARENA_ARRAY(scratch, int32_t, count + 1),
+                     .stack_of = ARENA_ARRAY(scratch, int32_t, count + 1)};
     if (scratch->failed) return am_fail_memory(error, count);
     find_views(&self);
     for (int32_t p = 0; p < context->roles->parameter_count; p++)

@@ -82,6 +82,31 @@ def check_sharding(folder):
     assert {"data": "S(0)", "model": "S(1)"} in states, states
 
 
+def check_stack(folder):
+    """A block of a loop over layers that the step stacks has the weights of all layers."""
+    def step(params, x):
+        def loss(params):
+            def layer(h, weights):
+                with automap_jax.split(2):
+                    return h + jnp.tanh(h @ weights["up"]) @ weights["down"], None
+
+            stack = jax.tree.map(lambda *rows: jnp.stack(rows), *params["layers"])
+            return jnp.mean((jax.lax.scan(layer, x, stack)[0] @ params["out"]) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda weight, gradient: weight - 0.1 * gradient, params, gradients), value
+
+    layer = {"down": jnp.full((16, 8), 0.1), "up": jnp.full((8, 16), 0.1)}
+    automap_jax.export(step, ({"layers": [layer, layer], "out": jnp.full((8, 4), 0.1)}, jnp.ones((8, 8))), folder)
+    plan = folder / "stack.json"
+    done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "-o", plan, "--evaluations", 20)
+    assert done.returncode == 0, done.stderr
+    rows = {row["path"]: row["sharding"] for row in json.loads(plan.read_text())["parameters"]}
+    for k in range(2):
+        up, down = (rows[f"params['layers'][{k}]['{name}']"] for name in ("up", "down"))
+        assert up[1] and up[1] == down[0] and not up[0] and not down[1], rows
+
+
 def check_arguments():
     for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
                  lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b"), lambda: automap_jax.sharding(),
@@ -103,6 +128,7 @@ def main():
         check_plan(pathlib.Path(folder))
         check_contradiction(pathlib.Path(folder))
         check_sharding(pathlib.Path(folder))
+        check_stack(pathlib.Path(folder))
     print("marks hold in the plan of a JAX step")
 
 
