@@ -52,15 +52,19 @@ static bool same_kind(const Cluster *cluster, const DeviceRange *a, const Device
     return true;
 }
 
-/* Returns whether a server has so many devices, where pins put scopes on devices: those may be a stage. */
-static bool is_pinned_server(const StageModel *self, int32_t width) {
+/* Returns whether consecutive servers have so many devices together, where pins put scopes on devices: those
+ * may be a stage. */
+static bool are_pinned_servers(const StageModel *self, int32_t width) {
     const Cluster *cluster = self->cluster;
     const RangePlacement *placed = self->costs->units.placed;
     bool has_devices = false;
     for (int32_t u = 0; placed && u < self->costs->units.count; u++)
         has_devices |= placed[u].on_devices != NULL;
-    for (int32_t s = 0; has_devices && s < cluster->server_count; s++)
-        if (cluster->servers[s].device_count == width) return true;
+    for (int32_t first = 0; has_devices && first < cluster->server_count; first++)
+        for (int32_t s = first, count = 0; s < cluster->server_count && count < width; s++) {
+            count += cluster->servers[s].device_count;
+            if (count == width) return true;
+        }
     return false;
 }
 
@@ -70,7 +74,7 @@ static bool is_width(const StageModel *self, int32_t width) {
     const Degrees *degrees = &self->settings.degrees;
     if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
     return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
-           is_pinned_width(self, 0, width) || is_pinned_server(self, width);
+           is_pinned_width(self, 0, width) || are_pinned_servers(self, width);
 }
 
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
