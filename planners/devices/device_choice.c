@@ -159,11 +159,31 @@ static AmStatus add_products(Lister *self, int32_t *numbers) {
     return AM_OK;
 }
 
-/* Returns whether the options leave open how many devices plans have. */
+/* Leaves out the types that no pin names, where pins name types alone: no operator may be left for them. */
+static AmStatus add_pinned_types(Lister *self, const SearchOptions *options, int32_t *numbers) {
+    const Cluster *cluster = self->cluster;
+    int32_t named = 0, types = 0;
+    memset(numbers, 0, sizeof *numbers * (size_t)cluster->type_count);
+    for (int32_t k = 0; k < options->request->constraints.pin_count; k++) {
+        const PropagationPin *pin = &options->request->constraints.pins[k];
+        char list[PIN_ARGUMENT_BYTES], *rest = NULL;
+        if (pin_kind(pin) != PIN_DEVICES) continue;
+        pin_argument(list, pin);
+        for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
+            int32_t type = cluster_type_named(cluster, item);
+            if (type < 0) return AM_OK;
+            named += numbers[type] == 0 && self->most[type] > 0;
+            numbers[type] = self->most[type];
+        }
+    }
+    for (int32_t t = 0; t < cluster->type_count; t++) types += self->most[t] > 0;
+    return named > 0 && named < types ? add_choice(self, numbers) : AM_OK;
+}
+
+/* Returns whether the options leave open how many devices plans have, but for pins. */
 static bool is_free(const SearchOptions *options) {
     return !options->request->space.mesh && !options->request->constraints.kept &&
-           !options->request->space.initial && options->request->constraints.pin_count == 0 &&
-           !options->request->devices.keeps_order &&
+           !options->request->space.initial && !options->request->devices.keeps_order &&
            degrees_are_free(&options->request->constraints.degrees) &&
            options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
 }
@@ -214,5 +234,6 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
         keep_devices(&choices->choices[0], cluster, options->request->space.initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
     if (!is_free(options)) return AM_OK;
+    if (options->request->constraints.pin_count > 0) return add_pinned_types(&self, options, numbers);
     return options->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
 }

@@ -141,20 +141,33 @@ def line_of_dense():
     return 1 + next(k for k, line in enumerate(source) if line.startswith("    return x @ p["))
 
 
+def write_mixed(path, servers):
+    rates = {"H100": 3350e9, "V100": 900e9, "T4": 320e9}
+    types = {name: {"memory_bytes": 16 * 10**9, "memory_bytes_per_second": rates[name],
+                    "flops_per_second": {"f32": 10 * rates[name]}, "kernel_launch_seconds": 4e-6}
+             for name, _ in servers}  # fmt: skip
+    rows = [{"device_type": name, "devices": count, **({"link": "link"} if count > 1 else {})}
+            for name, count in servers]  # fmt: skip
+    path.write_text(json.dumps({
+        "format": "automap-cluster-1", "name": "mixed", "device_types": types, "between_servers": "link",
+        "links": {"link": {"bytes_per_second": 6e9, "latency_seconds": 20e-6}}, "servers": rows}))  # fmt: skip
+
+
 def check_odd_servers(folder):
-    """A scope on the one device of a server leaves the three devices of the other to one stage."""
+    """Stages are runs of entire servers where pins name devices: one device beside three, or three of two types beside
+    one. Types without operators are left out."""
     cluster, plan = folder / "odd.json", folder / "odd.plan.json"
-    types = {name: {"memory_bytes": 16 * 10**9, "memory_bytes_per_second": rate, "flops_per_second": {"f32": 10 * rate},
-                    "kernel_launch_seconds": 4e-6} for name, rate in (("V100", 900e9), ("T4", 320e9))}  # fmt: skip
-    cluster.write_text(json.dumps({
-        "format": "automap-cluster-1", "name": "odd", "device_types": types, "between_servers": "link",
-        "links": {"link": {"bytes_per_second": 6e9, "latency_seconds": 20e-6}},
-        # fmt: skip
-        "servers": [{"device_type": "V100", "devices": 3, "link": "link"}, {"device_type": "T4", "devices": 1}]}))
-    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--stages", "2",
-                   "--evaluations", "60")
-    assert done.returncode == 0, done.stderr
-    assert devices_of(json.loads(plan.read_text()), 0) == {3}, plan.read_text()
+    cases = [
+        ("V100:3,T4:1", ["layers/0=devices(T4)", "--stages=2"], 0, {3}),
+        ("V100:2,T4:1,H100:1", ["layers/0=devices(T4,V100)", "layers/1=devices(H100)", "--stages=2"], 0, {0, 1, 2}),
+        ("V100:2,T4:1,H100:1", ["*=devices(V100)"], 1, {0, 1}),
+    ]
+    for servers, words, layer, devices in cases:
+        write_mixed(cluster, [(name, int(count)) for name, count in (one.split(":") for one in servers.split(","))])
+        options = [part for word in words for part in ([word] if word.startswith("--") else ["--pin", word])]
+        done = automap("search", MODEL, "--cluster", cluster, "-o", plan, *options)
+        assert done.returncode == 0, (words, done.stderr)
+        assert devices_of(json.loads(plan.read_text()), layer) <= devices, (words, plan.read_text())
 
 
 def check_many_devices(folder):
