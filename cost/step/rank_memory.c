@@ -19,16 +19,16 @@ typedef struct RankTask {
     AmError error;
 } RankTask;
 
-typedef struct Ranking {
+typedef struct RankLowering {
     const PlanRanks *ranks;
     const StopSignal *stop; /* or NULL */
     const uint8_t *gradients;
     MemoryUse *uses;
     RankTask *tasks;
-} Ranking;
+} RankLowering;
 
 static void lower_rank(void *user, int32_t k) {
-    Ranking *self = user;
+    RankLowering *self = user;
     RankTask *task = &self->tasks[k];
     Arena arena = {0};
     Program *program;
@@ -42,7 +42,7 @@ static void lower_rank(void *user, int32_t k) {
     arena_free(&arena);
 }
 
-static AmStatus lower_ranks(Ranking *self, int32_t count, AmError *error) {
+static AmStatus lower_ranks(RankLowering *self, int32_t count, AmError *error) {
     parallel_for(count, 0, lower_rank, self);
     for (int32_t k = 0; k < count; k++)
         TRY(am_pass_error(self->tasks[k].status, &self->tasks[k].error, error));
@@ -53,10 +53,10 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
                      AmError *error) {
     const PlanContext *context = ranks->context;
     int32_t stages = ranks->stage_count, count = 0;
-    Ranking self = {.ranks = ranks,
-                    .gradients = memory_find_gradients(arena, context->canonical, context->roles),
-                    .uses = *uses = ARENA_ARRAY(arena, MemoryUse, ranks->rank_count),
-                    .tasks = ARENA_ARRAY(arena, RankTask, ranks->rank_count)};
+    RankLowering self = {.ranks = ranks,
+                         .gradients = memory_find_gradients(arena, context->canonical, context->roles),
+                         .uses = *uses = ARENA_ARRAY(arena, MemoryUse, ranks->rank_count),
+                         .tasks = ARENA_ARRAY(arena, RankTask, ranks->rank_count)};
     RankTask *firsts = ARENA_ARRAY(arena, RankTask, stages);
     if (arena->failed) return am_fail_memory(error, ranks->rank_count);
     for (int32_t s = 0; s < stages; s++) self.tasks[s].rank = ranks->first_rank[s];
