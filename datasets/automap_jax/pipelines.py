@@ -443,8 +443,12 @@ class Run:
             nodes = places.get((name, tuple(shape)), [])
             if nodes and count % len(nodes) == 0:
                 found |= {nodes[number * len(nodes) // count] for number in chosen}
-            elif 2 * len(chosen) >= count:
-                found |= set(nodes)
+                continue
+            has_most = 2 * len(chosen) >= count
+            found |= set(nodes) if has_most else set()
+            if len(chosen) < count and name not in CHEAP and set(nodes) & own:
+                warnings.warn(f"the plan recomputes {len(chosen)} of {count} operators {name} of shape {shape}, "
+                              f"the step has {len(nodes)}: {'all' if has_most else 'none'} are recomputed")
         return found & own
 
     def find_again(self, passes, part, planned):

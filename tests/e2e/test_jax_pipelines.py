@@ -21,6 +21,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import warnings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
@@ -287,6 +288,13 @@ def check_saved():
         products[len(recomputed[0][3])
                  if recomputed else 0] = sum(node.primitive.name == "dot_general" for node in producers)
     assert products == {0: 2, 1: 1, 3: 0}, products
+    for chosen, word in (([0], "none"), ([0, 1], "all")):  # the module has another number of products than the step
+        stage = {**document["stages"][0], "recomputes": True, "recomputed": [["dot_general", [4, 3], 3, chosen]]}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            automap_jax.run({**document, "stages": [stage]}, step, arguments)
+        texts = [str(warning.message) for warning in caught]
+        assert any("dot_general of shape [4, 3]" in text and f"{word} are recomputed" in text for text in texts), texts
 
 
 def check_refusals():
