@@ -103,7 +103,7 @@ static json_t *copy_description(const Relaxing *self) {
     return copy;
 }
 
-/* Rounds bytes up to three digits, as they are printed. */
+/* Rounds bytes up to the three digits of reports. */
 static double round_up(double bytes) {
     double digit = 1;
     while (bytes / digit >= 1000) digit *= 10;
@@ -126,7 +126,7 @@ static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *
     return try_search(self, &change, seconds, error);
 }
 
-/* Rounds a fraction below 1 up to three digits, as it is printed. */
+/* Rounds a fraction below 1 up to the three digits of reports. */
 static double round_fraction(double fraction) {
     double scale = 1;
     while (fraction * scale < 100 && scale < 1e15) scale *= 10;

@@ -20,7 +20,7 @@ typedef struct PaperCutReport {
     const char *before, *after;  /* paths of the weights next to it, or NULL */
 } PaperCutReport;
 
-/* The result of SPACE_OPERATOR and SPACE_DATA: what one axis splits. */
+/* The result of SPACE_OPERATOR and SPACE_DATA: the dimensions that one axis splits. */
 typedef struct PaperPartitionReport {
     int32_t axis_size, dimension_count, decision_count, variable_count;
     int32_t partitioned, replicated;

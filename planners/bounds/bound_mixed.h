@@ -23,7 +23,7 @@
  * Memory: the devices together keep r(p) b(p) bytes of each parameter, and no more than L. The term of g is
  * not positive for a plan that fits.
  *
- * The bound is the least of the right side over all labels, or what the dual of that proves (graph_bound.h).
+ * The bound is the least of the right side over all labels, or a solution of the dual of it (graph_bound.h).
  * Parts that may take less than x(d) t(o) count with less. A reduction is a view where a device has one
  * element of each sum: at most n elements on n devices. Operators of partial sums may be omitted, but for
  * products. An operator whose shards read ranges of others may read nothing of its operands.

@@ -2,7 +2,7 @@
  *
  * Proposition: a step of S stages in M micro-batches takes at least min over cuts and widths of max over
  * paths p of sum over stages s of count(p, s) x work(s) / M. A path is a chain of iterations through the
- * stages of which each waits for the one before (pipeline_paths.h). work(s) is the least time of the items
+ * stages; each waits for the one before (pipeline_paths.h). work(s) is the least time of the items
  * between the cuts of stage s on its devices (work_items.h, work_groups.h).
  *
  * Method: any mean of paths is at most the longest, and for a mean the minimum over cuts and widths is a

@@ -40,7 +40,8 @@ typedef struct PathMix {
 } PathMix;
 
 /* A choice of potentials: those by which each stage would have equal weighted work, if all work were alike.
- * `once` and `above` are factors on work that passes a stage, below 1 since a part of it lies on borders. */
+ * `once` and `above` are factors on work that passes a stage. They are below 1, since a part of the work lies
+ * on borders. */
 typedef struct CutMix {
     PathMix paths;
     double once, above;

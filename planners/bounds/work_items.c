@@ -309,8 +309,8 @@ static void add_items(WorkFinder *self, const ShardingGraph *model, bool backwar
 /* ---- items for which nothing waits ---- */
 
 /* Returns the first possible place of a value. By the rules of propagation/stages/stages.h a backward
- * operator is not on a later stage than its gradient operands. It is not on an earlier stage than the first
- * of its operands and the only weight to which it leads. */
+ * operator is on the stage of its gradient operands or on an earlier one. It is not on an earlier stage than
+ * the first of its operands and the only weight to which it leads. */
 static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, int32_t i) {
     int32_t parameter = self->parameter_of[i], least = NEVER;
     if (self->context->rules->is_free[i]) return NEVER;

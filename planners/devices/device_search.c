@@ -1,9 +1,9 @@
 /* plan_search() on choices of devices.
  *
  * The first choice, all devices, is searched as a whole. Every other choice whose lower bound does not
- * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. Where
- * prices are explored under a limit of evaluations, up to half of these price the baselines of the other
- * choices, one evaluation each, so that small limits have a front, too.
+ * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. With
+ * explored prices and a limit of evaluations, up to half of them price the baselines of the other choices,
+ * one evaluation each. So small limits have a front, too.
  *
  *     time   a plan is better if its step is shorter, or as short on fewer devices
  *     cost   a plan is better if its step costs less: seconds times the price of its devices

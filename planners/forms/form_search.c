@@ -64,7 +64,7 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
     return status;
 }
 
-/* Searches a form, whose module becomes self->whole. Where nothing fits, the form with the other choice of
+/* Searches a form, whose module becomes self->whole. If nothing fits, the form with the other choice of
  * attention is searched, too. */
 static AmStatus search_form(FormSearch *self, const ModuleForm *form, const FormShare *share,
                             AmError *error) {

@@ -80,8 +80,8 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     return AM_OK;
 }
 
-/* Fuses attention where the request says so, or where it is free and fused attention is faster. `*other` is
- * then the other form; NULL: there was no choice. */
+/* Fuses attention if the request says so, or if it leaves the choice and fused attention is faster. `*other`
+ * is then the other form; NULL: there was no choice. */
 static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is_free, const FormFinder *self,
                                AmError *error) {
     const SearchOptions *options = self->options;

@@ -58,7 +58,7 @@ AmStatus recompute_levels_find(RecomputeLevels *levels, Arena *arena, const Plan
                                AmError *error);
 
 /* Lists the operators in the ranges [first, end) whose values a level saves; `saved` NULL: only counts them.
- * A level below 0, which is none or full recomputation, saves none. Returns their number. */
+ * A level below 0 stands for no or full recomputation, which save no value. Returns their number. */
 int32_t recompute_levels_list(int32_t *saved, const RecomputeLevels *levels, int32_t level,
                               int32_t (*ranges)[2], int32_t range_count);
 

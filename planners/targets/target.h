@@ -69,7 +69,7 @@ Target target_of_name(int32_t k);
 /* AM_ERROR_INFEASIBLE, with the reason, for a plan whose stages, micro-batches, schedule, shares or devices
  * the target cannot run. Shardings of tensors are not checked. */
 AmStatus target_check_plan(Target target, const Plan *plan, AmError *error);
-/* AM_ERROR_INFEASIBLE, with the reason, for a module of which the target can run no plan. */
+/* AM_ERROR_INFEASIBLE, with the reason, if the target can run no plan of the module. */
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error);
 
 #endif
