@@ -34,19 +34,34 @@ from .optimizers import initial_state, update
 KEY = "random.key"  # the state of dropout's random numbers
 
 
-class OneHot(TorchFunctionMode):
-    """Compares with numbers. PyTorch's one_hot looks at the indices, which a trace does not have."""
+def one_hot(tensor, num_classes=-1):
+    if num_classes < 0:
+        raise NotImplementedError("one_hot without a number of classes")
+    return (tensor[..., None] == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+
+def embedding_bag(tensor, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean",
+                  sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    if tensor.ndim != 2 or max_norm is not None or scale_grad_by_freq or mode not in ("sum", "mean"):
+        raise NotImplementedError("embedding_bag: expected [bags, indices], mode sum or mean, and no further options")
+    rows = torch.nn.functional.embedding(tensor, weight, padding_idx)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[..., None]
+    if padding_idx is None:
+        return rows.sum(1) if mode == "sum" else rows.mean(1)
+    counts = (tensor != padding_idx % weight.shape[0]).to(rows.dtype)[..., None]
+    total = (rows * counts).sum(1)
+    return total if mode == "sum" else total / counts.sum(1).clamp(min=1)
+
+
+class PlainFunctions(TorchFunctionMode):
+    """Replaces functions that look at indices, which a trace does not have: one_hot by comparisons, bags of one size by
+    sums over an embedding."""
+
+    REPLACED = {torch.nn.functional.one_hot: one_hot, torch.nn.functional.embedding_bag: embedding_bag}
 
     def __torch_function__(self, function, types, arguments=(), options=None):
-        if function is not torch.nn.functional.one_hot:
-            return function(*arguments, **(options or {}))
-        return self.compare(*arguments, **(options or {}))
-
-    @staticmethod
-    def compare(tensor, num_classes=-1):
-        if num_classes < 0:
-            raise NotImplementedError("one_hot without a number of classes")
-        return (tensor[..., None] == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+        return self.REPLACED.get(function, function)(*arguments, **(options or {}))
 
 
 @contextlib.contextmanager
@@ -55,7 +70,7 @@ def plain_kernels():
     is_enabled = torch._C._get_mkldnn_enabled()  # torch.backends.mkldnn.flags warns
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), OneHot():
+        with sdpa_kernel(SDPBackend.MATH), PlainFunctions():
             yield
     finally:
         torch._C._set_mkldnn_enabled(is_enabled)

@@ -33,6 +33,7 @@ with skip_where_missing():
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
+from automap_torch.export import plain_kernels
 from automap_torch.losses import is_sum
 from automap_torch.parallelize import ZeroTraining
 from automap_torch.pipelines import GraphTraining
@@ -478,6 +479,29 @@ def check_operators(_, folder):
             folder))
 
 
+def check_bags(_, folder):
+    """Bags of one size have PyTorch's values and gradients."""
+    torch.set_num_threads(1)
+    for mode, padding in (("sum", None), ("mean", None), ("sum", 3), ("mean", -1)):
+        bag, words = nn.EmbeddingBag(12, 4, mode=mode, padding_idx=padding), torch.randint(0, 12, (6, 5))
+        words[0] = 11  # nothing but padding
+        found = []
+        for context in (contextlib.nullcontext(), plain_kernels()):
+            with context:
+                bag.zero_grad()
+                (bag(words) ** 2).sum().backward()
+                found.append((bag(words).detach(), bag.weight.grad.clone()))
+        assert all(map(torch.allclose, *found)), (mode, padding)
+    bag = nn.EmbeddingBag(WORDS, WIDTH)
+    automap_torch.export(bag, lambda bag, x: (bag(x) ** 2).mean(), torch.optim.SGD(bag.parameters()),
+                         (torch.randint(0, WORDS, (8, 5)),), folder)
+    succeed("search", folder / "model.hlo", "--cluster", "nominal:2", "--quiet", "-o", folder / "bag.json")
+    bag = nn.EmbeddingBag(WORDS, WIDTH, mode="max")
+    batch = torch.randint(0, WORDS, (8, 5)),
+    expect_refusal("embedding_bag: expected", lambda: automap_torch.export(
+        bag, lambda bag, x: bag(x).mean(), torch.optim.SGD(bag.parameters()), batch, folder))
+
+
 def check_dropout(_, folder):
     """Each step draws other masks. Features that are kept are doubled, so that losses stay near those without."""
     torch.set_num_threads(1)
@@ -567,7 +591,7 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_saved, check_dropout):
+        for function in (check_operators, check_bags, check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
