@@ -56,7 +56,7 @@ static bool is_mapped(size_t capacity) {
  * left to the heap. */
 enum { CACHE_CLASSES = 7 };
 static const size_t LEAST_CACHED = 64 << 10;
-static const size_t MOST_CACHED = 64 << 20; /* bytes in all */
+static const size_t MOST_CACHED = 192 << 20; /* bytes in all */
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */
