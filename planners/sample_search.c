@@ -83,7 +83,7 @@ static int32_t list_candidates(PlanCandidate *list, const CandidatePool *pool) {
     return count;
 }
 
-/* The recomputation of all stages together. */
+/* Joins the recomputation of all stages. */
 static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const PlanStage *stages,
                                    int32_t count, AmError *error) {
     int32_t ranges = 0, saved = 0;
@@ -293,7 +293,8 @@ static AmStatus improve(SearchContext *self, AmError *error) {
     return start->plan && !stop_wanted(&self->budget.stop) ? refine(self, start->plan, error) : AM_OK;
 }
 
-/* AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than `most` seconds. */
+/* Compares the forms. AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than
+ * `most` seconds. */
 static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchOptions *options,
                               double most, AmError *error) {
     SearchResult found;

@@ -12,8 +12,8 @@
 #include "planners/bounds/model_gap.h"
 #include "planners/pipeline/stage_dp.h"
 
-/* The schedule that says least of how stages fill, of those that the space has: ZB-H1 of those with one chunk
- * a stage that a search chooses. A plan that the search began with may have another. */
+/* Returns the schedule of the space that leaves the lowest bound: ZB-H1 of those with one chunk a stage. The
+ * given plan may have another schedule. */
 static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
     if (options->request->space.schedule) return schedule_kind_find(options->request->space.schedule);
     ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;

@@ -104,8 +104,8 @@ static void end(SearchResult *result, SearchContext *self, Plan *plan) {
     if (plan != result->plan) search_result_add(result, plan, PLAN_ORIGIN_IMPROVEMENT, NULL);
 }
 
-/* The fastest pipeline with another number of stages or micro-batches than the result's plan, if it is nearly
- * as fast; or NULL. */
+/* Returns the fastest pipeline with another number of stages or micro-batches than the result's plan, if it
+ * is nearly as fast; or NULL. */
 static Plan *rival_of(const SearchResult *result) {
     const double near = 1.03;
     for (int32_t k = 0; k < POOL_SHAPES; k++) {

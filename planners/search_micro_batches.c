@@ -49,7 +49,8 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);
 }
 
-/* The bound where that of some number is unknown, as without a plan that fits. Each plan does the work. */
+/* Uses the bound by work, which each plan does, where the bound of some number of micro-batches is unknown,
+ * as without a plan that fits. */
 static AmStatus bound_all_numbers(double *seconds, const SearchContext *self, AmError *error) {
     const BoundSpace space = {.most_stages = 1};
     PlanBound bound;

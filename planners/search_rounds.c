@@ -155,13 +155,10 @@ typedef struct Phases {
 
 enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PHASES + 48 };
 
-/* Phase k of the sequence, which the budget cuts:
- *
- *     pipelines (8) | one stage (48) | pipelines (24) | round 0 |
- *     restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
- *
- * in evaluations up to round 0, and after it in multiples of the evaluations up to its end. Modules
- * that are priced slowly have no small phases, and only small ones have that of one stage. */
+/* Returns phase k of the sequence, which the budget cuts: pipelines (8) | one stage (48) | pipelines (24) |
+ * round 0 | restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ... in evaluations up to round 0, and
+ * after it in multiples of the evaluations up to its end. Modules that are priced slowly have no small
+ * phases, and only small ones have that of one stage. */
 static Phase phase_at(const Phases *self, int32_t k) {
     static const Phase small[SMALL_PHASES] = {
         {PHASE_ROUND, -3, 8}, {PHASE_ONE_STAGE, -2, 48}, {PHASE_ROUND, -1, 24}};

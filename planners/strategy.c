@@ -17,15 +17,15 @@
 /* Before the layers there is a table, after them a norm and a table. */
 enum { TABLES_BEFORE = 1, TABLES_AFTER = 2 };
 
-/* The number of layers before part `part`, where tables count as layers: equal parts, or the first ones with
- * one more. */
+/* Returns the number of layers before part `part`, where tables count as layers: equal parts, or the first
+ * ones with one more. */
 static int32_t layers_before_with_tables(int32_t layers, int32_t parts, int32_t part) {
     int32_t all = layers + TABLES_BEFORE + TABLES_AFTER, least = all / parts, larger = all % parts;
     int32_t before = part * least + (part < larger ? part : larger) - TABLES_BEFORE;
     return before < layers ? before : layers;
 }
 
-/* The number of layers before part `part`: equal parts, or first and last ones with one less. */
+/* Returns the number of layers before part `part`: equal parts, or first and last ones with one less. */
 static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     int32_t most = (layers + parts - 1) / parts, lacking = most * parts - layers;
     int32_t in_front = lacking / 2, after = lacking - in_front; /* parts with one less */
@@ -34,9 +34,9 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     return part * most - reduced;
 }
 
-/* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
- * last one the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE:
- * there are too few layers, or no cut between two of them. */
+/* Finds the first instructions of parts of equal numbers of layers: cuts[p] is that of part p, the last one
+ * the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE: there are
+ * too few layers, or no cut between two of them. */
 static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const LayerSpans *spans, int32_t parts,
                               bool counts_tables, AmError *error) {
     int32_t count = spans->count;

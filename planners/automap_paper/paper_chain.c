@@ -49,8 +49,8 @@ static void find_weights(PaperChainBuilder *self) {
     }
 }
 
-/* A forward operator is at itself, another one at the last forward value or weight that it takes, else where
- * the first of its operands is. */
+/* Finds the place of each operator: of a forward one itself; of another one the last forward value or weight
+ * that it reads, else the place of its first operand. */
 static void find_places(PaperChainBuilder *self) {
     const SplitOptions *split_options = self->context->split_options;
     const IrRoles *roles = self->context->roles;
@@ -121,8 +121,8 @@ static AmStatus add_seconds(PaperChainBuilder *self, Arena *scratch, AmError *er
     return AM_OK;
 }
 
-/* Every iteration adds a weight's gradient to the sum so far; the module as read has one iteration.
- * The product that computes the gradient accumulates, and reads the sum in addition. */
+/* Adds the accumulation of gradients over iterations, which the module as read lacks. The product that
+ * computes a gradient accumulates, and reads the sum in addition. */
 static void add_accumulation(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -139,7 +139,8 @@ static void add_accumulation(PaperChainBuilder *self) {
     }
 }
 
-/* Bytes of forward values that forward operators after a cut read, and that the backward pass reads. */
+/* Adds the bytes of forward values that forward operators after a cut read, and that the backward pass
+ * reads. */
 static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
     const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = self->count - 1; i >= 0; i--) {

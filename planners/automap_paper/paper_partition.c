@@ -48,7 +48,7 @@ static bool must_split(const Partitioning *self, int32_t d) {
     return strict_must_split(self->problem, member_of(self, d).parameter, member_of(self, d).dimension);
 }
 
-/* The rank of a weight or data input; 0 for other values. */
+/* Returns the rank of a weight or data input; 0 for other values. */
 static int32_t rank_of(const Partitioning *self, int32_t parameter, IrRole role) {
     const IrParameter *entry = &self->context->roles->parameters[parameter];
     const IrShape *shape = &self->context->canonical->instructions[entry->instruction].shape;
@@ -85,7 +85,8 @@ static AmStatus index_variables(Partitioning *self, AmError *error) {
     return AM_OK;
 }
 
-/* The dimensions that partitioning d partitions, ascending, in `closure`; -1: it conflicts. */
+/* Finds the dimensions that partitioning d partitions, ascending, in `closure`. Returns their number, or -1
+ * if it conflicts. */
 static int32_t try_dimension(Partitioning *self, int32_t d, int32_t *closure) {
     LinkageMember member = member_of(self, d);
     int32_t count = 0;
@@ -123,8 +124,8 @@ static AmStatus new_decision(Partitioning *self, int32_t d, const int32_t *closu
     return AM_OK;
 }
 
-/* One decision per closure; a dimension that conflicts alone is one of its own, as is every dimension
- * where there are no linkage groups. */
+/* Makes one decision for each closure. A dimension that conflicts alone is a decision of its own, as is
+ * every dimension where there are no linkage groups. */
 static AmStatus find_decisions(Partitioning *self, AmError *error) {
     int32_t count = self->shared.dimension_count, slots = 64;
     while (slots < 2 * count) slots *= 2;
@@ -263,7 +264,8 @@ static int32_t decide_group(Partitioning *self, const Decision *decision, bool p
     return conflict;
 }
 
-/* A strategy that splits more than any before is completed, tensor by tensor, before it counts. */
+/* Completes a strategy that splits more than the best, tensor by tensor, and keeps it. Returns a conflict,
+ * or -1. */
 static int32_t keep_best(Partitioning *self) {
     PaperStrategy *best = &self->shared.best;
     if (self->shared.has_best && best->partitioned >= self->partitioned) return -1;

@@ -45,21 +45,22 @@ static const PaperPivot nothing;
 
 /* ---- prices ---- */
 
-/* One iteration of a pass of a stage, whose devices share the micro-batch. */
+/* Returns the seconds of one iteration of a pass of a stage, whose devices share the micro-batch. */
 static double iteration_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
     double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
     return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
            (stage->end_device - stage->first_device);
 }
 
-/* 0 for the begin of the module, then the pivots, then its end. */
+/* Returns 0 for the begin of the module, then 1, 2, ... for the pivots, then one more for its end. */
 static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
     const PaperChain *chain = self->shared.chain;
     if (pivot == &nothing) return 0;
     return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
 }
 
-/* The cuts of a stage determine its devices. */
+/* Returns the seconds of a stage's all-reduce of gradients. They are computed once for each pair of cuts,
+ * which determine the stage's devices. */
 static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
     size_t width = (size_t)self->shared.chain->count + 2;
     double *known = &self->reduced[ordinal_of(self, stage->first) * width + ordinal_of(self, stage->end)];
@@ -83,7 +84,8 @@ static double transfer_seconds(const Pipelining *self, const Stage *stage) {
            bytes / (link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes));
 }
 
-/* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s iterations. */
+/* Returns the bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s
+ * iterations. */
 static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
     int32_t iterations = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
     int32_t devices = stage->end_device - stage->first_device;
@@ -111,8 +113,8 @@ static bool is_spread(const Pipelining *self, const Stage *stage) {
     return self->cluster->server_of[stage->first_device] != self->cluster->server_of[stage->end_device - 1];
 }
 
-/* The all-reduces that a stage's one has to do with: of stages on several servers all, as they share links.
- */
+/* Returns the seconds of the all-reduces that delay a stage's own: of stages on several servers all, as they
+ * share links. */
 static double reduced_after(const Pipelining *self, const Stage *stages, int32_t count, int32_t s) {
     double seconds = 0;
     if (!is_spread(self, &stages[s])) return all_reduce_seconds(self, &stages[s]);
@@ -121,8 +123,8 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
     return seconds;
 }
 
-/* L of the stages; see the header. With very many iterations each of the last ones is as long as the
- * longest stage. */
+/* Returns the length L of the stages (paper_pipeline.h). With very many iterations each of the last ones is
+ * as long as the longest stage. */
 static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
     ClockStage clock[STAGES_MOST];
     int32_t walked =
@@ -191,8 +193,8 @@ static bool is_legal(const Pipelining *self, int32_t pivot) {
     return weights > before && weights < chain->whole.weights && self->device_of[pivot] > device;
 }
 
-/* All windows are masked where nothing is left: then the last pivot of the window is taken, as a stage that
- * does not fit. */
+/* Masks the pivots that cannot be the next cut. If none can, the last pivot of the window stays, as a stage
+ * that does not fit. */
 static void mask(const Environment *environment, uint8_t *legal) {
     const Pipelining *self = (const Pipelining *)environment;
     memset(legal, 0, (size_t)environment->action_count);
@@ -207,7 +209,7 @@ static float squashed(double x) {
     return (float)(x / (1 + x));
 }
 
-/* The three features of a pivot, if it were the next cut. */
+/* Writes the three features of a pivot, if it were the next cut. */
 static void describe(const Pipelining *self, int32_t pivot, float *features, int32_t stride) {
     PaperCut cuts[STAGES_MOST];
     Stage stages[STAGES_MOST];
@@ -240,7 +242,7 @@ static void observe(const Environment *environment, float *observation) {
         if (is_legal(self, window->pivots[k])) describe(self, window->pivots[k], &observation[k], width);
 }
 
-/* The reward of the pipeline when all cuts are made. */
+/* Returns the reward of the pipeline when all cuts are made. */
 static double finish(Pipelining *self) {
     PaperPipeline *shared = &self->shared;
     Stage stages[STAGES_MOST];
@@ -319,7 +321,7 @@ static bool is_narrow(const PaperChain *chain, int32_t p) {
            (p + 1 == chain->count || crossing <= chain->pivots[p + 1].crossing);
 }
 
-/* The pivots whose device cut is near a boundary: the narrow ones, or else all of them. */
+/* Lists the pivots whose device cut is near a boundary: the narrow ones, or else all of them. */
 static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
     const PaperChain *chain = self->shared.chain;
     window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);
@@ -350,7 +352,7 @@ static AmStatus find_windows(Pipelining *self, AmError *error) {
     return AM_OK;
 }
 
-/* How any consecutive devices lie, that some pair of device cuts may leave to a stage. */
+/* Finds the topology of each range of consecutive devices that two device cuts may leave to a stage. */
 static AmStatus find_topologies(Pipelining *self, AmError *error) {
     int32_t count = self->cluster->device_count, stages = self->shared.stage_count;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, count);

@@ -34,7 +34,7 @@ static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError
     return AM_OK;
 }
 
-/* The mesh of a stage on all devices, whose last axis is the one that is decided about. */
+/* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
 static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error) {
     const Cluster *cluster = self->cluster;
     if (self->options->request->space.mesh) {
@@ -72,7 +72,7 @@ static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, cons
     return AM_OK;
 }
 
-/* The batch on an axis: the first dimension of every data input that has one. */
+/* Appends the batch to an axis: the first dimension of every data input that has one. */
 static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearching *self, AmError *error) {
     const IrRoles *roles = self->whole->roles;
     int32_t capacity = 0;
@@ -209,9 +209,9 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
 
 #define PAPER_STORAGE 2 /* ZeRO 2 */
 
-/* The plan of the cuts found, in micro-batches. The paper's memory is weights, gradients, state and
- * activations; the other needs of a step may not fit in addition: then the devices of a stage keep
- * gradients and state in shards (ZeRO 2), which does not change the cuts. */
+/* Prices the plan of the cuts, in micro-batches. The paper's memory is weights, gradients, state and
+ * activations. If the other needs of a step do not fit besides, stages keep gradients and state in shards
+ * (ZeRO 2), which does not change the cuts. */
 static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
     MicroBatching settings = *self->settings;
     const PlanContext *context;

@@ -37,7 +37,7 @@ bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_pl
     return best >= 0 && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], best);
 }
 
-/* The class of a weight's dimension, or the one in blocks of it (STRICT_IN_BLOCKS). */
+/* Returns the class of a weight's dimension, or the one in blocks of it (STRICT_IN_BLOCKS). */
 static int32_t class_of_member(const PlanContext *context, const LinkageMember *member) {
     int32_t instruction = context->roles->parameters[member->parameter].instruction;
     int32_t d = member->dimension % STRICT_IN_BLOCKS;

@@ -153,7 +153,7 @@ static AmStatus add_tasks(Sweeping *self, Arena *arena, const SweepTask *task, i
     return AM_OK;
 }
 
-/* Every way to deal the devices, by numbers of stages and then of tensor shards. */
+/* Lists every way to deal the devices, by numbers of stages and then of tensor shards. */
 static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
     int32_t devices = self->cluster->device_count, capacity = 0;
     for (int32_t stages = 1; stages <= devices; stages++) {
@@ -177,8 +177,8 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 
 /* ---- one strategy ---- */
 
-/* The mesh of a stage and its axis priorities. `task->row.reason` is set if the module does not allow them.
- */
+/* Finds the mesh of a stage and its axis priorities. `task->row.reason` is set if the module does not allow
+ * them. */
 static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
     StageProblem problem = *task->in->problem;
@@ -205,7 +205,7 @@ static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *ins
     return task->arena.failed || task->scratch->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
-/* Seconds of this thread since `*since`, which becomes now. */
+/* Returns the seconds of this thread since `*since`, which becomes now. */
 static double lap(double *since) {
     double before = *since;
     *since = clock_thread_seconds();
@@ -252,7 +252,7 @@ static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *p
     return schedule_simulate(&schedule, is_fixed, price, &priced, error);
 }
 
-/* All but the schedule, in the task's scratch memory; or `task->row.reason`. */
+/* Makes all of the plan but the schedule, in the task's scratch memory; or sets `task->row.reason`. */
 static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmError *error) {
     SweepRow *row = &task->row;
     const SweepContext *in = task->in;
@@ -327,7 +327,7 @@ static int compare_rows(const void *left, const void *right) {
     return a->micro_batches - b->micro_batches;
 }
 
-/* The first failure, or rows and sums. */
+/* Returns the first failure of the tasks; without one, adds up rows and sums. */
 static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
     result->rows = ARENA_ARRAY(arena, SweepRow, self->task_count);
     if (!result->rows) return am_fail_memory(error, self->task_count);

@@ -28,7 +28,7 @@ typedef struct Cutter {
     int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
 } Cutter;
 
-/* The entry's instruction that runs a planned computation, itself or by loops around it. */
+/* Returns the entry's instruction that runs a planned computation, itself or by loops around it. */
 static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
     int32_t instruction = -1;
     while (rules->region_of[computation] >= 0) {
@@ -81,9 +81,9 @@ static void find_crossing(Cutter *self) {
     for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
 }
 
-/* The first instruction after the cut, after `least`, with work on its left since `least` and on
- * its right an operator for each of `after` parts; -1: none. `left` operators with work follow
- * `least` in total. */
+/* Returns the first instruction after the cut, after `least`, with work on its left since `least` and on
+ * its right an operator for each of `after` parts; -1: none. `left` operators with work follow `least` in
+ * total. */
 static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance,
                         int32_t left, int32_t after) {
     int32_t best = -1, passed = 0;
@@ -244,7 +244,7 @@ static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simul
     return schedule_simulate(&schedule, wanted != NULL, price, &priced, error);
 }
 
-/* Of each stage. */
+/* Returns the number of chunks of each stage. */
 static int32_t chunks_of(const SearchOptions *options) {
     bool has_chunks = options->request->space.schedule &&
                       schedule_kind_find(options->request->space.schedule) == SCHEDULE_INTERLEAVED;
@@ -256,7 +256,8 @@ static bool has_tensor_axis(const Pipelines *self) {
     return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
 }
 
-/* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
+/* Finds axis priorities: the batch over all axes; for Megatron-LM over all but the last, which splits
+ * tensors. */
 static AmStatus find_lists(Pipelines *self, const StageProblem *problem, AxisPlan *axis_plan,
                            AmError *error) {
     int32_t axes = problem->mesh.axis_count - has_tensor_axis(self);

@@ -36,7 +36,7 @@ int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {
     return -1;
 }
 
-/* The path of the weight that an operand is, or "". */
+/* Returns the path of the weight that an operand is, or "". */
 static const char *operand_weight(const PlanContext *whole, int32_t operand) {
     const IrRoles *roles = whole->roles;
     const IrInstruction *instructions = whole->canonical->instructions, *at = &instructions[operand];

@@ -157,7 +157,7 @@ typedef enum Trust {
     TRUST_HOLDS
 } Trust;
 
-/* The plan's mesh: its bound and its model gap, if the model holds. */
+/* Finds the bound and, if its model holds, the model gap on the plan's own mesh. */
 static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, Trust *trust,
                           AmError *error) {
     ShardingGraph *model;

@@ -94,8 +94,8 @@ static double region_launches(const Counter *self, const Program *region) {
     return sum;
 }
 
-/* A loop without a plan is replicated in every state, so that each device runs the same regions in every
- * plan. */
+/* Counts the launches of loops without a plan. Such a loop is replicated, so that each device runs the same
+ * regions in every plan. */
 static void count_unplanned(Counter *self, const Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
@@ -135,7 +135,7 @@ static AmStatus find_unplanned(Counter *self, AmError *error) {
     return status;
 }
 
-/* The instruction of the entry that contains a planned computation; NOWHERE: the entry itself;
+/* Returns the instruction of the entry that contains a planned computation; NOWHERE: the entry itself;
  * IN_BRANCH: a branch; only the most expensive branch counts. */
 static int32_t entry_loop_of(const Counter *self, int32_t computation) {
     int32_t found = NOWHERE;
@@ -162,8 +162,8 @@ static bool is_written(const Counter *self, const PlannedLoop *loop, int32_t k) 
            !fusion_groups_may_vanish(self->context, leaf->next);
 }
 
-/* The launches of one run of a computation by the arrays of its loop: each has a place of its own in memory,
- * and a step writes one array. A condition writes its result. */
+/* Returns the launches of one run of a computation by the arrays of its loop: each has a place of its own in
+ * memory, and a step writes one array. A condition writes its result. */
 static double loop_writes(const Counter *self, int32_t computation) {
     int32_t region = self->rules->region_of[computation];
     if (computation == self->module->entry || region < 0) return 0;
@@ -218,7 +218,7 @@ static void take_path(Counter *self, int32_t i, int32_t from) {
     self->alone[i] = fmax(self->alone[i], self->alone[from]);
 }
 
-/* A loop's results wait for all inputs of its body. */
+/* Counts the launches before a result of a loop, which waits for all inputs of the loop's body. */
 static void pass_loop(Counter *self, int32_t i) {
     const PlannedLoop *loop = &self->rules->loops[self->after[i]];
     const LoopLeaf *own = &loop->leaves[self->after_leaf[i]];
@@ -286,7 +286,7 @@ static AmStatus count(Counter *self, BoundLaunches *launches, AmError *error) {
     return AM_OK;
 }
 
-/* The most examples: a micro-batch and a device may have one. */
+/* Returns the largest batch dimension: a micro-batch on a device may have a single example of it. */
 static double most_examples(const PlanContext *context) {
     double most = 1;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {

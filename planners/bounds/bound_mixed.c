@@ -28,7 +28,7 @@ typedef struct MixedGraph {
 
 /* ---- seconds of labels ---- */
 
-/* The copies that an operator's label computes. */
+/* Returns the copies that an operator's label computes. */
 static double copies_of_label(const MixedGraph *self, const ShardingGraphPart *part, int32_t label) {
     const ReshardCosts *reshards = self->model->reshards;
     double copies = 1;
@@ -37,7 +37,7 @@ static double copies_of_label(const MixedGraph *self, const ShardingGraphPart *p
     return copies;
 }
 
-/* The copies of a tensor in a state; 1 where the state is not known. */
+/* Returns the copies of a tensor in a state; 1 where the state is not known. */
 static double copies_of_state(const MixedGraph *self, ReshardState state) {
     const ReshardCosts *reshards = self->model->reshards;
     double copies = 1;
@@ -46,7 +46,7 @@ static double copies_of_state(const MixedGraph *self, ReshardState state) {
     return copies;
 }
 
-/* The fraction of an operator's bytes that its result has. */
+/* Returns the fraction of an operator's bytes that its result has. */
 static double result_part(const MixedGraph *self, int32_t i) {
     const FactorRule *rule = &self->model->context->rules->rules[i];
     double all = 0, result = 0;
@@ -57,7 +57,7 @@ static double result_part(const MixedGraph *self, int32_t i) {
     return all > 0 ? result / all : 0;
 }
 
-/* The fraction of a reduction's elements that no device has as a view. */
+/* Returns the fraction of a reduction's elements that no device has as a view. */
 static double reduced_part(const MixedGraph *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
     const IrShape *shape = split_options_array_shape(instruction);
@@ -67,7 +67,7 @@ static double reduced_part(const MixedGraph *self, int32_t i) {
     return fmax(1 - self->space->cluster->device_count * results / fmax(elements, 1), 0);
 }
 
-/* The least fraction of t(o) that all parts of one copy take. */
+/* Returns the least fraction of t(o) that all parts of one copy take. */
 static double least_part(const MixedGraph *self, int32_t i, const ShardingGraphPart *part, int32_t label) {
     const PlanContext *context = self->model->context;
     IrOpcode opcode = ir_instruction(context->canonical, i)->opcode;
@@ -90,7 +90,7 @@ static double kept_bytes(const ShardingGraph *model) {
     return sum;
 }
 
-/* Bytes that plans may fill of all devices. */
+/* Returns the bytes of all devices that plans may fill. */
 static double memory_limit(const BoundMixedSpace *space) {
     double sum = 0;
     for (int32_t d = 0; d < space->cluster->device_count; d++)
@@ -142,7 +142,7 @@ static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpa
     return arena->failed ? am_fail_memory(error, work->count) : AM_OK;
 }
 
-/* The mean computing of a plan's devices by their weights, and their mean communication. */
+/* Returns the mean computing of a plan's devices by their weights, and their mean communication. */
 static ShardingGraphCost mean_cost(const BoundMixedSpace *space, const LeastWork *work, const Plan *plan) {
     ShardingGraphCost cost = {0};
     for (int32_t d = 0; d < plan->device_count; d++) {

@@ -15,7 +15,8 @@ static bool is_rising(const ClusterCurve *curve) {
     return true;
 }
 
-/* The time of each whole operator on one device of a type: seconds[node]. NULL without a claim. */
+/* Finds the time of each whole operator on one device of a type: seconds[node]. NULL: the type supports no
+ * claim. */
 static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, const PlanContext *whole,
                               const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
@@ -42,7 +43,7 @@ typedef struct TypeWork {
     int32_t *devices; /* [type] */
 } TypeWork;
 
-/* The bound of weights [type], T of the proposition. */
+/* Returns the bound T of the proposition in bound_of_work.h for weights [type]. */
 static double bound_by(const TypeWork *work, const double *weight) {
     double sum = 0, weights = 0;
     for (int32_t t = 0; t < work->types; t++) weights += work->devices[t] * weight[t];

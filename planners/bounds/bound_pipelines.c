@@ -76,7 +76,8 @@ static bool is_tried(const BoundCase *self) {
     return self->tried > self->iteration->of->mixes->count;
 }
 
-/* The next way to bound a case: every mix of paths, then the best of these improved, which takes longest. */
+/* Bounds a case in the next way: first with every mix of paths, then with the best of these improved, which
+ * takes longest. */
 static void case_task(void *user, int32_t k) {
     BoundCase *self = ((BoundCase **)user)[k];
     const CutMixes *mixes = self->iteration->of->mixes;
@@ -89,7 +90,7 @@ static void case_task(void *user, int32_t k) {
     self->tried++;
 }
 
-/* The least bound of the cases that have been bounded in every way; INFINITY: no case has. */
+/* Returns the least bound of the cases that have been bounded in every way; INFINITY: no case has. */
 static double least_tried(const BoundCase *cases, int32_t count) {
     double least = INFINITY;
     for (int32_t k = 0; k < count; k++)
@@ -119,9 +120,9 @@ static int32_t find_lowest(BoundCase *cases, int32_t count, int32_t least_stages
     return with_mixes > 0 ? with_mixes : found < ASCENTS ? found : ASCENTS;
 }
 
-/* The least bound over all numbers of stages above one and of micro-batches, or one that is at most `enough`.
- * The lowest cases are refined, until one of them has been bounded in every way: first of those with the
- * fewest stages, whose tables are small, then of those with the most, then of all. */
+/* Returns the least bound over all numbers of stages above one and of micro-batches, or one that is at most
+ * `enough`. The lowest cases are refined, until one of them has been bounded in every way: first of those
+ * with the fewest stages, whose tables are small, then of those with the most, then of all. */
 static double bound_cases(BoundCase *cases, int32_t count, double enough, const StopSignal *stop) {
     BoundCase *lowest[ROUND];
     double least = INFINITY;
@@ -137,7 +138,7 @@ static double bound_cases(BoundCase *cases, int32_t count, double enough, const 
     return least;
 }
 
-/* The bounds of one stage and of several, each over all numbers of micro-batches. */
+/* Finds the bounds of one stage and of several, each over all numbers of micro-batches. */
 static AmStatus bound_iterations(PipelineBound *bound, BoundPipelines *self, BoundIteration *iterations,
                                  int32_t count, AmError *error) {
     BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
@@ -184,7 +185,8 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
     return status;
 }
 
-/* The bound by the work of a module. `*seconds` stays unchanged if the device type supports no claim. */
+/* Finds the bound by the work of a module. `*seconds` stays unchanged if the device type supports no
+ * claim. */
 static AmStatus bound_module(double *seconds, Arena *arena, const PlanContext *whole, const Cluster *cluster,
                              const BoundSpace *space, const BoundLaunches *launches, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
@@ -203,7 +205,7 @@ static AmStatus bound_module(double *seconds, Arena *arena, const PlanContext *w
     return AM_OK;
 }
 
-/* The bound of the work and of the kernel launches; NAN: unknown. */
+/* Finds the bound of the work and of the kernel launches; NAN: unknown. */
 static AmStatus bound_quickly(PlanBound *bound, BoundLaunches *launches, const PlanContext *whole,
                               const Cluster *cluster, const BoundSpace *space, AmError *error) {
     TRY(plan_bound_of_work(bound, whole, cluster, error));

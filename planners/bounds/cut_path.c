@@ -18,7 +18,7 @@ enum { MOST_STEPS_AND_PLACES = 1 << 22 };
 
 /* ---- states ---- */
 
-/* All steps on the way from no stage to all of them. */
+/* Lists all steps on the way from no stage to all of them. */
 static void find_steps(CutSearch *self) {
     const CutWork *work = self->tables->work;
     int32_t stages = self->stages, devices = work->devices, row = devices + 1;
@@ -86,7 +86,7 @@ static void weigh_step(const CutSearch *self, Step *step) {
     }
 }
 
-/* How many passes and orders a class has seconds in; `*last`: one of them. */
+/* Returns the number of passes and orders in which a class has seconds; `*last`: one of them. */
 static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
     const double *seconds = &work->seconds[class * work->width_count].of[0][0];
     int32_t count = 0;
@@ -99,7 +99,7 @@ static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
     return count;
 }
 
-/* The least cost of a class on any stage, and across a border. */
+/* Finds the least cost of a class on any stage, and across a border. */
 static void find_least_of_class(const CutSearch *self, const LeastWeights *least, int32_t class,
                                 double *anywhere, double *across) {
     const CutWork *work = self->tables->work;

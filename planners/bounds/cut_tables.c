@@ -15,8 +15,8 @@ typedef struct Filler {
     int32_t *slots, slot_count;
 } Filler;
 
-/* The set of the members from `first_member` on: a new one, or that of the same classes, whose members
- * they then are. */
+/* Returns the set of the members from `first_member` on. A set of the same classes is used again, and then
+ * has these members. */
 static int32_t find_place_set(Filler *self, int32_t first_member) {
     CutTables *tables = self->tables;
     PlaceSet set = {.first_member = first_member, .member_count = tables->member_count - first_member};

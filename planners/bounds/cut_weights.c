@@ -42,7 +42,7 @@ static StageCounts count_all(const CutSearch *self, const CutMix *mix, int32_t s
     return sum;
 }
 
-/* The greatest potential of the last state if all work together is to count `each` on any stage. */
+/* Returns the greatest potential of the last state if all work together is to count `each` on any stage. */
 static double balance_for(CutSearch *self, const StageCounts *counts, double each) {
     for (int32_t k = 0; k < self->state_count; k++) self->scratch.balance[k] = 0;
     for (int32_t k = 0; k < self->step_count; k++) {
@@ -91,7 +91,7 @@ typedef struct PathStage {
     ClassSeconds seconds;
 } PathStage;
 
-/* The first place of a stage that ends with place `end` - 1, for the least cost. */
+/* Returns the first place of a stage that ends with place `end` - 1, for the least cost. */
 static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t *first) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
@@ -127,7 +127,7 @@ static void fill_stage(const CutSearch *self, PathStage *stage) {
     for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
 }
 
-/* The stages of the pipeline of least cost, from the last one on. */
+/* Writes the stages of the pipeline of least cost, from the last one on. */
 static void find_path(CutSearch *self, PathStage *path) {
     int32_t state = self->state_count - 1, end = self->tables->work->places;
     for (int32_t s = self->stages - 1; s >= 0; s--) {
@@ -146,7 +146,7 @@ static void find_path(CutSearch *self, PathStage *path) {
     }
 }
 
-/* Seconds of the path of a kind that stays on a stage. */
+/* Returns the seconds of the path of a kind that stays on a stage. */
 static double path_seconds(const CutSearch *self, const PathStage *path, int32_t kind, int32_t stage) {
     const PathCounts *on = &self->counts[kind][stage];
     double sum = class_seconds_weighed(&on->more[0][0], &path[stage].seconds);
@@ -159,7 +159,7 @@ static double path_seconds(const CutSearch *self, const PathStage *path, int32_t
     return sum;
 }
 
-/* The derivatives of a pipeline's cost by the potentials of its states; returns the sum of their
+/* Finds the derivatives of a pipeline's cost by the potentials of its states. Returns the sum of their
  * squares. */
 static double find_slopes(const CutSearch *self, const PathStage *path, double *slopes[PATH_KINDS]) {
     int32_t last = self->state_count - 1, used = 0;

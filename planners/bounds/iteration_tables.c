@@ -16,8 +16,8 @@ static void fill_class(BoundIteration *self, int32_t c, int32_t w, const double 
             self->all[w].of[pass][order] += class->count * seconds->of[pass][order];
 }
 
-/* Seconds of a device's part of one iteration. A sum over the batch is read and written in every iteration,
- * wherever it is added up. */
+/* Returns the seconds of a device's part of one iteration. Each iteration reads and writes a sum over the
+ * batch, wherever it is added up. */
 static double part_seconds(const BoundIteration *self, const DifferentWork *whole, int32_t devices) {
     double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
     OperatorWork part = whole->work;

@@ -26,7 +26,7 @@ typedef struct Gaps {
     StageGap *stages; /* [parts] */
 } Gaps;
 
-/* The context with the decisions that a stage holds alone. */
+/* Makes the context with the decisions that a stage holds alone. */
 static AmStatus stage_context(PlanContext *part, SplitOptions *split_options, Arena *arena,
                               const PlanRanks *ranks, int32_t stage, AmError *error) {
     const SplitOptions *all = ranks->context->split_options;

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* For every iteration in which the path stays on the stage: `between` of them lead on, all others
- * may come before the first of these or after the last. */
+/* Sets the backward path for every iteration in which it stays on the stage: `between` of them lead on, all
+ * others may come before the first of these or after the last. */
 static void set_backward(PathCounts *counts, double between, double behind, double anywhere, double across) {
     counts->more[PATH_BACKWARD][BOUND_SPINE] = counts->more[PATH_BACKWARD][BOUND_BETWEEN] = between;
     counts->more[PATH_BACKWARD][BOUND_BEHIND] = fmax(behind, 0);

@@ -15,7 +15,7 @@ static int32_t find_work(BoundGroups *self, const BoundItem *item) {
     return self->work_count++;
 }
 
-/* A group's items into a class of its own, or that of a group like it. */
+/* Puts a group's items into a new class, or into that of a group like it. Returns the class. */
 static int32_t find_class(BoundGroups *self, const int32_t *items, int32_t count) {
     GroupClass class = {.count = 1, .first_part = self->part_count, .part_count = count};
     for (int32_t k = 0; k < count; k++) {

@@ -109,7 +109,7 @@ static void find_weights(WorkFinder *self) {
     }
 }
 
-/* The weight that operand k of a product is, or NO_WEIGHT. */
+/* Returns the weight that operand k of a product is, or NO_WEIGHT. */
 static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
     int32_t value = split_options_operand(self->split_options, i, k);
     while (split_options_operand_count(self->split_options, value) == 1 &&
@@ -162,7 +162,8 @@ static double product_flops(const WorkFinder *self, int32_t i) {
     return ir_flops(self->module, product, operands, &product->shape);
 }
 
-/* The bytes that an operator must move: of a product all, of others the first operand and the result. */
+/* Returns the bytes that an operator must move: of a product all operands and the result, of others the
+ * first operand and the result. */
 static double slot_bytes(const WorkFinder *self, int32_t i) {
     const FactorRule *rule = &self->context->rules->rules[i];
     double bytes = 0;

@@ -53,7 +53,7 @@ AmStatus chain_cluster_units(ChainProblem *problem, const Cluster *cluster, int3
     return AM_OK;
 }
 
-/* A key's array of numbers >= 0; *count -1: of any length. */
+/* Reads a key's array of numbers >= 0; *count -1: of any length. */
 static AmStatus read_numbers(double **numbers, int32_t *count, json_t *object, const char *key, double least,
                              Arena *arena, const char *source, AmError *error) {
     json_t *array;

@@ -44,7 +44,7 @@ static AmStatus list_successors(ChainTable *table, Arena *arena, AmError *error)
     return AM_OK;
 }
 
-/* The last stage takes everything that is left. */
+/* Fills the last stage, which has all layers and units that are left. */
 static void fill_last(ChainTable *table, int32_t unit) {
     const ChainProblem *problem = table->problem;
     int32_t end = table->places - 1;

@@ -19,7 +19,7 @@ AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmEr
     return trained_agent_write(agent, path, FORMAT, about, true, error);
 }
 
-/* An agent of these layers and parameters. */
+/* Makes an agent of these layers and parameters. */
 static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_count, const char *parts,
                            const float *parameters, int64_t count, const char *source, AmError *error) {
     AgentSettings settings = cut_agent_settings();
@@ -177,7 +177,8 @@ static AmStatus go_on(CutAgentBatch *batch, CutAgentState *next, Branch *branche
     return AM_OK;
 }
 
-/* The one episode of a problem of at most CUT_AGENT_POINTS layers, `width` partial plans side by side. */
+/* Runs the one episode of a problem of at most CUT_AGENT_POINTS layers, `width` partial plans side by
+ * side. */
 static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
                             Arena *arena, AmError *error) {
     CutAgentBatch batch;

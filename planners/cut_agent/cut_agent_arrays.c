@@ -130,7 +130,7 @@ AmStatus cut_agent_make_units(CutAgentSet *set, AmError *error) {
     return chain_problem_prepare(&set->problem, error);
 }
 
-/* Bytes of the fullest device when layers are shared out by work. */
+/* Returns the bytes of the fullest device when layers are shared out by work. */
 static double usual_bytes(const ChainProblem *problem) {
     ChainPlan plan;
     double most = 0;
@@ -180,7 +180,7 @@ void cut_agent_generate(CutAgentSet *set, uint64_t seed, uint64_t index, bool an
     }
 }
 
-/* The place nearest to the even one of those in its part at which least is sent. */
+/* Returns the cheapest cut in the part around an even place; at a tie, the one nearest to that place. */
 static int32_t cheapest_near(const Chain *chain, int32_t i, int32_t count) {
     int32_t even = (int32_t)((int64_t)i * chain->count / count), best = even;
     int32_t low = (int32_t)(((int64_t)2 * i - 1) * chain->count / (2 * count)) + 1;

@@ -9,7 +9,7 @@
 /* Candidates whose stage or whose balanced rest is longer than this times the best are masked. */
 static const double radius = 1.4;
 
-/* The index of (left, unit, place 0) in the arrays of a table. */
+/* Returns the index of (left, unit, place 0) in the arrays of a table. */
 static int64_t index_of(const ChainProblem *problem, int32_t left, int32_t unit) {
     return ((int64_t)left * (problem->unit_count + 1) + unit) * (problem->chain->count + 2);
 }
@@ -97,14 +97,14 @@ static void add_option(Options *options, Option option) {
     options->items[options->count++] = option;
 }
 
-/* features_balanced_length(), computed once. */
+/* Returns features_balanced_length(), computed once. */
 static double balanced_length(const CutAgentState *state, int32_t place, int32_t unit, int32_t left) {
     double *kept = &state->table.balanced[index_of(state->problem, left, unit) + place];
     if (*kept == 0) *kept = features_balanced_length(state->problem, place, unit, left);
     return *kept;
 }
 
-/* All legal ends of a stage on units up to `unit_end`. */
+/* Adds all legal ends of a stage on units up to `unit_end`. */
 static void add_ends(CutAgentState *state, int32_t unit_end, Options *options) {
     const ChainProblem *problem = state->problem;
     int32_t count = problem->chain->count, left = problem->stages - state->chosen;
@@ -122,7 +122,7 @@ static void add_ends(CutAgentState *state, int32_t unit_end, Options *options) {
     }
 }
 
-/* The rest of `left` stages from the table, filled if it is new; NULL: no memory. */
+/* Returns the rest of `left` stages from the table, filled if it is new; NULL: no memory. */
 static CutAgentRest *find_rest(const CutAgentState *state, int32_t place, int32_t unit, int32_t left) {
     const ChainProblem *problem = state->problem;
     CutAgentRest **kept = &state->table.rests[index_of(problem, left, unit) + place];

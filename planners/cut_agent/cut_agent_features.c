@@ -35,7 +35,8 @@ double features_balanced_length(const ChainProblem *problem, int32_t place, int3
     return left * work / problem->groups[unit][problem->unit_count].rate / part + reduced;
 }
 
-/* The first place from `low` on whose work is at least `work`, or the one before it if that is nearer. */
+/* Returns the first place from `low` on whose work is at least `work`, or the one before it if that is
+ * nearer. */
 static int32_t nearest_place(const ChainProblem *problem, int32_t low, int32_t high, double work) {
     int32_t least = low;
     while (low < high) {
@@ -47,7 +48,7 @@ static int32_t nearest_place(const ChainProblem *problem, int32_t low, int32_t h
     return before ? low - 1 : low;
 }
 
-/* The cheapest cut within `reach` of work around `place`, from low to high. */
+/* Returns the cheapest cut within `reach` of work around `place`, from low to high. */
 static int32_t cheapest_place(const ChainProblem *problem, int32_t low, int32_t high, int32_t place,
                               double reach) {
     const double *activation = problem->chain->activation;
@@ -120,8 +121,8 @@ static void share_out_work(Rest *rest) {
     share_out(rest);
 }
 
-/* The boundary nearest to `unit` after which a server ends, as the slowest link out of low .. high - 1
- * shows. */
+/* Returns the boundary of servers that is nearest to `unit`. A server ends where the slowest link of low ..
+ * high - 1 is. */
 static int32_t aligned(const ChainProblem *problem, int32_t low, int32_t high, int32_t unit) {
     double slowest = INFINITY;
     int32_t best = unit;
@@ -202,7 +203,7 @@ static void put_chain(float **features, const Rest *rest, double level) {
     put(features, (double)rest->left / (cuts + 1));
 }
 
-/* The devices of the rest and the form of the pipeline. */
+/* Writes the features of the devices of the rest and of the form of the pipeline. */
 static void put_devices(float **features, const Rest *rest) {
     const ChainProblem *problem = rest->problem;
     double fastest = 0, slowest = INFINITY;

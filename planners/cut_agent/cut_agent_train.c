@@ -92,7 +92,7 @@ static AmStatus begin_round(Trainer *trainer, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* One of the candidates that are nearly as good as the best. */
+/* Returns one of the candidates that are nearly as good as the best. */
 static int32_t explore(Trainer *trainer, int32_t k, int32_t best) {
     const double *lengths = trainer->lengths[k];
     int32_t count = trainer->batch.states[k].candidate_count, near = 0;
@@ -121,8 +121,8 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
     return AM_OK;
 }
 
-/* The length of the stages from `from` on: all of them as they were chosen, or with n-step returns the first
- * n and the prediction of the network for the others. */
+/* Returns the length of the stages from `from` on: of all as they were chosen, or with n-step returns of the
+ * first n, and the network's prediction for the others. */
 static double length_from(const Trainer *trainer, int32_t k, int32_t from) {
     const CutAgentState *state = &trainer->batch.states[k];
     const ChainPlan *plan = &state->plan;

@@ -41,7 +41,7 @@ static bool is_plain(const char *text, const char *end) {
     return true;
 }
 
-/* The next " -- " in text .. end; NULL: none. */
+/* Returns the next " -- " in text .. end; NULL: none. */
 static const char *find_separator(const char *text, const char *end) {
     for (; text + 4 <= end; text++)
         if (memcmp(text, " -- ", 4) == 0) return text;
@@ -65,7 +65,7 @@ static AmStatus read_number(ProfileGraphReader *reader, const char **at, const c
     return AM_OK;
 }
 
-/* A number, or the sum of a list in brackets. */
+/* Reads a number, or the sum of a list in brackets. */
 static AmStatus read_value(ProfileGraphReader *reader, const char **at, const char *end, double *value) {
     if (*at == end || **at != '[') return read_number(reader, at, end, value);
     *value = 0;
@@ -163,7 +163,7 @@ static AmStatus read_lines(ProfileGraphReader *reader) {
     return AM_OK;
 }
 
-/* The place of a name in the table: of its node, or empty. */
+/* Returns the place of a name in the table: of its node, or empty. */
 static int32_t *find(const ProfileGraphReader *reader, const char *name) {
     int32_t at = (int32_t)(hash_bytes(name, strlen(name), 0) % (uint64_t)reader->table_size);
     while (reader->table[at] && strcmp(reader->graph->nodes[reader->table[at] - 1].name, name) != 0)

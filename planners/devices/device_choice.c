@@ -113,7 +113,7 @@ typedef struct Levels {
     int32_t numbers[MOST_LEVELS], count;
 } Levels;
 
-/* 0, the powers of two, and all. */
+/* Lists 0, the powers of two below `most`, and `most`. */
 static void list_levels(Levels *levels, int32_t most) {
     *levels = (Levels){.count = 1};
     for (int32_t n = 1; n < most && levels->count < MOST_LEVELS - 1; n *= 2)
@@ -129,7 +129,7 @@ static void thin_levels(Levels *levels) {
     levels->count = kept;
 }
 
-/* The product of the numbers of levels, and the type with most of them. */
+/* Counts the products of the numbers of levels, and finds the type with most levels. */
 static double count_products(const Levels *levels, int32_t types, int32_t *longest) {
     double products = 1;
     *longest = 0;

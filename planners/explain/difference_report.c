@@ -77,7 +77,7 @@ static void append_value(Text *rows, DifferenceUnit unit, double value) {
     else text_append_bytes_size(rows, value);
 }
 
-/* "+1.2 ms (+3.4 %)", or "equal". */
+/* Appends "+1.2 ms (+3.4 %)", or "equal". */
 static void append_change(Text *rows, DifferenceUnit unit, double before, double after) {
     if (before == after) {
         text_append_string(rows, "equal");

@@ -58,7 +58,7 @@ static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
     return status;
 }
 
-/* The number of an instruction of `from` in another form of the module. */
+/* Returns the number of an instruction of `from` in another form of the module. */
 static int32_t other_number(const PlanContext *from, const PlanContext *to, int32_t number) {
     if (number >= from->rules->entry_count) return to->rules->entry_count;
     if (from->unfused) return from->original[number];
@@ -105,9 +105,8 @@ static void renumber_classes(json_t *lists, const PlanContext *from, const PlanC
     }
 }
 
-/* The plan with attention in the other form: the same axis priorities and cuts, without overrides for single
- * operators.
- */
+/* Adds the plan with attention in the other form: the same axis priorities and cuts, without overrides for
+ * single operators. */
 static AmStatus add_attention(Explainer *self) {
     AmError why = {0};
     Plan *plan;

@@ -25,7 +25,7 @@ typedef struct StageCollectives {
     int32_t count;
 } StageCollectives;
 
-/* One tensor that the collective of `step` moves, with its share of bytes and time. */
+/* Adds one tensor that the collective of `step` moves, with its share of bytes and time. */
 static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step, int32_t k, double share) {
     const StepCost *cost = &of->costs[step];
     const Program *program = cost->executed.program;

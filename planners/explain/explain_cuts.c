@@ -101,7 +101,7 @@ const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int
     return copy;
 }
 
-/* The sharding of a value on a part. */
+/* Writes the sharding of a value on a part. */
 static AmStatus write_sharding(const char **sharding, const Explainer *self, int32_t part, int32_t origin) {
     *sharding = "";
     if (origin < 0) return AM_OK;
@@ -148,7 +148,8 @@ AmStatus explain_cuts(Explainer *self) {
 
 /* ---- moves ---- */
 
-/* The plan with the cut in another place. Ranges of the plan are the only ones that begin or end there. */
+/* Makes the plan with the cut in another place. Ranges of the plan are the only ones that begin or end
+ * there. */
 static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, int32_t place, Plan **made) {
     const Plan *whole = self->plan;
     Plan *plan = *made = ARENA_ARRAY(self->arena, Plan, 1);
@@ -170,7 +171,7 @@ static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, in
     return AM_OK;
 }
 
-/* Between which instructions a cut may lie so that the parts on both sides keep something. */
+/* Finds the instructions between which a cut may lie so that the parts on both sides keep an operator. */
 static void find_room(const Explainer *self, const ExplainedCut *cut, int32_t *least, int32_t *most) {
     for (int32_t side = 0; side < 2; side++) {
         const PlanStage *stage = &self->plan->stages[cut->stages[side]];

@@ -27,7 +27,7 @@ static const DimensionClass *class_of(const Explainer *self, const PlanEntry *en
     return &self->context->classes->classes[entry->class_index];
 }
 
-/* The parts that have anything of each class. */
+/* Finds the parts that have values of each class. */
 static AmStatus find_touched(Decider *self) {
     const Explainer *explainer = self->explainer;
     const PlanContext *context = explainer->context;
@@ -53,7 +53,7 @@ static bool is_touched(const Decider *self, const PlanEntry *entry, int32_t stag
     return false;
 }
 
-/* The first weight of the stage that the class splits. */
+/* Names a class by the first weight of the stage that it splits. Returns false without such a weight. */
 static bool name_by_weight(const Explainer *self, ExplainedDecision *decision) {
     const PlanContext *context = self->context;
     const StageMap *map = self->ranks.map;
@@ -90,7 +90,7 @@ static void name_decision(const Explainer *self, ExplainedDecision *decision) {
     decision->dimension = class->dimension;
 }
 
-/* The plan without the decision's entries. */
+/* Makes the plan without the decision's entries. */
 static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made) {
     const Explainer *explainer = self->explainer;
     const Plan *whole = explainer->plan;
@@ -147,7 +147,7 @@ static void list_groups(const Decider *self, int32_t stage) {
     }
 }
 
-/* The stage that is busiest of those that are not done, or -1. */
+/* Returns the stage that is busiest of those that are not done, or -1. */
 static int32_t busiest(const Explanation *result, const bool *is_done) {
     int32_t stage = -1;
     for (int32_t s = 0; s < result->stages.count; s++)

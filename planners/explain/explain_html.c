@@ -124,7 +124,7 @@ static void append_timeline(Text *text, const Explanation *self) {
     text_append_string(text, "</svg></div>\n");
 }
 
-/* Part of a bar: from `*from` of the scale on, which it advances. */
+/* Appends a part of a bar, from `*from` of the scale on, and advances `*from`. */
 static void append_part(Text *text, int32_t row, double *from, double share, const char *class,
                         const char *title) {
     text_append(text,

@@ -6,7 +6,7 @@
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/explain_plan.h"
 
-/* {"seconds", "peak_bytes", "fits", "reason"}; without a figure null, and why. */
+/* Writes {"seconds", "peak_bytes", "fits", "reason"}: null for a missing figure, with the reason. */
 static json_t *change_to_json(const ExplainedChange *change) {
     if (change->is_known)
         return json_pack("{s:f, s:I, s:b}", "step_seconds", change->seconds, "peak_bytes",

@@ -108,7 +108,7 @@ static void add_row(const Lister *self, const Alike *alike) {
     result->overrides.of[result->overrides.count++] = row;
 }
 
-/* The row of an override, which may be new. */
+/* Returns the row of an override, which may be new. */
 static int32_t find_row(const Lister *self, int32_t stage, const PlanOverride *override) {
     const Explanation *result = self->explainer->result;
     for (int32_t row = 0; row < result->overrides.count; row++)
@@ -144,7 +144,7 @@ static void list_rows(const Lister *self, int32_t *numbers) {
 
 /* ---- changes ---- */
 
-/* The plan without the overrides of a row; -1: without any. */
+/* Makes the plan without the overrides of a row; -1: without any. */
 static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, int32_t row, AmError *error) {
     const Lister *self = data;
     const Plan *whole = self->explainer->plan;

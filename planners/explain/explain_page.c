@@ -60,7 +60,7 @@ void html_append_table(Text *text, const char *rows, const char *id) {
     text_append_string(text, "</table></div>\n");
 }
 
-/* A cell with the user's names: what would break a table is shown as '?'. */
+/* Appends a cell with the user's names: characters that would break a table are shown as '?'. */
 static void append_cell(Text *rows, const char *name, char end) {
     for (const char *c = name; *c; c++) text_append_bytes(rows, (unsigned char)*c < ' ' ? "?" : c, 1);
     text_append_bytes(rows, &end, 1);
@@ -196,7 +196,7 @@ static const char search_script[] =
     "document.getElementById('find').addEventListener('input',find);find()\n"
     "</script>\n";
 
-/* "[data,-]": the axes of each dimension. */
+/* Appends "[data,-]": the axes of each dimension. */
 static void append_sharding(Text *rows, const json_t *sharding) {
     const json_t *axes, *axis;
     size_t d, k;

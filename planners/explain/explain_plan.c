@@ -114,7 +114,7 @@ static AmStatus simulate_changes(Explainer *self) {
 
 /* ---- the plan ---- */
 
-/* The step, stages and cuts, without changes. */
+/* Describes the step, stages and cuts, without changes. */
 static AmStatus describe_plan(Explainer *self) {
     const SimulationOptions options = {.memory_fraction = self->memory_fraction};
     TRY(plan_ranks_beside(&self->ranks, self->arena, self->context, self->plan, NULL, self->stop,

@@ -20,7 +20,7 @@ typedef struct Lister {
     int32_t *saved; /* [entry instruction] of the change at hand */
 } Lister;
 
-/* The levels for segments that begin and end where those of the plan do. */
+/* Finds the levels for segments that begin and end where those of the plan do. */
 static AmStatus find_levels(Lister *self) {
     const Explainer *of = self->of;
     const Plan *plan = of->plan;
@@ -99,7 +99,7 @@ static AmStatus add_stage(Lister *self, int32_t stage) {
     return add(self, stage, recompute->range_count, NULL, 0, arena_format(arena, "of stage %d: none", stage));
 }
 
-/* The time in which the stage's devices do something. */
+/* Returns the time in which the stage's devices do something. */
 static double busy_seconds(const ExplainedStage *stage) {
     return stage->seconds.compute + stage->seconds.communication - stage->seconds.hidden;
 }

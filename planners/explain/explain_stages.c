@@ -43,7 +43,7 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
     return has_failed ? am_fail_memory(self->error, count) : AM_OK;
 }
 
-/* The first and the last forward operators of the stage that compute anything. */
+/* Names the first and the last forward operators of the stage that compute anything. */
 static void name_operators(const Explainer *self, const PlanStage *of, ExplainedStage *stage) {
     const PlanContext *whole = self->whole;
     stage->first_op = stage->last_op = "";

@@ -120,10 +120,9 @@ static bool reads(const Program *program, const ProgramStep *step, int32_t value
     return false;
 }
 
-/* The pass of a step outside of loops over iterations. A shard of a parameter is of the pass that reads it.
- * The updates that end a program are steps after its last one. A fusion is of the first pass that one of its
- * results is of: gradient factors that it computes beside a forward value do not make it one of the backward
- * pass. */
+/* Returns the pass of a step outside of loops over iterations. A shard of a parameter belongs to the pass
+ * that reads it. The updates that end a program are steps after its last one. A fusion belongs to the first
+ * pass of its results: gradient factors beside a forward value do not move it to the backward pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
     const Program *program = executed->program;
     if (executed->step >= program->execution.step_count) return EXPLAINED_UPDATE;
@@ -146,14 +145,14 @@ static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed
     return work;
 }
 
-/* The loop in which a step is, or NULL. */
+/* Returns the loop in which a step is, or NULL. */
 static PassLoop *loop_of(const ExplainedTimeline *self, const ExecutedStep *executed) {
     for (int32_t k = 0; k < self->body_count; k++)
         if (self->bodies[k].program == executed->program) return &self->loops[self->bodies[k].loop];
     return NULL;
 }
 
-/* The span of a slice. */
+/* Returns the span of a slice. */
 static ExplainedSpan span_of(const ExplainedTimeline *self, int32_t stage, const SimulatedSlice *slice) {
     ExplainedSpan span = {
         .stage = stage, .start = slice->start, .end = slice->end, .iteration = slice->micro_batch};

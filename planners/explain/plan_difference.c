@@ -131,7 +131,8 @@ static AmStatus add_decision(Differ *self, const char *name, const char *first, 
     return status;
 }
 
-/* The first plan's document without the members that follow from its decisions; the caller's reference. */
+/* Returns the first plan's document without the members that follow from its decisions; the caller's
+ * reference. */
 static json_t *copy_document(const Differ *self) {
     json_t *copy = json_deep_copy(self->sides[0].document);
     json_object_del(copy, "parameters");
@@ -171,7 +172,7 @@ static bool cuts_are_equal(const Differ *self) {
     return are_equal;
 }
 
-/* "12 dimension classes, ZeRO 1" for the axis priorities of a stage. */
+/* Returns "12 dimension classes, ZeRO 1" for the axis priorities of a stage. */
 static const char *axis_priorities_text(const Differ *self, int32_t side, int32_t s) {
     const PlanStage *stage = &self->sides[side].plan->stages[s];
     int32_t count = 0;
@@ -217,7 +218,7 @@ static const struct StagePart {
     {"bytes held outside of the step", {"kept_bytes"}, kept_text},
 };
 
-/* The number of devices in all stages. */
+/* Returns the number of devices in all stages. */
 static int32_t count_devices(const Plan *plan) {
     int32_t count = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].mesh.device_count;
@@ -245,7 +246,7 @@ static AmStatus add_stage(Differ *self, int32_t s) {
     return AM_OK;
 }
 
-/* "2 x data=2, 1 x data=4 model=2" */
+/* Returns "2 x data=2, 1 x data=4 model=2". */
 static const char *stages_text(const Differ *self, int32_t side) {
     const Explanation *of = self->explained[side];
     const char *text = "";
@@ -298,7 +299,7 @@ static AmStatus add_decisions(Differ *self) {
 
 /* ---- parameters ---- */
 
-/* "stage 1 [data,-,data+model]" */
+/* Returns "stage 1 [data,-,data+model]". */
 static const char *parameter_text(const Differ *self, int32_t side, int32_t p) {
     const json_t *row = json_array_get(json_object_get(self->sides[side].document, "parameters"), (size_t)p);
     const json_t *sharding = json_object_get(row, "sharding");

@@ -22,7 +22,7 @@ const char *export_torch_schedule(ScheduleKind kind) {
     return schedules[kind];
 }
 
-/* One placement for each axis of the mesh. */
+/* Writes one placement for each axis of the mesh. */
 static AmStatus placements_to_json(json_t **placements, const Mesh *mesh, SbpState state,
                                    const IrInstruction *instruction, AmError *error) {
     TRY(target_check_even(TARGET_TORCH, mesh, state, instruction, error));
@@ -46,8 +46,8 @@ static json_t *mesh_to_json(const PlanStage *stage) {
     return json_pack("{s:o, s:o, s:o}", "ranks", ranks, "shape", shape, "dim_names", names);
 }
 
-/* The shape and element type of a tensor of the batch, with which a loss can be traced before it has a batch.
- */
+/* Adds shape and element type of a tensor of the batch, so that a loss can be traced before it has a
+ * batch. */
 static void add_shape(json_t *row, const IrShape *shape) {
     json_t *sizes = json_array();
     for (int32_t d = 0; d < shape->rank; d++)
@@ -76,7 +76,7 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
     return AM_OK;
 }
 
-/* The operator and source at an instruction of the module as read. */
+/* Returns the operator and source at an instruction of the module as read. */
 static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
     int32_t named = layer_first_operator(whole, instruction);
     const IrInstruction *at = named >= 0 ? &whole->canonical->instructions[named] : NULL;
@@ -86,7 +86,7 @@ static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
                      plan_string_to_json(layer_first_weight(whole, instruction)));
 }
 
-/* The operators in recomputed ranges whose values are saved nevertheless. */
+/* Returns the operators in recomputed ranges whose values are saved nevertheless. */
 static json_t *saved_to_json(const PlanContext *whole, const PlanStage *part) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < part->recompute.saved_count; k++)
@@ -94,7 +94,7 @@ static json_t *saved_to_json(const PlanContext *whole, const PlanStage *part) {
     return rows;
 }
 
-/* The ranges that the part recomputes in the backward pass: begin and end of each. */
+/* Returns the ranges that the part recomputes in the backward pass: begin and end of each. */
 static json_t *recomputed_to_json(const PlanContext *whole, const PlanStage *part) {
     json_t *rows = json_array();
     for (int32_t r = 0; r < part->recompute.range_count; r++)

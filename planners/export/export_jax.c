@@ -16,7 +16,7 @@
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/stages/stages.h"
 
-/* The spec of an instruction's result, even by refusal. */
+/* Writes the spec of an instruction's result; refuses uneven shards. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
                              const IrInstruction *instruction, AmError *error) {
     const IrShape *shape = &instruction->shape;
@@ -37,7 +37,7 @@ static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
     return AM_OK;
 }
 
-/* {"shape", "axis_names"}, of several stages also "devices". */
+/* Returns {"shape", "axis_names"}, and "devices" if there are several stages. */
 static json_t *mesh_to_json(const PlanStage *stage, bool has_devices) {
     json_t *shape = json_array(), *names = json_array(), *devices = has_devices ? json_array() : NULL;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
@@ -92,7 +92,7 @@ fail:
 
 /* ---- stages and micro-batches ---- */
 
-/* One row for each parameter, with the part that owns it. */
+/* Adds one row for each parameter, with the part that owns it. */
 static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *error) {
     const PlanContext *context = ranks->context;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -111,7 +111,7 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
     return AM_OK;
 }
 
-/* The passes of a stage in order: [[pass, chunk, micro-batch], ...]; one stage alternates. */
+/* Writes the passes of a stage in order: [[pass, chunk, micro-batch], ...]; those of one stage alternate. */
 static AmStatus passes_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage, AmError *error) {
     static const char *const names[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
     ScheduleKind kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan);
@@ -156,7 +156,7 @@ static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const I
     return &groups->rows[groups->count++];
 }
 
-/* [[primitive, shape, how many the forward pass has, [numbers of recomputed ones]], ...]: operators are
+/* Writes [[primitive, shape, count in the forward pass, [numbers of recomputed ones]], ...]: operators are
  * numbered in their order among those of one primitive and shape. */
 static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContext *whole,
                                    const PlanRecomputation *recompute, AmError *error) {

@@ -11,7 +11,7 @@ static void set_number(json_t *arguments, const char *name, int64_t value) {
     json_object_set_new(arguments, name, json_integer((json_int_t)value));
 }
 
-/* How the layers are dealt: evenly, but for the ends. */
+/* Sets the layers of each part: equal numbers, which may differ for the first and the last part. */
 static AmStatus set_layers(json_t *arguments, const TrainerPlan *degrees, AmError *error) {
     const int32_t *layers = degrees->layers, parts = degrees->parts, stages = degrees->stages;
     int32_t total = 0, middle = layers[parts > 2 ? 1 : parts - 1];
@@ -34,7 +34,8 @@ static AmStatus set_layers(json_t *arguments, const TrainerPlan *degrees, AmErro
     return AM_OK;
 }
 
-/* The argument for all layers, or the first ones of each stage or chunk, or for modules of all layers. */
+/* Sets the recomputation: of all layers, of the first ones of each stage or chunk, or of modules of all
+ * layers. */
 static void set_recomputation(json_t *arguments, const TrainerPlan *degrees) {
     static const char *const names[] = {"core_attn", "layernorm", "mlp"};
     if (degrees->recomputed == 0) return;

@@ -17,7 +17,7 @@ static void set_number(json_t *fields, const char *name, int64_t value) {
     json_object_set_new(fields, name, json_integer((json_int_t)value));
 }
 
-/* [part][module]: the names of the modules of each stage or chunk. */
+/* Returns [part][module]: the names of the modules of each stage or chunk. */
 static json_t *modules_of_parts(const TrainerPlan *degrees) {
     json_t *parts = json_array();
     for (int32_t p = 0, layer = 0; p < degrees->parts; p++) {
@@ -73,7 +73,7 @@ AmStatus export_torchtitan(json_t **root, const PlanContext *context, const Plan
 
 /* ---- a Python module ---- */
 
-/* A value as Python writes it; modules of stages one stage a line. */
+/* Prints a value as Python writes it, with a line for the modules of each stage. */
 static void print_value(Text *text, const json_t *value) {
     size_t k;
     json_t *part;

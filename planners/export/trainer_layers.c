@@ -16,7 +16,7 @@ enum { MOST_LAYERS = 65536 };
 
 /* ---- layers ---- */
 
-/* The only stack of several layers, by the first weight in it. */
+/* Finds the only stack of several layers, by the first weight in it. */
 static AmStatus find_stack(const TrainerReader *self, LayerPath *stack) {
     const IrRoles *roles = self->context->roles;
     bool has_stack = false;
@@ -105,7 +105,7 @@ static bool is_inside(int32_t place, const int32_t places[2]) {
     return place >= places[0] && place <= places[1];
 }
 
-/* The layer that a range recomputes, or -1. */
+/* Returns the layer that a range recomputes, or -1. */
 static int32_t layer_of_range(const LayerSpans *spans, const int32_t range[2]) {
     for (int32_t k = 0; k < spans->count; k++) {
         int32_t before[2], after[2];

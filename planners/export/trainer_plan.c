@@ -176,8 +176,8 @@ static AmStatus check_storage(TrainerReader *self) {
 
 /* ---- weights ---- */
 
-/* A table of the vocabulary, which is in no layer, is padded to equal shards; heads and widths must divide.
- */
+/* Checks that equal shards divide heads and widths. A table of the vocabulary, which is in no layer, is
+ * padded. */
 static AmStatus check_weights(const TrainerReader *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -213,7 +213,7 @@ static AmStatus check(TrainerReader *self, const Cluster *cluster) {
     return self->plan->stage_count > 1 ? trainer_count_layers(self) : AM_OK;
 }
 
-/* Micro-batches are equal on all data ranks. */
+/* Counts the examples of a micro-batch, which are equal on all data ranks. */
 static AmStatus count_examples(const TrainerReader *self, TrainerPlan *degrees) {
     int64_t batch = micro_batches_limit(plan_context_whole(self->context));
     int64_t shares = (int64_t)self->plan->micro_batches * self->sizes[TRAINER_DATA];

@@ -69,7 +69,7 @@ static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
     return AM_OK;
 }
 
-/* The place between two uses where least crosses, or -1. */
+/* Returns the place between two uses where least crosses, or -1. */
 static int32_t best_place(const Mover *self, int32_t before, int32_t after) {
     int32_t best = -1;
     for (int32_t i = self->uses[before].instruction + 1; i <= self->uses[after].instruction; i++)
@@ -111,7 +111,8 @@ static AmStatus list_cuts(Mover *self) {
         self->cut_count, self->cut_count == 1 ? "" : "s", self->place_count);
 }
 
-/* least[c][k]: distances of cuts up to c, that of c at place k; from[c][k]: the place of the cut before. */
+/* Matches cuts with places. least[c][k]: sum of distances of cuts up to c with cut c at place k; from[c][k]:
+ * the place of the cut before. */
 static AmStatus match(Mover *self) {
     int32_t cuts = self->cut_count, places = self->place_count;
     double *least = ARENA_ARRAY(self->arena, double, (int64_t)cuts *places + 1);

@@ -8,7 +8,7 @@
 #include "planners/export/export_check.h"
 #include "planners/single_stage/single_stage.h"
 
-/* The fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
+/* Returns the fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
 static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanContext *whole, AmError *why) {
     for (int32_t k = 0; k < POOL_OF_TARGET && pool->on[target][k].plan; k++)
         if (export_check(target, whole, pool->on[target][k].plan, why) == AM_OK) return &pool->on[target][k];

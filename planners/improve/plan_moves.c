@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A copy of the plan with stages of its own, which share everything with the plan's. */
+/* Returns a copy of the plan with stages of its own, which share everything with the plan's. */
 static PlanStage *copy_plan(Plan **copy, Arena *arena, const Plan *plan, AmError *error) {
     Plan *made = ARENA_ARRAY(arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
@@ -18,7 +18,7 @@ static PlanStage *copy_plan(Plan **copy, Arena *arena, const Plan *plan, AmError
     return stages;
 }
 
-/* The place one unit before (`step` -1) or after an instruction, or -1. */
+/* Returns the place one unit before (`step` -1) or after an instruction, or -1. */
 static int32_t next_place(const Explainer *of, int32_t instruction, int32_t step) {
     int32_t found = -1;
     for (int32_t k = 0; k < of->places.count; k++) {

@@ -82,7 +82,7 @@ static AmStatus list_exchanges(Restarts *self, AmError *error) {
     return AM_OK;
 }
 
-/* Single changes that leave the context, those that are known to be fastest first. */
+/* Lists single changes that leave the context, the fastest known ones first. */
 static AmStatus list_singles(Restarts *self, AmError *error) {
     const Explainer *explainer = &self->base->explainer;
     int32_t all = explain_most_changes(explainer);
@@ -165,7 +165,7 @@ static AmStatus draw(Restarts *self, const Plan **made, AmError *error) {
     return AM_OK;
 }
 
-/* The next plan of the sequence, NULL where that has none; `*is_end`: there are no more. */
+/* Finds the next plan of the sequence, or NULL where that has none; `*is_end`: there are no more. */
 static AmStatus find_next(Restarts *self, const Plan **made, bool *is_end, AmError *error) {
     Arena *arena = &self->candidates;
     int64_t number = self->next++;

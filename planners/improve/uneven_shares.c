@@ -29,7 +29,7 @@ static const double line_points[LINE_POINTS] = {0.3, 0.6, 0.8, 1.2, 1.5};
 
 /* ---- mixed axes ---- */
 
-/* How many devices of a type are at a coordinate. */
+/* Returns the number of devices of a type at a coordinate. */
 static int32_t count_type(const Mesh *mesh, const int32_t *devices, const Cluster *cluster, int32_t axis,
                           int32_t coordinate, int32_t type) {
     int32_t count = 0;
@@ -112,9 +112,9 @@ typedef struct Sharing {
     ShareCandidate batch[LINE_POINTS];
 } Sharing;
 
-/* The smallest dimension class that the axis splits with a sufficient part of its FLOPs: its shares
- * are integer numbers of units, and those of dimensions that are multiples of it too. 0: the axis splits no
- * FLOPs. */
+/* Returns the smallest dimension class that the axis splits with a sufficient part of its FLOPs, or 0
+ * without one. Its shares are integer numbers of units, as are those of dimensions that are multiples of
+ * it. */
 static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     const Classes *classes = plan->context->classes;
     const PlanAxisPriority *priority = &stage->axis_priorities[axis];
@@ -153,7 +153,7 @@ static AmStatus open_stage(SharedStage *self, const Sharing *sharing, const Plan
     return AM_OK;
 }
 
-/* The rank of a stage's device: devices across stages in the order of first occurrence. */
+/* Returns the rank of a stage's device: devices across stages in the order of first occurrence. */
 static int32_t rank_of(const Plan *plan, int32_t stage, int32_t device) {
     int32_t wanted = plan->stages[stage].devices[device], rank = 0;
     for (int32_t s = 0; s <= stage; s++)
@@ -239,8 +239,8 @@ static void balance(SharedStage *self, double *shares) {
     }
 }
 
-/* The coordinate that is to have one unit more (`step` 1) or less (-1): the one that is furthest from its
- * share. A coordinate whose memory is full gets more only where all are full. */
+/* Returns the coordinate furthest from its share, which gets one unit more (`step` 1) or less (-1). A
+ * coordinate whose memory is full gets more only where all are full. */
 static int32_t choose_coordinate(const SharedStage *self, const double *shares, int32_t step) {
     double unit = (double)self->unit, most = -INFINITY;
     int32_t chosen = 0;
@@ -301,7 +301,7 @@ static bool is_known(const Sharing *self, double *const *shares) {
     return is_equal;
 }
 
-/* The plan `of` with these shares on the axis. */
+/* Makes the plan `of` with these shares on the axis. */
 static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const Plan *of, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, of->stage_count);
     if (!stages) return am_fail_memory(error, of->stage_count);
@@ -373,7 +373,7 @@ static void take(Sharing *self, Plan *plan, const MemoryFit *fit) {
     self->fit = *fit;
 }
 
-/* Balanced shares of `of`, whose shares on this axis are equal, round by round; `**balanced` are the last
+/* Balances the shares of `of`, which are equal on this axis, round by round; `**balanced` are the last
  * ones. */
 static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced, AmError *error) {
     Plan *plan;
@@ -486,7 +486,7 @@ static AmStatus search_axis(Sharing *self, AmError *error) {
     return search_line(self, of, balanced, error);
 }
 
-/* The memory of the device with least room. */
+/* Returns the memory of the device with least room. */
 static MemoryFit fit_of(const Plan *plan, const ShareSearch *search) {
     MemoryFit fullest = {.fits = true};
     for (int32_t s = 0; s < plan->stage_count; s++)

@@ -104,7 +104,7 @@ static AmStatus assign_units(LayerCosts *self, AmError *error) {
     return stages_assign(&self->units.map, &self->arena, self->context, &plan, error);
 }
 
-/* The unit that computes an instruction, or -1. */
+/* Returns the unit that computes an instruction, or -1. */
 static int32_t unit_of(const LayerCosts *self, int32_t instruction) {
     StageSet held = instruction >= 0 ? self->units.map->held[instruction] : 0;
     return held ? stage_first(held) : -1;
@@ -302,8 +302,8 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
     return AM_OK;
 }
 
-/* The batch on the first axis, Megatron-LM's axis priority on the second; false where there is no such plan.
- */
+/* Finds the axis plan of a table: the batch on the first axis, Megatron-LM's axis priority on the second.
+ * Returns false where there is none. */
 static bool find_axis_plan(const LayerCosts *self, const StageProblem *problem, const LayerTable *table,
                            AxisPlan *axis_plan) {
     *axis_plan = (AxisPlan){0};
@@ -354,7 +354,7 @@ static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const 
     return AM_OK;
 }
 
-/* The value whose memory an operand is, or -1 where that is a parameter's or inside a fusion. */
+/* Returns the value whose memory an operand is, or -1 where that is a parameter's or inside a fusion. */
 static int32_t temporary_of(const Program *program, int32_t value) {
     if (value < 0) return -1;
     int32_t storage = program->values[value].storage;
@@ -362,7 +362,7 @@ static int32_t temporary_of(const Program *program, int32_t value) {
     return program->values[storage].bytes > 0 ? storage : -1;
 }
 
-/* The k-th value that a step of the program reads, -1 after the last. */
+/* Returns the k-th value that a step of the program reads, or -1 after the last. */
 static int32_t read_value(const Program *program, const ProgramStep *step, int32_t k) {
     if (step->fusion >= 0) {
         const ProgramFusion *fusion = &program->execution.fusions[step->fusion];

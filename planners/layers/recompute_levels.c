@@ -24,7 +24,7 @@ static int64_t capacity_of(double seconds) {
     return (int64_t)fmin(units, MOST_UNITS);
 }
 
-/* The seconds of computing a forward operator again, of the whole batch; 0: it costs nothing. */
+/* Returns the seconds of recomputing a forward operator for the whole batch; 0: it costs nothing. */
 static double seconds_of(const PlanContext *context, int32_t i, const ClusterDeviceType *type,
                          Arena *scratch) {
     const IrModule *module = context->canonical;
@@ -125,8 +125,8 @@ AmStatus recompute_solve(uint8_t *choices, const RecomputeLevels *levels, const 
 
 enum { PRICES = 14 };
 
-/* Takes, for each of the shares 3/4, 1/2 and 1/4 of the bytes without recomputation, the solution whose bytes
- * are nearest to it, each solution once. */
+/* Chooses, for each of the shares 3/4, 1/2 and 1/4 of the bytes without recomputation, the solution whose
+ * bytes are nearest to it, each solution once. */
 static void choose_levels(RecomputeLevels *levels, uint8_t *solutions[PRICES], int32_t entry) {
     double all = 0, bytes[PRICES] = {0};
     int32_t last = -1;

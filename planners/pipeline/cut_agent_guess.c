@@ -28,7 +28,8 @@ static bool fill_chain(Chain *chain, ChainProblem *problem, const StagePricing *
     return chain->forward[chain->count] + chain->backward[chain->count] > 0;
 }
 
-/* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
+/* Makes the chain of the model's layers and the problem on it. Returns false if the tables have no stages of
+ * that width. */
 static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const StageModel *model,
                              int32_t micro_batches, int32_t stages) {
     const LayerCosts *costs = model->costs;
@@ -72,7 +73,7 @@ fail:
     return status;
 }
 
-/* The pipeline with the plan's cuts; false if a stage is not allowed on its devices. */
+/* Makes the pipeline with the plan's cuts. Returns false if a stage is not allowed on its devices. */
 static bool place_stages(PipelineLayout *pipeline, const StageModel *model, const ChainProblem *problem,
                          const ChainPlan *plan) {
     int32_t device = 0;

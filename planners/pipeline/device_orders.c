@@ -99,7 +99,7 @@ static void swap(int32_t *a, int32_t *b) {
     *b = kept;
 }
 
-/* The next word in lexical order; false after the last. */
+/* Replaces the word by the next one in lexical order. Returns false after the last. */
 static bool next_word(int32_t *word, int32_t count) {
     int32_t k = count - 2, other = count - 1;
     while (k >= 0 && word[k] >= word[k + 1]) k--;
@@ -110,7 +110,7 @@ static bool next_word(int32_t *word, int32_t count) {
     return true;
 }
 
-/* The number of different words, at most `most` + 1. */
+/* Returns the number of different words, at most `most` + 1. */
 static int32_t count_words(const int32_t *word, int32_t count, int32_t most) {
     double words = 1;
     for (int32_t k = 0, same = 0; k < count; k++) {

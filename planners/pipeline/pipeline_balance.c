@@ -41,7 +41,7 @@ static void price(Balance *self, const PipelineLayout *pipeline, int32_t s) {
                                          stage->place.first, true);
 }
 
-/* Seconds, with a penalty for memory that lacks. */
+/* Returns the seconds, with a penalty for missing memory. */
 static double seconds_of(const Balance *self, const PipelineLayout *pipeline) {
     double excess = 0;
     for (int32_t s = 0; s < pipeline->stage_count; s++) excess += self->excess[s];
@@ -72,7 +72,7 @@ static bool open_pricings(Balance *self, Arena *arena, const PipelineLayout *pip
     return true;
 }
 
-/* One pass over all cuts and pairs of neighbouring cuts; whether something got shorter. */
+/* Makes one pass over all cuts and pairs of neighbouring cuts. Returns whether the step became shorter. */
 static bool pass(Balance *self, PipelineLayout *pipeline, double *best) {
     bool moved = false;
     for (int32_t s = 1; s < pipeline->stage_count; s++)

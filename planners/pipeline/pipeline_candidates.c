@@ -46,7 +46,7 @@ bool pipeline_must_stop(const PipelineCandidates *self) {
     return self->budget.is_cut || stop_wanted(&self->budget.stop);
 }
 
-/* The part of the search that made a candidate. */
+/* Returns the part of the search that made a candidate. */
 static PlanOrigin origin_of(const PipelineCandidate *candidate) {
     if (candidate->given) return PLAN_ORIGIN_GIVEN;
     if (candidate->origin != PLAN_ORIGIN_UNKNOWN) return candidate->origin;
@@ -54,7 +54,7 @@ static PlanOrigin origin_of(const PipelineCandidate *candidate) {
                                                              : PLAN_ORIGIN_STAGES;
 }
 
-/* A pipeline as a candidate of the pool. */
+/* Returns a pipeline as a candidate of the pool. */
 static PlanCandidate pipeline_candidate(const PipelineCandidate *candidate) {
     return (PlanCandidate){.plan = candidate->plan,
                            .seconds = candidate->seconds,

@@ -53,7 +53,7 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
     }
 }
 
-/* The class set at the end of the axis's list, or in front of it. */
+/* Adds the plans with the class set at the end of the axis's list, and in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_set, bool at_end) {
     const StageProblem *problem = &self->problems[k];
     AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
@@ -63,7 +63,7 @@ static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_s
     if (axis_plan_insert(&changed, axis, place, class_set)) add(self, k, &changed);
 }
 
-/* Entry `place` taken out, and moved to the other axis's end. */
+/* Adds the plans with entry `place` removed, and with it moved to the end of the other axis. */
 static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
     const StageProblem *problem = &self->problems[k];
     AxisPlan without = self->candidate->axis_plans[self->stages[k]];
@@ -99,7 +99,8 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
 
 /* ---- chunks ---- */
 
-/* The checkpoint whose work done is nearest to `wanted`, from `least` on; -1: none before the end. */
+/* Returns the checkpoint, from `least` on, whose work done is nearest to `wanted`; -1: none before the
+ * end. */
 static int32_t nearest_checkpoint(const LayerCosts *costs, const double *done, double wanted, int32_t least) {
     int32_t best = -1;
     for (int32_t u = least; u < costs->units.count; u++) {

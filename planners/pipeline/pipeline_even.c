@@ -26,7 +26,7 @@ static void keep(EvenLister *self, const PipelineEven *even) {
     self->kept[at] = *even;
 }
 
-/* The unit that begins nearest to an instruction. */
+/* Returns the unit that begins nearest to an instruction. */
 static int32_t nearest_unit(const LayerCosts *costs, int32_t instruction) {
     int32_t best = 0;
     for (int32_t u = 1; u < costs->units.count; u++)
@@ -49,7 +49,7 @@ static bool deal(const StageModel *model, PipelineEven *even, int32_t stages) {
     return true;
 }
 
-/* The pipeline's number of micro-batches that is quickest, with the least level of ZeRO that fits. */
+/* Keeps the pipeline in its fastest number of micro-batches, with the least level of ZeRO that fits. */
 static void keep_quickest(EvenLister *self, const PipelineEven *even, int32_t tensor) {
     const int32_t data = even->pipeline.stages[0].place.width / tensor;
     PipelineEven best = *even, changed = *even;

@@ -10,9 +10,8 @@
 #include "planners/pipeline/pipeline_changes.h"
 #include "planners/pipeline/stage_model.h"
 
-/* The best candidates whose cuts can still be moved for the better: their pipelines then, at most
- * PIPELINE_BATCH.
- */
+/* Moves the cuts of the best candidates, and writes at most PIPELINE_BATCH new pipelines. Returns their
+ * number. */
 static int32_t propose(PipelineCandidates *self, bool *is_settled, PipelineLayout *proposed) {
     int32_t count = 0;
     while (count < PIPELINE_BATCH) {
@@ -68,7 +67,7 @@ static bool recompute_more(const PipelineCandidates *self, const PipelineCandida
     return is_changed;
 }
 
-/* The fastest candidate that does not fit, was not eased yet and is faster than the best. */
+/* Returns the fastest candidate that does not fit, was not eased yet and is faster than the best. */
 static PipelineCandidate *fastest_unfit(const PipelineCandidates *self) {
     PipelineCandidate *found = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
@@ -93,8 +92,8 @@ AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError
     return AM_OK;
 }
 
-/* The best pipeline under the requested schedule, among those tried with other schedules or among
- * the rest; NULL: none. */
+/* Returns the best pipeline under the requested schedule, among those that were tried with other schedules
+ * (`is_varied`) or among the rest; NULL: none. */
 static PipelineCandidate *best_varied(const PipelineCandidates *self, bool is_varied) {
     PipelineCandidate *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
@@ -137,7 +136,8 @@ AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double
     return pipeline_price_all(self, candidates, count, error);
 }
 
-/* The best pipeline of an order of the devices that was not tried with other schedules; NULL: it was. */
+/* Returns the best pipeline of an order of the devices if it was not tried with other schedules, else
+ * NULL. */
 static PipelineCandidate *best_of_order(const PipelineCandidates *self, const StageModel *order) {
     PipelineCandidate *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
@@ -172,7 +172,7 @@ static bool was_changed_so(const PipelineCandidates *self, const PipelineCandida
     return false;
 }
 
-/* The changes of a candidate that were not priced yet. */
+/* Lists the changes of a candidate that were not priced yet. */
 static AmStatus list_changed(PipelineCandidates *self, const PipelineCandidate *from,
                              PipelineCandidate **candidates, int32_t *count, int64_t most, AmError *error) {
     Arena *arena = self->plans.arena;
@@ -264,7 +264,7 @@ static AmStatus polish(PipelineCandidates *candidates, const PipelineCandidate *
     return from ? climb_run(&climb, &place, error) : AM_OK;
 }
 
-/* The best one-stage or multi-stage candidate that fits. */
+/* Returns the best one-stage or multi-stage candidate that fits. */
 static const PipelineCandidate *best_of_kind(const PipelineCandidates *self, bool has_stages) {
     const PipelineCandidate *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
@@ -281,8 +281,8 @@ static bool is_near_best(const PipelineCandidates *self, const PipelineCandidate
     return candidate && candidate->seconds < near * self->best->seconds;
 }
 
-/* Alternately changes axis priorities and moves cuts of the best pipelines while either has candidates left;
- * new cuts that are faster than the old ones get the other schedules, too. */
+/* Changes axis priorities and moves cuts of the best pipelines by turns, while either has candidates left.
+ * New cuts that are faster than the old ones get the other schedules, too. */
 static AmStatus improve_pipelines(PipelineCandidates *self, int64_t last, AmError *error) {
     enum { ITERATION = 4 };
     for (int32_t before = -1;

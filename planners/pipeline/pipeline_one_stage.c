@@ -68,7 +68,7 @@ AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatching 
     return pipeline_price_layouts(self, found, count, error);
 }
 
-/* The strategy that a pipeline of the tables is; BASELINE_COUNT: none. */
+/* Returns the baseline that a strategy of the tables is; BASELINE_COUNT: none. */
 static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandidate *candidate) {
     static const Baseline wide[] = {BASELINE_DATA_PARALLEL, BASELINE_ZERO1, BASELINE_ZERO2, BASELINE_ZERO3};
     static const Baseline deep[] = {BASELINE_MEGATRON, BASELINE_MEGATRON_ZERO1, BASELINE_MEGATRON_ZERO2,

@@ -12,7 +12,7 @@
 
 /* ---- contexts ---- */
 
-/* The units of chunk `chunk` of stage `stage`. */
+/* Finds the units of chunk `chunk` of stage `stage`. */
 static void find_units(const PipelineCandidate *candidate, int32_t stage, int32_t chunk, int32_t *first,
                        int32_t *end) {
     const StageLayout *whole = &candidate->pipeline.stages[stage];
@@ -25,7 +25,8 @@ static int32_t chunks_of(const PipelineCandidate *candidate) {
     return candidate->chunks.count > 1 ? candidate->chunks.count : 1;
 }
 
-/* The ranges of instructions that a stage makes again, from checkpoint to checkpoint: at most one a unit. */
+/* Lists the ranges of instructions that a stage recomputes, from checkpoint to checkpoint: at most one a
+ * unit. */
 static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs,
                              const PipelineCandidate *candidate, int32_t stage) {
     int32_t count = 0;
@@ -42,7 +43,7 @@ static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs,
     return count;
 }
 
-/* The recomputation of the stages [first, end). */
+/* Lists the recomputation of the stages [first, end). */
 static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePlans *self,
                                 const PipelineCandidate *candidate, int32_t first, int32_t end,
                                 AmError *error) {
@@ -123,7 +124,7 @@ static void open_task(void *user, int32_t k) {
     context->status = split_context(opening->plans, context, &context->error);
 }
 
-/* The context of a candidate, perhaps not yet open. */
+/* Finds the context of a candidate, which may have to be opened. */
 static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *candidate, PipelineContext **found,
                              AmError *error) {
     const PipelineLayout *pipeline = &candidate->pipeline;
@@ -246,7 +247,7 @@ static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *
     return AM_OK;
 }
 
-/* The contents of each stage, or NULL without pins. */
+/* Finds the contents of each stage, or NULL without pins. */
 static AmStatus find_contents(StageContents **contents, const PipelinePlans *self,
                               const PipelineContext *context, const PipelineCandidate *candidate,
                               AmError *error) {
@@ -350,7 +351,7 @@ typedef struct Simulating {
     PipelineCandidate *candidates;
 } Simulating;
 
-/* The first of the candidates under one schedule. */
+/* Simulates the first of the candidates under one schedule. */
 static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
     const Simulating *simulating = user;
     const PipelinePlans *self = simulating->plans;

@@ -116,7 +116,7 @@ static AmStatus add_orders(Found *found, PipelineCandidates *self, AmError *erro
     return AM_OK;
 }
 
-/* A quarter of the evaluations that are allowed. */
+/* Returns a quarter of the evaluations that are allowed. */
 static int32_t most_tables(const PipelineCandidates *self) {
     int64_t most = pipeline_evaluations_left(self) / 4;
     return most < PIPELINE_MOST_TABLES ? (int32_t)most : PIPELINE_MOST_TABLES;
@@ -168,7 +168,7 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
     return pipeline_price_all(self, candidates, *count, error);
 }
 
-/* The best pipelines by tables of these numbers of micro-batches, simulated. */
+/* Simulates the best pipelines by tables of these numbers of micro-batches. */
 static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
                               bool has_few_iterations, AmError *error) {
     const SearchOptions *options = self->plans.options;
@@ -223,7 +223,7 @@ static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline
     return true;
 }
 
-/* If no plan fits by the tables, simulates the one closest to the limit, which identifies the
+/* Simulates the pipeline closest to the memory limit if none fits by the tables: it identifies the
  * obstacle. */
 static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     const StageModel *model = self->model;
@@ -356,8 +356,8 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
                    PIPELINE_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
 }
 
-/* `result` has the one-stage plans first, then all others. Pipelines have until self->budget.stop's deadline,
- * all of it until `end`. */
+/* Searches one-stage plans first, then all others, into `result`. Pipelines have until self->budget.stop's
+ * deadline, the whole search until `end`. */
 static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatching *settings, double end,
                     AmError *error) {
     AmError refusal = {0};
@@ -396,7 +396,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
                    "no hybrid plan fits by the tables of its layers");
 }
 
-/* Given decisions apply to axis priorities of one stage on one mesh. */
+/* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */
 AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;

@@ -112,7 +112,7 @@ static BestStage *best_of(const StageDp *self, int32_t class, int32_t kept, int3
     return &self->best[(size_t)row * (size_t)(self->units + 1)];
 }
 
-/* All stages that begin at `unit`, with one strategy. */
+/* Prices all stages that begin at `unit`, with one strategy. */
 static void price_from(StageDp *self, int32_t class, int32_t strategy, int32_t unit) {
     const StageModel *model = self->model;
     const StagePricing *pricing = &self->pricings[class * MOST_STRATEGIES + strategy];
@@ -246,7 +246,7 @@ static bool follow(const StageDp *self, int32_t stages, PipelineLayout *pipeline
     return true;
 }
 
-/* All but the cuts. */
+/* Returns whether two pipelines differ in nothing but their cuts. */
 static bool same_shape(const PipelineLayout *a, const PipelineLayout *b) {
     if (a->micro_batches != b->micro_batches || a->stage_count != b->stage_count) return false;
     for (int32_t s = 0; s < a->stage_count; s++) {

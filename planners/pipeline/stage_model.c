@@ -77,8 +77,8 @@ static bool is_width(const StageModel *self, int32_t width) {
            is_pinned_width(self, 0, width) || are_pinned_servers(self, width);
 }
 
-/* The least width for which, with all larger ones, the number of places is within the limit: on a
- * large cluster narrow stages are omitted, which would leave many devices idle. */
+/* Returns the least width of stages at which the number of places, over it and all larger widths, is within
+ * the limit. On a large cluster this omits narrow stages, which would leave many devices idle. */
 static int32_t least_width(const StageModel *self) {
     int32_t least = self->cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
@@ -161,7 +161,8 @@ static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *err
     return AM_OK;
 }
 
-/* The fixed degree; else powers of two that fit into a server, and the whole server. */
+/* Lists the degrees of tensor parallelism: the fixed one; else powers of two that fit into a server, and the
+ * whole server. */
 static void list_tensors(StageModel *self) {
     int32_t most = 1, fixed = self->settings.degrees.tensor;
     for (int32_t s = 0; s < self->cluster->server_count; s++)
@@ -184,7 +185,7 @@ static int32_t stage_model_batch(const StageModel *self, int32_t micro_batches, 
     return (int32_t)((iteration + data - 1) / data);
 }
 
-/* NULL where the module cannot be split so. */
+/* Returns a table, or NULL where the module cannot be split so. */
 static const LayerTable *stage_model_table(const StageModel *self, int32_t local_batch,
                                            const StageStrategy *strategy) {
     for (int32_t k = 0; k < self->table_count; k++) {
@@ -231,7 +232,7 @@ static void list_tables(StageModel *self, bool splits_sequence) {
             }
 }
 
-/* The seconds of a table's iteration inside a server, all units together. */
+/* Returns the seconds of a table's iteration inside a server, all units together. */
 static double whole_iteration(const StageModel *self, const LayerTable *table) {
     Arena scratch = {0};
     const StageStrategy strategy = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
@@ -371,7 +372,7 @@ static double collective_of(const StageModel *self, const StagePricing *pricing,
     return seconds;
 }
 
-/* Which part of what crosses a cut one device has in an iteration: a shard of the batch. */
+/* Returns the fraction of a cut's values that one device has in an iteration: its shard of the batch. */
 static double local_share(const StageModel *self, const StagePricing *pricing) {
     double share = (double)pricing->local_batch / (double)self->costs->batch;
     return pricing->strategy.splits_sequence ? share / pricing->strategy.tensor : share;

@@ -16,7 +16,7 @@ static bool has_narrow_scores(const PlanContext *context) {
     return true;
 }
 
-/* Seconds of the whole module's operators on the slowest type. */
+/* Finds the seconds of the whole module's computing on the slowest type. */
 static AmStatus price(double *seconds, const PlanContext *context, const Cluster *cluster, AmError *error) {
     Arena arena = {0};
     Program *program;

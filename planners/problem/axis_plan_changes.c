@@ -7,7 +7,7 @@ static int32_t any(Random *random, int32_t count) {
     return (int32_t)random_below(random, count);
 }
 
-/* A random class set that the axis can be split by; -1: none was drawn. */
+/* Returns a random class set that the axis can be split by; -1: none was drawn. */
 static int32_t draw_class_set(const StageProblem *problem, Random *random, int32_t axis) {
     if (problem->class_set_count == 0) return -1;
     int32_t class_set = any(random, problem->class_set_count);

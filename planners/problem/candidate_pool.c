@@ -27,7 +27,7 @@ bool plan_has_same_shape(const Plan *a, const Plan *b) {
     return a->stage_count == b->stage_count && a->micro_batches == b->micro_batches;
 }
 
-/* Device k of all stages, one after another; -1: there are fewer. */
+/* Returns device k of all stages, one after another; -1: there are fewer. */
 static int32_t device_at(const Plan *plan, int32_t k) {
     for (int32_t s = 0; s < plan->stage_count; k -= plan->stages[s++].mesh.device_count)
         if (k < plan->stages[s].mesh.device_count) return plan->stages[s].devices[k];
@@ -68,7 +68,7 @@ static bool has_same_form(const AxisForm *a, const AxisForm *b) {
     return a->size == b->size && a->class_count == b->class_count && a->storage == b->storage;
 }
 
-/* The first axis from `axis` on that has several devices; axis_count: no axis has. */
+/* Returns the first axis from `axis` on that has several devices; axis_count: no axis has. */
 static int32_t proper_axis(const Mesh *mesh, int32_t axis) {
     while (axis < mesh->axis_count && mesh->axes[axis].size == 1) axis++;
     return axis;

@@ -147,7 +147,7 @@ static bool splits_tensors(const PlanContext *context, const PlanAxisPriority *p
     return splits;
 }
 
-/* The size of the axis with that name, 1 without one; *number is its number, or -1. */
+/* Returns the size of the axis with that name, 1 without one; *number is its number, or -1. */
 static int32_t axis_size(const Mesh *mesh, const char *name, int32_t *number) {
     *number = -1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)

@@ -34,7 +34,7 @@ int32_t placement_free_stage(const PropagationPin *pins, int32_t count) {
 
 /* ---- devices by name and number ---- */
 
-/* The cluster whose device numbers users write. */
+/* Returns the cluster whose device numbers users write. */
 static const Cluster *described(const Cluster *cluster) {
     return cluster->whole ? cluster->whole : cluster;
 }

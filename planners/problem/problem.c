@@ -58,15 +58,16 @@ static double total_weight_elements(const PlanContext *context) {
     return total > 0 ? total : 1;
 }
 
-/* Larger linkage groups first (Auto-MAP section 4.2), then more weight, then the smaller name. */
+/* Returns whether class set a precedes b: larger linkage groups first (Auto-MAP section 4.2), then more
+ * weight, then the smaller name. */
 static bool comes_before(const ClassSet *a, const ClassSet *b) {
     if (a->linkage_size != b->linkage_size) return a->linkage_size > b->linkage_size;
     if (a->weight_share != b->weight_share) return a->weight_share > b->weight_share;
     return a->classes[0] < b->classes[0];
 }
 
-/* The classes of each tie one after the other: of tie t they are
- * members[first[t]] to members[first[t + 1] - 1], ascending. */
+/* Lists the classes of each tie one after the other: of tie t they are members[first[t]] to members[first[t
+ * + 1] - 1], ascending. */
 static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **first, int32_t **members,
                              AmError *error) {
     *first = ARENA_ARRAY(arena, int32_t, classes->tie_count + 2);
@@ -129,7 +130,7 @@ static bool has_weight_update(const PlanContext *context) {
  * from one pass to the next. */
 #define MOST_KEPT 0.25
 
-/* Bytes of gathered weights: each in the narrowest of the types to which it is converted. */
+/* Returns the bytes of gathered weights: each in the narrowest of the types to which it is converted. */
 static double gathered_bytes(const PlanContext *context, Arena *scratch) {
     const StorageRoles *roles = context->split_options->storage;
     ArenaMark mark = arena_mark(scratch);
@@ -215,7 +216,8 @@ static MemoEntry *memo_find(const ProblemMemo *memo, const AxisPlan *axis_plan) 
     }
 }
 
-/* Equal prices are common; the order of the table is not the user's business. */
+/* Returns whether a precedes b: by price, and at equal prices, which are common, not by the order of the
+ * table. */
 static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
     if (a->score != b->score) return a->score < b->score;
     return memcmp(&a->axis_plan, &b->axis_plan, sizeof a->axis_plan) < 0;
@@ -449,7 +451,7 @@ static AmStatus evaluate_in(const StageProblem *self, Arena *scratch, Evaluation
     return AM_OK;
 }
 
-/* Completes, lowers and prices. Touches nothing of the problem. */
+/* Assigns, lowers and prices an axis plan. Leaves the problem unchanged, so that threads may call it. */
 static void evaluate(const StageProblem *self, Evaluation *evaluation) {
     Arena *scratch = scratch_take(self->scratch);
     evaluation->status = evaluate_in(self, scratch, evaluation, &evaluation->error);

@@ -35,7 +35,7 @@ static AmStatus take_step(EpisodeRun *self, DqnEpisode *episode, bool *done, AmE
     return AM_OK;
 }
 
-/* `episode` holds the count of steps before, and whether this one is greedy. */
+/* Plays an episode. `episode` holds the count of steps before, and whether this one is greedy. */
 static AmStatus play(EpisodeRun *self, DqnEpisode *episode, AmError *error) {
     const EnvironmentMethods *methods = self->environment->methods;
     bool done = false;

@@ -37,7 +37,7 @@ AmStatus trained_agent_create(Agent **agent, const AgentSettings *settings, int3
     return status;
 }
 
-/* The agent's parameters, which the caller frees. */
+/* Copies the agent's parameters, which the caller frees. */
 static AmStatus copy_parameters(float **parameters, int64_t *count, Agent *agent, AmError *error) {
     *count = agent_parameter_count(agent);
     *parameters = malloc(sizeof(float) * (size_t)*count);

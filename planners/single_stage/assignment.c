@@ -19,7 +19,7 @@ static double clamp(double value, double most) {
     return fmax(-most, fmin(most, value));
 }
 
-/* The logarithm of a price, with a bounded addend for missing memory. */
+/* Returns the logarithm of a price, with a bounded addend for missing memory. */
 static double assignment_log(const PlanPrice *price) {
     double missing = price->excess > 0 ? fmin(1 + 2 * log1p(price->excess), 6) : 0;
     return log(fmax(price->seconds, 1e-12)) + missing;
@@ -82,7 +82,7 @@ static double weight_of(const Assignments *self, int32_t k) {
     return class_set->flops_share + class_set->weight_share + self->bytes_share[k];
 }
 
-/* The class sets of the largest weights. */
+/* Chooses the class sets of the largest weights. */
 static AmStatus choose_class_sets(Assignments *self, AmError *error) {
     StageProblem *problem = self->problem;
     self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->class_set_count + 1);
@@ -113,7 +113,7 @@ static bool crosses_servers(const StageProblem *problem, int32_t axis, double *r
     return crosses;
 }
 
-/* The facts of the axes that split. */
+/* Finds the facts of the axes that split. */
 static AmStatus find_axes(Assignments *self, AmError *error) {
     const StageProblem *problem = self->problem;
     int32_t found = 0;
@@ -134,13 +134,13 @@ static AmStatus find_axes(Assignments *self, AmError *error) {
     return AM_OK;
 }
 
-/* The bytes that a device holds at its fullest, by the sharding graph. */
+/* Returns the bytes that a device holds at its fullest, by the sharding graph. */
 static double held_bytes(const ShardingGraphCost *cost) {
     return cost->kept_bytes + cost->saved_bytes + cost->widest_bytes;
 }
 
-/* Seconds of traffic with latencies and the efficiency of messages of its mean size, whose rate in the
- * sharding graph is that of endless ones. */
+/* Returns the seconds of traffic with latencies and the efficiency of messages of its mean size; the
+ * sharding graph has the rate of endless messages. */
 static double traffic_seconds(const Assignments *self, const ShardingGraphTraffic *traffic, int32_t axis) {
     const double *sums = self->sums[axis];
     if (traffic->messages <= 0) return traffic->seconds;
@@ -151,8 +151,8 @@ static double traffic_seconds(const Assignments *self, const ShardingGraphTraffi
     return traffic->messages * exp((1 - part) * log(sums[size]) + part * log(sums[size + 1]));
 }
 
-/* The estimate of a plan: the sharding graph's, with latencies. Memory is that of the plan
- * that splits nothing, in proportion to held bytes. */
+/* Estimates a plan by the sharding graph, with latencies. The memory is that of the plan that splits
+ * nothing, in proportion to held bytes. */
 static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assignments *self,
                          const AxisPlan *axis_plan, AmError *error) {
     *price = (PlanPrice){.seconds = 1, .compute_seconds = 1};
@@ -216,7 +216,7 @@ static bool axis_has_data(const StageProblem *problem, const AxisPlan *axis_plan
     return false;
 }
 
-/* log2 of the devices over which some data dimension is split. */
+/* Returns log2 of the devices over which some data dimension is split. */
 static double batch_bits(const StageProblem *problem, const AxisPlan *axis_plan) {
     double bits = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
@@ -224,8 +224,8 @@ static double batch_bits(const StageProblem *problem, const AxisPlan *axis_plan)
     return bits;
 }
 
-/* log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed class sets:
- * optimizer state and gradients besides by storage, weights by storage of all kinds. */
+/* Returns log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed
+ * class sets. Storage also shrinks optimizer state and gradients, and of all kinds weights. */
 static double needed_log2(const Assignments *self, const AxisPlan *plan) {
     const StageProblem *problem = self->problem;
     double other = fmax((double)self->unsplit.peak_bytes - self->state_bytes, 0), state = self->state_bytes;
@@ -250,7 +250,7 @@ static double needed_log2(const Assignments *self, const AxisPlan *plan) {
 enum { KIND_AT = ASSIGNMENT_FACTS, AXIS_AT = 51, CLASS_SET_AT = 60, LAST_AT = 74 };
 _Static_assert(LAST_AT == ASSIGNMENT_FEATURES, "features");
 
-/* log2 of bytes over those of a device. */
+/* Returns log2 of bytes over those of a device. */
 static double bytes_log2(const Assignments *self, double bytes) {
     return clamp(log2(fmax(bytes, 1) / self->limit_bytes), 12);
 }
@@ -363,7 +363,7 @@ static void describe_axis(float *row, const Assignments *self, const AxisPlan *p
     for (int32_t k = 0; k < CLASS_SET_AT - AXIS_AT; k++) row[AXIS_AT + k] = (float)values[k];
 }
 
-/* Fraction of the class set's bytes that class sets listed on the axis share, at most 1. */
+/* Returns the fraction of the class set's bytes that class sets listed on the axis share, at most 1. */
 static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_t axis, int32_t class_set) {
     double sum = 0;
     for (int32_t e = 0; e < plan->count[axis]; e++)

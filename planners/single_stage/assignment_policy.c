@@ -189,7 +189,7 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
     }
 }
 
-/* The action that brings the plan nearer to the target on the axis; -1: none. */
+/* Returns the action that brings the plan nearer to the target on the axis; -1: none. */
 static int32_t next_action(const AssignmentState *state, const AxisPlan *target, int32_t axis) {
     const AxisPlan *now = &state->axis_plan;
     int32_t place = now->count[axis];
@@ -235,7 +235,8 @@ AmStatus assignment_store(Agent *agent, const float *row, double target, AmError
     return AM_OK;
 }
 
-/* The action at place k of an episode that a network values most, of those that were estimated there. */
+/* Chooses the action at place k of an episode that a network values most, of those that were estimated
+ * there. */
 static AmStatus choose_row(const float **row, const AssignmentEpisode *episode, int32_t k, Agent *chooser,
                            AmError *error) {
     float values[ASSIGNMENT_MOST_LOOKS], taken;

@@ -106,7 +106,7 @@ static bool is_known(const AssignmentSearch *self, int32_t mesh, const AxisPlan 
     return false;
 }
 
-/* The weight of the error at a priced plan for another plan. */
+/* Returns the weight of the error at a priced plan for another plan. */
 static double weight_of(const Node *priced, const Node *node) {
     double square = 0;
     for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) {
@@ -227,12 +227,12 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* The gain with a bonus for plans that no priced one is like. */
+/* Returns the predicted gain of a plan, with a bonus for plans unlike all priced ones. */
 static double promise(const Node *node) {
     return node->gain + UNKNOWN_BONUS * sqrt(ERROR_PRIOR / node->weights);
 }
 
-/* The plan without a price that promises most; -1: none. */
+/* Returns the unpriced plan with the largest predicted gain and bonus; -1: none. */
 static int32_t next_plan(const AssignmentSearch *self) {
     int32_t best = -1;
     for (int32_t k = 0; k < self->node_count; k++) {

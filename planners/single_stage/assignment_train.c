@@ -61,7 +61,7 @@ struct Trainer {
     Play plays[ROUND];
 };
 
-/* The settings of agents of this training. */
+/* Makes the settings of agents of this training. */
 static AmStatus make_settings(AgentSettings *settings, const Trainer *self, AmError *error) {
     *settings = assignment_settings();
     return learner_parts_apply(settings, self->training->learner, LEARNER_OF_ONE_OUTPUT, error);

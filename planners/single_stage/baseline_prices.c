@@ -138,7 +138,7 @@ typedef struct BaselinePricing {
     BaselinePrice prices[BASELINE_COUNT];
 } BaselinePricing;
 
-/* The baseline's plans on the meshes that are its own. */
+/* Prepares the baseline's plans on the meshes that are its own. */
 static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
                             AmError *error) {
     *self = (BaselinePrice){.is_requested = true};
@@ -159,14 +159,14 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
     return AM_OK;
 }
 
-/* After an interrupt, or out of time, only a baseline requested by name is priced. */
+/* Returns whether a baseline is priced: after an interrupt, or out of time, only one requested by name. */
 static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
     const SearchOptions *options = search->options;
     bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
     return is_named || !single_stage_must_end(search);
 }
 
-/* The widest model axis first; a narrower one where that does not fit. */
+/* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. */
 static void price_task(void *user, int32_t baseline) {
     BaselinePricing *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];

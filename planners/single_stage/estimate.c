@@ -71,7 +71,7 @@ static Known *place_of(Known *known, int32_t capacity, uint64_t key) {
     }
 }
 
-/* The entry of a key, new or not; NULL without memory. */
+/* Returns the entry of a key, new or not; NULL without memory. */
 static Known *find_known(Estimator *self, uint64_t key) {
     if (2 * self->known_count >= self->capacity) {
         int32_t capacity = self->capacity ? 2 * self->capacity : FIRST_CAPACITY;

@@ -86,7 +86,7 @@ static AmStatus price_waiting(Exact *self, AmError *error) {
     return AM_OK;
 }
 
-/* All axis priorities are there: with each amount of storage. */
+/* Prices complete axis priorities with each amount of storage. */
 static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     if (axis == self->problem->mesh.axis_count) {
         self->batch_bound = fmin(self->batch_bound, product_bound_seconds(self->bound, &self->allowed));
@@ -147,11 +147,11 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *er
     return status;
 }
 
-/* Branch and bound over the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES class sets, with
- * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
- * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
- * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
- * `*open`, which is INFINITY if the whole space was searched. */
+/* Searches the distinct axis priorities of at most AXIS_PLAN_MAX_ENTRIES class sets by branch and bound,
+ * with every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY. `nodes`:
+ * the limit of computed bounds, besides the evaluations of the problem's budget. No plan of the problem
+ * takes less than the minimum of `cutoff`, of the best plan that fits and of `*open`, which is INFINITY if
+ * the whole space was searched. */
 static AmStatus search_tree(StageProblem *problem, double cutoff, int64_t nodes, double *open,
                             AmError *error) {
     Arena arena = {0};
@@ -189,7 +189,7 @@ typedef struct ExactTasks {
     ExactTask tasks[SEARCH_MOST_MESHES];
 } ExactTasks;
 
-/* Seconds of the best plan so far that fits. */
+/* Returns the seconds of the best plan so far that fits. */
 static double fastest_that_fits(const SingleStageSearch *self) {
     double seconds = INFINITY;
     for (int32_t k = 0; k < self->problem_count; k++) {
@@ -207,8 +207,8 @@ static void exact_task(void *user, int32_t k) {
         search_tree(self->search->problems[k], self->cutoff, self->nodes, &task->open, &task->error);
 }
 
-/* One pass over the trees that are not done, each with `share` more evaluations: side by side, or one after
- * the other where the cap may end them. */
+/* Makes one pass over the trees that are not done, each with `share` more evaluations: side by side, or one
+ * after the other where the cap may end them. */
 static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t share, AmError *error) {
     int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {

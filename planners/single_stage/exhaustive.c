@@ -14,7 +14,7 @@ static int64_t count_axis_priorities(int64_t n) {
     return total;
 }
 
-/* The number of axis plans; saturates at INT64_MAX. */
+/* Returns the number of axis plans; saturates at INT64_MAX. */
 static int64_t size_of(const StageProblem *problem) {
     int64_t total = 1;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {

@@ -19,7 +19,7 @@
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
 
-/* A given plan for the problem's mesh and number of micro-batches is a start, too. */
+/* Prices a given plan for the problem's mesh and number of micro-batches as one more start. */
 static AmStatus price_initial(StageProblem *problem, const Plan *plan, AmError *error) {
     const PlanStage *stage = &plan->stages[0];
     AxisPlan axis_plan = {0};
@@ -166,8 +166,8 @@ static AmStatus open_exploration(Exploration **exploration, SingleStageSearch *s
     return run_tasks(*exploration, self->problem_count, screen_task, error);
 }
 
-/* The least that a screened plan may take: half of its communication hidden, where there is more of that half
- * of its computing. */
+/* Returns the estimate of a screened plan with half of its communication hidden, or with half of its
+ * computing where that is shorter. */
 static double least_seconds(const Screening *screening) {
     const PlanPrice *estimate = &screening->kept[0].estimate;
     return plan_price_score(estimate) -

@@ -159,9 +159,8 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     return status;
 }
 
-/* The shares of the round's plans, within `self->shares.left` evaluations; `self->shares.is_short` if those
- * may not do.
- */
+/* Tries unequal shares of the round's plans, within `self->shares.left` evaluations; sets
+ * `self->shares.is_short` if those may not do. */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     ShareSearch search = {.cluster = self->cluster,
                           .memory_fraction = self->options->request->constraints.memory_fraction,
@@ -193,8 +192,8 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
 }
 
-/* The evaluations left are those of a search with a larger cap, but for its last ones: then nothing follows.
- */
+/* Tries unequal shares with the evaluations left. The search counts as cut if the cap leaves fewer than were
+ * reserved, and those are too few. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     int64_t left = single_stage_left(self);
     bool is_reduced = left < self->shares.left;

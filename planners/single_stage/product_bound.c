@@ -88,8 +88,8 @@ AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StagePro
     return add_products(self, arena, class_set_of, error);
 }
 
-/* The least of f / e(f) over all f from `flops` on, e being the curve: on a segment where e = a + b ln f the
- * quotient is least where e = b. */
+/* Returns the least of f / e(f) over all f from `flops` on, e being the curve: on a segment where e = a + b
+ * ln f the quotient is least where e = b. */
 static double least_effective_flops(const ClusterCurve *curve, double flops) {
     double least = flops / cluster_efficiency(curve, flops);
     for (int32_t k = 0; k + 1 < curve->count; k++) {

@@ -64,7 +64,7 @@ static PlanOverride *find_override(const PlanStage *stage, int32_t instruction) 
     return NULL;
 }
 
-/* The overrides of a stage that it has or that are added to it, room for which there is. */
+/* Returns the stage's override of an instruction, which is added if it is new; the stage has room. */
 static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
     PlanOverride *override = find_override(stage, instruction);
     if (override) return override;
@@ -92,7 +92,7 @@ static void relabel_stage(PlanStage *stage, const OverrideSearch *self, const Sh
     }
 }
 
-/* How many nodes changes are of. */
+/* Returns the number of nodes that the changes relabel, with all equal ones. */
 static int32_t count_nodes(const OverrideSearch *self, const ShardingGraphChange *const *changes,
                            int32_t count) {
     int32_t nodes = 0;
@@ -103,7 +103,7 @@ static int32_t count_nodes(const OverrideSearch *self, const ShardingGraphChange
     return nodes;
 }
 
-/* The stage with changes, as far as plans can express them. */
+/* Copies the stage with changes, as far as plans can express them. */
 static AmStatus change_stage(PlanStage *changed, const OverrideSearch *self,
                              const ShardingGraphChange *const *changes, int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
@@ -234,7 +234,7 @@ static bool is_over(void *user) {
     return problem_must_stop(self->problem);
 }
 
-/* The changes of a round stay the same: each is tried until it is taken, or is no better. */
+/* Counts the changes of a round, which stay the same: each is tried until it is kept, or is no better. */
 static AmStatus list_open(void *user, int32_t *count, AmError *error) {
     const OverrideSearch *self = user;
     (void)error;
@@ -343,7 +343,7 @@ static AmStatus open_model(OverrideSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* The part of the communication that the step waits for. */
+/* Returns the fraction of the communication that the step waits for. */
 static double exposed_share(const PlanPrice *price) {
     if (!(price->communication_seconds > 0) || !(price->compute_seconds > 0)) return 1;
     double share = (price->seconds - price->compute_seconds) / price->communication_seconds;
@@ -393,7 +393,7 @@ int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
     return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
 }
 
-/* The plan with the stage, simulated, where it is quicker by that, too. */
+/* Keeps the plan with the stage if its simulated step is shorter, too. */
 static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const SearchOptions *options, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, 1);

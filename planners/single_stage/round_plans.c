@@ -69,7 +69,7 @@ static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, 
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 
-/* Single changes of the plan. */
+/* Climbs by single changes of the plan. */
 static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climbs.climb;
     if (!self->options->nested.climbs || self->budget.is_cut || !plan_climb_applies(self->options))
@@ -143,7 +143,7 @@ static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
 
 /* ---- the result ---- */
 
-/* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
+/* Finds the bound of the plan over all meshes; a bound that is known already may be better. */
 static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
     PlanBound bound;
     double seconds = self->options->limits.seconds;

@@ -37,8 +37,8 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
     return AM_OK;
 }
 
-/* Every ordered split of the devices into data x model on which the pins can
- * hold, or the one requested mesh. */
+/* Creates a problem for every ordered split of the devices into data x model on which the pins can hold, or
+ * for the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     int32_t devices = self->cluster->device_count;
     if (self->options->request->space.mesh) {
@@ -149,7 +149,7 @@ static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 
-/* Several stages: the baseline alone, beside those of a stage on all devices. */
+/* Prices a baseline of several stages alone, beside those of one stage on all devices. */
 static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
@@ -199,8 +199,8 @@ static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t 
     self->budget.limit = single_stage_evaluations(self) + size - self->rounds.refining - self->shares.left;
 }
 
-/* One round after the other until the cap ends them or a round finds few plans that were not priced before;
- * without a cap, one round. */
+/* Runs one round after the other until the cap ends them or a round finds few new plans; without a cap, one
+ * round. */
 static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmError *error) {
     for (int32_t round = 0;; round++) {
         int64_t before = single_stage_evaluations(self) - self->climbs.used;
