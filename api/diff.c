@@ -8,7 +8,7 @@
 #include "api/handles.h"
 #include "planners/explain/plan_difference.h"
 
-/* One plan with its cluster and its document. */
+/* Opens one of the two plans, with its cluster and its document. */
 static AmStatus open_side(DifferenceSide *side, Cluster **cluster, Arena *arena, const AmPlan *plan,
                           const char *name, AmError *error) {
     const char *source = plan->plan->source ? plan->plan->source : name;

@@ -65,7 +65,7 @@ void am_explanation_free(AmExplanation *explanation) {
     free(explanation);
 }
 
-/* The date of the page in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970). */
+/* Writes the date of the page in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970). */
 static void format_date(char date[32]) {
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
     time_t now = epoch && *epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);

@@ -27,7 +27,7 @@ AmStatus measure_check_cluster(const Cluster *cluster, AmError *error) {
 
 /* ---- candidates ---- */
 
-/* The best candidate and the fastest of each structure, fastest by prediction first. */
+/* Lists the best candidate and the fastest of each structure, by increasing predicted seconds. */
 static AmStatus list_candidates(MeasuredRun **rows, int32_t *count, const MeasureCall *call, AmError *error) {
     const PlanCandidate *best = &call->pool->best;
     MeasuredRun *all = ARENA_ARRAY(call->arena, MeasuredRun, POOL_STRUCTURES + 1);
@@ -143,7 +143,7 @@ static bool has_same_cuts(const Plan *a, const Plan *b) {
     return true;
 }
 
-/* The class of an entry; NULL: any. */
+/* Returns the class of an entry; NULL: any. */
 static const DimensionClass *class_of(const PlanContext *context, const PlanEntry *entry) {
     return entry->class_index == PLAN_ANY_CLASS ? NULL : &context->classes->classes[entry->class_index];
 }
@@ -202,7 +202,7 @@ static void append_difference(Text *text, const PlanContext *module, const Plan 
     else text_append(text, ", other priorities than row %d", row);
 }
 
-/* The form of run k, with the difference from the last run of the same form before it. */
+/* Appends the form of run k, with the difference from the last run of the same form before it. */
 static void append_plan(Text *text, const PlanMeasurements *self, int32_t k) {
     Text own = {0};
     bool is_apart = true;

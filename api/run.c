@@ -67,7 +67,7 @@ typedef struct RunJob {
 
 /* ---- options ---- */
 
-/* "watch": output[2]. */
+/* Reads an entry of "watch": output[2]. */
 static AmStatus read_watched(RunOptions *settings, const AmOptions *options, const PlanContext *context,
                              Arena *arena, AmError *error) {
     const char *const *values;
@@ -88,7 +88,7 @@ static AmStatus read_watched(RunOptions *settings, const AmOptions *options, con
     return AM_OK;
 }
 
-/* "eval" and its options; the module of an evaluation may train nothing. */
+/* Reads "eval" and its options; the module of an evaluation may train nothing. */
 static AmStatus read_evaluation(RunEvaluation *evaluation, RunJob *job, const AmOptions *options,
                                 AmError *error) {
     static const char *const others[] = {"eval-data", "eval-every", "eval-roles"};
@@ -166,8 +166,8 @@ static void report_note(void *user, const char *text) {
     if (job->reports) api_message(job->callbacks, AM_NOTE, "%s", text);
 }
 
-/* The plan with its prediction. If the file was edited by hand, its prediction belongs to other
- * decisions and is computed again; the plan itself is unchanged, since processes compare it. */
+/* Predicts the plan. The prediction of a file that was edited by hand belongs to other decisions and is
+ * computed again; the plan itself is unchanged, since processes compare it. */
 static AmStatus predict(Plan *predicted, RunJob *job, PlanContext *context, const Plan *plan,
                         AmError *error) {
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,

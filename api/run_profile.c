@@ -10,8 +10,8 @@
 
 enum { MOST_PROFILED_STEPS = 200 };
 
-/* The link between the devices of a group; NULL: it is not one link, or not that of one server, which is what
- * this process has. */
+/* Returns the link between the devices of a group; NULL if they have several, or one that this process
+ * lacks. */
 static const char *link_of(const RunProfile *self, int32_t stage, const ProgramCollective *collective) {
     const Cluster *cluster = self->cluster;
     const int32_t *devices = self->plan->stages[stage].devices;
@@ -24,7 +24,7 @@ static const char *link_of(const RunProfile *self, int32_t stage, const ProgramC
     return link >= 0 ? cluster->links[link].name : NULL;
 }
 
-/* Seconds of a collective: those of the last rank to arrive, which waits least. If ranks share
+/* Adds the seconds of a collective: those of the last rank to arrive, which waits least. If ranks share
  * processors, that rank too waits for the others to be scheduled. */
 static AmStatus add_collective(RunProfile *self, int32_t rank, const Program *program, int32_t step,
                                double seconds, AmError *error) {
@@ -80,7 +80,7 @@ static AmStatus add_median(void *user, int32_t rank, const Program *program, int
                              error);
 }
 
-/* The types of a plan's devices, stage by stage. */
+/* Names the device types of a plan's devices, stage by stage. */
 static AmStatus name_types(RunProfile *self, Arena *arena, const Plan *plan, AmError *error) {
     int32_t rank = 0;
     self->plan = plan;

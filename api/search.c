@@ -23,7 +23,7 @@ typedef struct SearchJob {
     const AmCallbacks *callbacks;
 } SearchJob;
 
-/* The reason why nothing fits and sufficient changes, in place of the search's own error. */
+/* Replaces the search's error by the reason why nothing fits, with changes that would suffice. */
 static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     Text json = {0};
     InfeasibleReport report = {0};
@@ -101,7 +101,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     return status;
 }
 
-/* The cluster with measured operators; the caller's cluster stays as it is. */
+/* Makes a cluster with measured operators; the caller's cluster stays as it is. */
 static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error) {
     AmPlan *plan = job->plan;
     TRY(profile_open(&plan->profile, error));

@@ -114,12 +114,12 @@ typedef struct Traits {
     const char *pin_file;
 } Traits;
 
-/* The trait `name value`, if it holds. */
+/* Returns the trait `name value`, if it holds. */
 static Trait trait_if(bool holds, const char *name, const char *value) {
     return holds ? (Trait){name, value} : (Trait){0};
 }
 
-/* The trait of an option that was given. */
+/* Returns the trait of an option that was given. */
 static Trait given(const AmOptions *options, const char *key, const char *name) {
     return trait_if(option_has(options, key), name, option_text(options, key));
 }

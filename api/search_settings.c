@@ -264,7 +264,7 @@ AmStatus search_settings_without_target(SearchSettings *settings, const SearchSe
     return read_all(settings, arena, &others, error);
 }
 
-/* The module's own shardings, on the mesh of the options or the one that they imply. */
+/* Reads the module's own shardings, on the mesh of the options or the one that they imply. */
 static AmStatus read_kept(SearchRequest *request, Arena *arena, const PlanContext *context, AmError *error) {
     KeptShardings *kept;
     TRY(propagation_read_shardings(&kept, arena, context, error));

@@ -10,7 +10,7 @@
 #include "api/options.h"
 #include "api/simulate_trace.h"
 
-/* DEVICE=FACTOR, times slower than its type; several, separated by commas. */
+/* Reads "DEVICE=FACTOR,...": the factor by which a device is slower than its type. */
 static AmStatus read_slowdowns(SimulationOptions *settings, Arena *arena, const AmOptions *options,
                                const Cluster *cluster, AmError *error) {
     const char *text = option_text(options, "slow");
@@ -51,12 +51,12 @@ static AmStatus read_settings(SimulationOptions *settings, Arena *arena, const A
     return read_slowdowns(settings, arena, options, cluster, error);
 }
 
-/* The file of the plan, for errors. */
+/* Returns the file of the plan, for errors. */
 static const char *source_of(const AmPlan *plan) {
     return plan->plan->source ? plan->plan->source : "the plan";
 }
 
-/* The cluster to simulate on: the caller's, unless it gets a profile, or the plan's own. */
+/* Finds the cluster to simulate on: the caller's or the plan's own, copied if it gets a profile. */
 static AmStatus find_cluster(const Cluster **found, AmSimulation *self, const AmPlan *plan,
                              const AmCluster *cluster, const AmOptions *options, AmError *error) {
     const char *profile = option_text(options, "profile");
@@ -170,7 +170,7 @@ AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, AmDevic
     return api_copy_facts(facts, facts->size, &all, sizeof all, error);
 }
 
-/* The lines of a text as an array of strings. */
+/* Returns the lines of a text as an array of strings. */
 static json_t *lines_to_json(const char *text) {
     json_t *lines = json_array();
     while (*text) {

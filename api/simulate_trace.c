@@ -82,7 +82,7 @@ static RepeatedProgram *find_repeated(const SimulateLanes *lanes, const Program 
     return NULL;
 }
 
-/* The iteration of a repeated program's body: it begins anew where the steps of the body do. */
+/* Returns the iteration of a repeated program's body: it begins anew where the steps of the body do. */
 static int32_t iteration_of(const SimulateLanes *lanes, RepeatedProgram *program,
                             const ExecutedStep *executed, bool computes) {
     RepeatedProgram *body = &lanes->programs[program->body];
@@ -96,7 +96,7 @@ static bool is_same_value(const ProgramTransfer *a, const ProgramTransfer *b) {
     return a && a->number == b->number && a->sender == b->sender && a->receiver == b->receiver;
 }
 
-/* How often the rank has sent, or received, the value before. */
+/* Returns the number of times that the rank has sent, or received, the value before. */
 static int32_t count_transfer(SimulateTrace *self, SimulateLanes *lanes, const ProgramTransfer *transfer) {
     SeenTransfer *found = lanes->transfers, *end = lanes->transfers + lanes->transfer_count;
     while (found < end && !is_same_value(found->transfer, transfer)) found++;
@@ -135,7 +135,7 @@ static void add_end(SimulateTrace *self, const TraceSlice *slice, const ProgramT
     self->ends[is_end][self->end_counts[is_end]++] = *slice;
 }
 
-/* Before the first slice of a rank. */
+/* Writes the names of a rank's lanes, before its first slice. */
 static void open_lanes(SimulateTrace *self, SimulateLanes *lanes, const SimulatedSlice *slice) {
     lanes->memory = ARENA_ARRAY(&self->memory, MemoryCounter, 1);
     if (self->micro_batches > 1) add_repeated(self, lanes, slice->entry, -1);

@@ -126,7 +126,7 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
     return chain_problem_prepare(problem, error);
 }
 
-/* The layers of a module, by its tables for stages of equal width on the cluster. */
+/* Reads the layers of a module, by its tables for stages of equal width on the cluster. */
 static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *arena, int32_t argument,
                            AmError *error) {
     int32_t micro_batches =
@@ -148,7 +148,7 @@ fail:
     return status;
 }
 
-/* A module as JSON is an object too. */
+/* Returns whether the file has arrays. A module as JSON is an object, too, and has none. */
 static bool is_arrays(const FileBytes *bytes) {
     return bytes->data[strspn(bytes->data, " \t\r\n")] == '{' && strstr(bytes->data, "automap-arrays-");
 }
@@ -176,7 +176,7 @@ static AmStatus evaluate_subject(Evaluation *evaluation, const Subject *subject,
     return AM_OK;
 }
 
-/* Each set of a file as a subject, FILE[0] and so on. */
+/* Evaluates each set of a file as a subject, named FILE[0], FILE[1] and so on. */
 static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, CutAgentSet *set,
                              const CutAgentFile *file, int32_t row, AmError *error) {
     char name[512];
@@ -204,7 +204,7 @@ static AmStatus evaluate_set_file(Evaluation *evaluation, Subject *subject, Aren
     return AM_OK;
 }
 
-/* The one subject of any other file. */
+/* Reads the one subject of a file that is no file of sets. */
 static AmStatus read_subject(Evaluation *evaluation, Subject *subject, Arena *arena, const FileBytes *bytes,
                              int32_t argument, AmError *error) {
     if (strspn(bytes->data, " \t\r\n") == (size_t)bytes->length)

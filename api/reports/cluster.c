@@ -59,7 +59,7 @@ static AmStatus add_collective(void *user, const char *type, ProgramCollectiveKi
                                    error);
 }
 
-/* The measured cluster; read as any other, so that the written file is readable. */
+/* Measures this machine. The description is read as any other, so that a written file is readable. */
 static AmStatus probe(Cluster **cluster, Arena *arena, const ClusterCall *call, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
@@ -87,7 +87,7 @@ fail:
     return status;
 }
 
-/* The cluster of the imported files; read as any other. */
+/* Imports the files. The description is read as any other, so that a written file is readable. */
 static AmStatus import_files(Cluster **cluster, Arena *arena, const ClusterCall *call, AmError *error) {
     const char *const *paths;
     int32_t count = option_texts(call->options, "import", &paths);

@@ -13,7 +13,7 @@
 static const char disturbed[] = "disturbed"; /* member of a measurement beside other programs */
 static const double probe_seconds = 8.8, lock_seconds = 60;
 
-/* The caller's callbacks, for functions that take a user pointer. */
+/* Returns the caller's callbacks, for functions that take a user pointer. */
 static const AmCallbacks *callbacks_of(void *user) {
     return user;
 }
@@ -80,8 +80,8 @@ static AmStatus measure(json_t **measurement, const ClusterCall *call, const cha
     return AM_OK;
 }
 
-/* The kept measurement or a new one, the caller's reference; *measurement NULL: none, and none may be made.
- */
+/* Finds the kept measurement, or measures; the caller's reference. *measurement NULL: none is kept, and none
+ * may be made. */
 static AmStatus find_measurement(json_t **measurement, const ClusterCall *call, const char *name,
                                  HostCache *cache, AmWarnings *warnings, AmError *error) {
     *measurement = host_cache_read(cache, warnings);

@@ -243,7 +243,7 @@ static int compare_loops(const void *left, const void *right) {
     return (a->loop > b->loop) - (a->loop < b->loop);
 }
 
-/* Work of the loop's body in all its trips. */
+/* Returns the work of the loop's body in all its trips. */
 static double work_of_loop(const IrModule *module, const IrLoop *loop) {
     const IrInstruction *instruction = &module->instructions[loop->instruction];
     const IrWork *work = &module->called_work[instruction->called[0]].work;
@@ -316,7 +316,7 @@ static void print_attention(Text *text, const PlanContext *context, const char *
     text_free(&rows);
 }
 
-/* How the parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
+/* Prints how parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
 static void print_pairs(Text *text, const IrRoles *roles) {
     static const char *const ways[] = {"roles file", "data flow", "order", "alias"};
     const char *separator = "";
@@ -379,7 +379,7 @@ static json_t *unplanned_to_json(const IrModule *module) {
                      module->unplanned ? plan_string_to_json(module->unplanned->text) : NULL);
 }
 
-/* Such a module has parameters, but neither work nor groups. */
+/* Prints instructions and parameters of a module that cannot be planned: it has neither work nor groups. */
 static void print_unplanned(Text *text, const IrModule *module) {
     const IrComputation *entry = &module->computations[module->entry];
     text_append(text, "module        %s\ninstructions  %d\n", module->name, module->instruction_count);

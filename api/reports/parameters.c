@@ -45,7 +45,7 @@ static void cut_numbers(Text *key, const char *path, int64_t *numbers) {
     }
 }
 
-/* The path of a row's first parameter with ranges for its numbers. */
+/* Prints the path of a row's first parameter, with ranges for its numbers. */
 static void print_path(Text *text, const ParameterRow *row) {
     int32_t count = 0;
     for (const char *c = row->path; *c;) {
@@ -171,7 +171,7 @@ static void fold_states(ParameterRow *rows, int32_t count, const IrRoles *roles,
                 fold_row(&rows[k], &rows[j], arena);
 }
 
-/* The line for the parameters that have no row. */
+/* Prints the line for the parameters that have no row. */
 static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool has_shardings) {
     if (left_out == 0) return;
     if (!has_shardings) text_append(text, "and %d of the optimizer\n", left_out);

@@ -29,7 +29,7 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* "[data,-,model]" per parameter; "" where it is replicated. */
+/* Writes "[data,-,model]" for each parameter; "" for a replicated one. */
 static AmStatus sharding_columns(const char ***columns, const Summary *self, AmError *error) {
     int32_t count = am_plan_parameter_count(self->plan);
     *columns = ARENA_ARRAY(self->arena, const char *, count + 1);
@@ -83,7 +83,7 @@ static DeviceMemory memory_of(const Summary *self, const PlanDevicePrediction *d
                           cluster_device_type(cluster, in_cluster)->memory_bytes};
 }
 
-/* The device with the largest fraction of used memory, as in simulate; `only`: of this stage, or
+/* Returns the device with the largest fraction of used memory, as in simulate; `only`: of this stage, or
  * -1. */
 static DeviceMemory fullest_device(const Summary *self, int32_t only) {
     const Plan *plan = self->plan->plan;
@@ -135,7 +135,7 @@ static void print_devices(Text *text, const PlanStage *stage) {
     }
 }
 
-/* One row for each stage of several. */
+/* Prints one row for each stage, if there are several. */
 static void print_stages(Text *text, const Summary *self) {
     const Plan *plan = self->plan->plan;
     Text rows = {0};
@@ -170,7 +170,7 @@ static void print_bound(Text *text, const Plan *plan) {
     else text_append_string(text, ", and latency and waiting are not bounded\n");
 }
 
-/* The part of the search that found the plan, and the best plans of the other parts. */
+/* Prints the part of the search that found the plan, and the best plans of the other parts. */
 static void print_origin(Text *text, const Plan *plan) {
     bool is_first = true;
     text_append(text, "found   by %s", plan_origin_name(plan->origin));
@@ -194,7 +194,7 @@ static void append_types(Text *text, const Cluster *cluster, const int32_t *of_t
     }
 }
 
-/* The price of the plan's devices in an hour; NAN: a type has none. */
+/* Returns the price of the plan's devices in an hour; NAN: a type has none. */
 static double price_per_hour(const Summary *self) {
     const Plan *plan = self->plan->plan;
     double price = 0;
@@ -208,7 +208,7 @@ static double price_per_step(const Summary *self) {
     return price_per_hour(self) * self->plan->plan->predicted_step_seconds / 3600;
 }
 
-/* The price of a step, and the front of seconds and money. */
+/* Prints the price of a step, and the plans of which none is both faster and cheaper. */
 static void print_prices(Text *text, const Summary *self) {
     const DeviceFront *front = self->plan->result.front;
     if (isnan(price_per_hour(self))) return;
@@ -244,7 +244,7 @@ static json_t *front_to_json(const Summary *self) {
     return list;
 }
 
-/* The price of --for; without it, the fastest plan that was found for each target. */
+/* Prints the price of --for; without it, the fastest plan that was found for each target. */
 static void print_targets(Text *text, const Summary *self) {
     const AmPlan *plan = self->plan;
     if (plan->targets.free_seconds > 0) {

@@ -10,7 +10,7 @@
 #include "propagation/propagate/incremental.h"
 #include "propagation/spread/spread_states.h"
 
-/* The mesh of --mesh, or of the shardings that the module carries. */
+/* Finds the mesh of --mesh, or of the shardings that the module carries. */
 static AmStatus find_mesh(const ReportCall *call, Mesh *mesh, Arena *arena, const KeptShardings *kept,
                           AmError *error) {
     const char *text = option_text(call->options, "mesh");

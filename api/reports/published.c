@@ -28,7 +28,7 @@ static const char *failure_of(const PublishedRow *row) {
     return row->outcome == PUBLISHED_NO_STRATEGY ? "no strategy is given" : row->error.text;
 }
 
-/* Of allocations, as frameworks measure it: without buffers of communicators. */
+/* Returns the peak of allocations, as frameworks measure it: without buffers of communicators. */
 static double peak_gib(const PublishedRow *row) {
     return (double)(row->fit.needed_bytes - row->strategy.kept_bytes) / GIB;
 }
@@ -189,7 +189,7 @@ static void append_searches(Text *text, const PublishedRow *rows, int32_t count)
 
 /* ---- the command ---- */
 
-/* The rows that --source and --row choose, in the arena. */
+/* Copies the rows that --source and --row choose into the arena. */
 static AmStatus choose(const ReportCall *call, Arena *arena, const PublishedRun *runs, int32_t count,
                        PublishedRow **rows, int32_t *row_count, AmError *error) {
     const char *source = option_text(call->options, "source");

@@ -98,7 +98,7 @@ static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmErr
     return AM_OK;
 }
 
-/* All of the strategy but micro-batches, and chunks that are not given, which stay 0. */
+/* Reads all of the strategy but the micro-batches; chunks that are not given stay 0. */
 static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmError *error) {
     PublishedConventions conventions;
     TRY(published_conventions(&conventions, run, error));
@@ -160,7 +160,7 @@ typedef struct ShapeModule {
     bool separate_backward;
 } ShapeModule;
 
-/* The context for a strategy; rows that follow one another often need the same. */
+/* Finds the context for a strategy; rows that follow one another often need the same. */
 static AmStatus find_context(const PlanContext **context, ShapeModule *module, const Strategy *strategy,
                              AmError *error) {
     const MicroBatching batching = strategy_batching(strategy);
@@ -247,7 +247,7 @@ static int64_t channels_of(const PublishedRun *run) {
 enum { OUTPUT_BUFFERS = 2 };
 #define MOST_KEPT_BYTES 1e15
 
-/* Bytes of the logits that are kept so, beside those of the latest micro-batch. */
+/* Returns the bytes of the logits that are kept so, beside those of the latest micro-batch. */
 static int64_t kept_output_bytes(const PublishedRow *row, int64_t micro_batch, int32_t micro_batches) {
     PublishedConventions conventions;
     const PublishedRun *run = row->run;
