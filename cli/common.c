@@ -107,7 +107,8 @@ void cli_explain_error(json_t *details) {
     error_details = details;
 }
 
-/* A JSON string of printable ASCII and UTF-8 without an allocation; bytes that are neither become '?'. */
+/* Prints a JSON string without an allocation; bytes that are not UTF-8, and control characters, become
+ * '?'. */
 static void print_json_string(FILE *stream, const char *string) {
     fputc('"', stream);
     for (const unsigned char *c = (const unsigned char *)string; *c;) {

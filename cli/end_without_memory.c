@@ -22,7 +22,7 @@ static void end_program(int64_t bytes) {
     _exit(AM_ERROR_INTERNAL);
 }
 
-/* jansson leaves members out of a document when it has no memory. */
+/* Ends the program without memory, where jansson would leave members out of a document. */
 static void *allocate_json(size_t bytes) {
     void *memory = malloc(bytes);
     if (!memory) end_program((int64_t)bytes);

@@ -137,7 +137,7 @@ static AmStatus add_output(Outputs *outputs, const char *option, const char *pat
     return AM_OK;
 }
 
-/* The default path of the result without -o; NULL if it cannot collide with other outputs. */
+/* Returns the default path of the result without -o; NULL if it cannot collide with other outputs. */
 static const char *default_output(const Cli *cli) {
     static const char *const commands[] = {"simulate", "explain", "published"};
     for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
@@ -178,7 +178,7 @@ static AmStatus check_input(const Outputs *outputs, const char *path, const char
     return AM_OK;
 }
 
-/* The content of an argument that is read; NULL for other arguments. */
+/* Returns the content of an argument that is read; NULL for other arguments. */
 static const char *argument_input(const Cli *cli, int32_t argument) {
     if (is_command(cli, "agent evaluate")) return argument == 0 ? "agent" : "file";
     if (is_command(cli, "convert")) return argument == 0 ? "module" : NULL;
@@ -194,7 +194,7 @@ static AmStatus check_option(const Outputs *outputs, const FileUse *use, const c
     return equals ? check_input(outputs, equals + 1, use->input, use->is_improved, error) : AM_OK;
 }
 
-/* The roles beside a module, which are read unless others are named. */
+/* Checks the roles beside a module, which are read unless others are named. */
 static AmStatus check_roles(const Outputs *outputs, const Cli *cli, const char *module, AmError *error) {
     char *path = NULL;
     if (!cli_has(cli, "--roles")) TRY(am_roles_path(module, &path, error));

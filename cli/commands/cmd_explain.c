@@ -4,7 +4,7 @@
 #include "cli/commands/search_progress.h"
 #include "cli/common.h"
 
-/* --html: a separate page, in addition to the output. */
+/* Writes the page of --html, in addition to the output. */
 static AmStatus write_page(const Cli *cli, const AmExplanation *explanation, AmError *error) {
     const char *path = cli_text(cli, "--html");
     char *page;
@@ -16,7 +16,7 @@ static AmStatus write_page(const Cli *cli, const AmExplanation *explanation, AmE
     return status;
 }
 
-/* The options of a page, --html. */
+/* Sets the options of the page of --html. */
 static AmStatus set_page_options(const Cli *cli, AmOptions *options, AmError *error) {
     Text command = {0};
     TRY(am_options_set(options, "timeline", NULL, error));

@@ -58,13 +58,13 @@ static void on_message(void *user, AmMessage kind, const char *text) {
     cli_on_message((void *)((Searched *)user)->cli, kind, text);
 }
 
-/* The changes that would fit, for the error of --json. */
+/* Keeps the changes with which a plan would fit, for the error of --json. */
 static void keep_details(void *user, const char *json) {
     (void)user;
     cli_explain_error(json_loads(json, 0, NULL));
 }
 
-/* A path as JSON; bytes that are not UTF-8 become '?'. */
+/* Returns a path as JSON; bytes that are not UTF-8 become '?'. */
 static json_t *path_to_json(const char *path) {
     Text clean = {0};
     json_t *value = json_string(path);

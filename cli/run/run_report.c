@@ -11,7 +11,7 @@
 
 enum { EARLY_STEPS = 10 }; /* AmRunResult.early_resident_bytes */
 
-/* Measured over predicted; NAN if one of them is not meaningful. */
+/* Returns measured over predicted; NAN if one of them is not meaningful. */
 static double ratio(double measured, double predicted) {
     return predicted > 0 ? measured / predicted : NAN;
 }
@@ -73,7 +73,7 @@ static void append_ratio(Text *rows, double measured, double predicted) {
     if (predicted > 0) text_append(rows, "\t%.4g", ratio(measured, predicted));
 }
 
-/* Scratch memory depends on the kernels and is not predicted; it is reported after the table. */
+/* Appends the scratch memory. It depends on the kernels and is not predicted, so it follows the table. */
 static void append_scratch(Text *text, const AmRunResult *report) {
     int64_t most = 0;
     for (int32_t d = 0; d < report->device_count; d++)
