@@ -44,7 +44,7 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
 /* Adds options->request->space.initial unchanged, if it has one stage and the options do not restrict it. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 
-/* AM_ERROR_INPUT if a plan to start from has devices that the cluster lacks, or lacks some. */
+/* Returns AM_ERROR_INPUT if a plan to start from has devices that the cluster lacks, or lacks some. */
 AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *error);
 
 #endif

@@ -44,12 +44,12 @@ typedef struct Strategy {
 
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };
 
-/* The rewriting of the module that the strategy needs, without its recomputation. */
+/* Returns the rewriting of the module that the strategy needs, without its recomputation. */
 MicroBatching strategy_batching(const Strategy *strategy);
 
-/* The context of the module in the strategy's micro-batches and with its recomputation, made on first use
- * and owned by `whole`, the module as read. Strategies with equal rewritings share it. AM_ERROR_INFEASIBLE:
- * the module does not allow the strategy; the message has the reason. */
+/* Finds the context of the module in the strategy's micro-batches and with its recomputation, made on first
+ * use and owned by `whole`, the module as read. Strategies with equal rewritings share it.
+ * AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has the reason. */
 AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
                           AmError *error);
 

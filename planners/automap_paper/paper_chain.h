@@ -52,8 +52,8 @@ typedef struct PaperChain {
 AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, int32_t micro_batches, int32_t devices, AmError *error);
 
-/* The paths of the weights that are first used last before a pivot and first after it: its
- * neighbouring layers. NULL: none. */
+/* Finds the neighbouring layers of a pivot: the paths of the weights that are first used last before it and
+ * first after it. NULL: none. */
 void paper_chain_layers(const char **before, const char **after, const PlanContext *context,
                         int32_t instruction);
 

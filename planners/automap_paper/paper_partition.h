@@ -38,12 +38,12 @@ typedef struct PaperPartition {
     PaperStrategy best; /* of the episodes without a conflict that which splits most, the first of equals */
 } PaperPartition;
 
-/* `roots`: STRICT_STATE or STRICT_DATA. Everything lives in the arena. AM_ERROR_USAGE for an axis below 2,
- * AM_ERROR_INFEASIBLE for a module without a dimension to decide. */
+/* Creates the environment. `roots`: STRICT_STATE or STRICT_DATA. Everything lives in the arena.
+ * AM_ERROR_USAGE for an axis below 2, AM_ERROR_INFEASIBLE for a module without a dimension to decide. */
 AmStatus paper_partition_create(PaperPartition **partition, Arena *arena, const PlanContext *context,
                                 int32_t axis_size, StrictRoots roots, AmError *error);
 
-/* The reward of a strategy over its whole vector, without discount. */
+/* Returns the reward of a strategy over its whole vector, without discount. */
 double paper_strategy_reward(const PaperStrategy *strategy);
 
 #endif

@@ -47,21 +47,21 @@ typedef struct PaperPipeline {
     MemoryFit best_fit;  /* its memory; does not fit: none has fitted */
 } PaperPipeline;
 
-/* One stage per server. Everything lives in the arena. AM_ERROR_USAGE for a cluster of one server or of
- * unequal ones, AM_ERROR_INFEASIBLE where no pivot is near some boundary. */
+/* Creates the environment of one stage per server. Everything lives in the arena. AM_ERROR_USAGE for a
+ * cluster of one server or of unequal ones, AM_ERROR_INFEASIBLE where no pivot is near some boundary. */
 AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
                                const Cluster *cluster, int32_t micro_batches, double memory_fraction,
                                AmError *error);
 
-/* L of a pipeline that is cut so, in seconds, and whether every stage fits. */
+/* Returns the length L, in seconds, of a pipeline with these cuts, and finds whether every stage fits. */
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits);
 
 /* Returns whether the best pipeline has no memory for one more copy of the gradients, which the
  * paper's memory model omits: the result of an iteration before it is accumulated. */
 bool paper_pipeline_is_tight(const PaperPipeline *pipeline);
 
-/* The shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN where
- * there are more than a million. */
+/* Returns the shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN
+ * where there are more than a million. */
 double paper_pipeline_shortest(const PaperPipeline *pipeline);
 
 #endif

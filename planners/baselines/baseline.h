@@ -4,13 +4,13 @@
 
 #include "planners/problem/problem.h"
 
-/* [batch] on the first axis of the problem's mesh: the class of the leading
- * dimension that most data inputs share. False if no data input can be split. */
+/* Writes [batch] on the first axis of the problem's mesh: the class of the leading dimension that most data
+ * inputs share. Returns false if no data input can be split. */
 bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan);
 
-/* The largest set of linkage groups that Auto-MAP's strict rules allow on an axis of this size:
- * heads, MLP width and vocabulary of a transformer (Megatron-LM), the fully connected head of VGG.
- * False: the rules allow no group. */
+/* Finds the largest set of linkage groups that Auto-MAP's strict rules allow on an axis of this size: heads,
+ * MLP width and vocabulary of a transformer (Megatron-LM), the fully connected head of VGG. False: the rules
+ * allow no group. */
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error);
 

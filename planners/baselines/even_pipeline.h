@@ -15,26 +15,25 @@ typedef struct PipelineWork {
     bool *is_cut;     /* [count]: a forward operator with FLOPs, before which a stage may begin */
 } PipelineWork;
 
-/* Everything lives in the arena. */
+/* Finds the work of the operators. Everything lives in the arena. */
 AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext *context, AmError *error);
 
-/* The beginnings of stages, or of several chunks of each: cuts[p] is the first instruction of part
- * p, the last one the end of the entry. False if there are not enough forward operators with FLOPs. */
+/* Finds the beginnings of stages, or of several chunks of each: cuts[p] is the first instruction of part p,
+ * the last one the end of the entry. False if there are not enough forward operators with FLOPs. */
 AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,
                             int32_t chunks, AmError *error);
 
-/* The stages between such cuts, [stage_count]: each as `inside`, on devices of its own, one after
- * the other. If that has several ranges, as many chunks: chunk c of stage s is between cuts c S + s
- * and c S + s + 1.
- */
+/* Makes the stages between such cuts, [stage_count]: each as `inside`, on devices of its own, one after the
+ * other. If that has several ranges, as many chunks: chunk c of stage s is between cuts c S + s and c S + s
+ * + 1. */
 AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
                               int32_t stage_count, AmError *error);
 
-/* The fastest even pipeline by simulation, over all numbers of stages that divide the devices, or
- * the number that options->request->space.mesh, a one-stage mesh, leaves. If options->baseline is
- * megatron_3d, each stage is a mesh data x model: Megatron-LM's tensor parallelism over the devices of a
- * server, the batch over the rest. *plan is NULL if the module cannot be cut, and `*reason` contains the
- * cause. AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulations. */
+/* Finds the fastest even pipeline by simulation, over all numbers of stages that divide the devices, or the
+ * number that options->request->space.mesh, a one-stage mesh, leaves. If options->baseline is megatron_3d,
+ * each stage is a mesh data x model: Megatron-LM's tensor parallelism over the devices of a server, the
+ * batch over the rest. *plan is NULL if the module cannot be cut, and `*reason` contains the cause.
+ * AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulations. */
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
                             const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
                             AmError *error);

@@ -16,12 +16,13 @@ LayerPath layer_path(const char *path);
 /* Returns whether two paths are in layers of one stack. */
 bool layer_path_is_same(const LayerPath *a, const LayerPath *b);
 
-/* For the module as read: the path of the weight that a live forward operator of the entry uses,
- * perhaps converted, broadcast or reshaped, or ""; and that of the first such operator from an
- * instruction on. */
+/* Returns the path of the weight that a live forward operator of the entry uses, perhaps converted,
+ * broadcast or reshaped, or "". layer_first_weight(): of the first such operator from an instruction on.
+ * `whole`: the module as read. */
 const char *layer_weight_of(const PlanContext *whole, int32_t instruction);
 const char *layer_first_weight(const PlanContext *whole, int32_t instruction);
-/* The first live forward operator from an instruction of the entry on that its user has named, or -1. */
+/* Returns the first live forward operator from an instruction of the entry on that its user has named, or
+ * -1. */
 int32_t layer_first_operator(const PlanContext *whole, int32_t instruction);
 
 #endif

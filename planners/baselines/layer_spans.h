@@ -28,10 +28,11 @@ typedef struct LayerSpans {
  * arena. */
 AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *whole, AmError *error);
 
-/* The first and the last place of the boundary before a layer; of layer `count` that after the last. */
+/* Finds the first and the last place of the boundary before a layer; of layer `count` that after the
+ * last. */
 void layer_spans_boundary(const LayerSpans *spans, int32_t layer, int32_t places[2]);
 
-/* The place in [first, last] where a stage may begin and the fewest bytes cross; -1: none. */
+/* Returns the place in [first, last] where a stage may begin and the fewest bytes cross; -1: none. */
 int32_t layer_spans_cut(const LayerSpans *spans, int32_t first, int32_t last);
 
 #endif

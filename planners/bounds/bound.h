@@ -49,9 +49,9 @@ typedef struct BoundMeshes {
     double memory_fraction;
 } BoundMeshes;
 
-/* `plan` has one stage, on one of the meshes, and has been simulated. If `stop` is set, the bound is weak or
- * 0. The meshes are bounded concurrently; the result does not depend on the number of threads.
- * AM_ERROR_INTERNAL: memory is exhausted. */
+/* Finds the bound of a plan. `plan` has one stage, on one of the meshes, and has been simulated. If `stop`
+ * is set, the bound is weak or 0. The meshes are bounded concurrently; the result does not depend on the
+ * number of threads. AM_ERROR_INTERNAL: memory is exhausted. */
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop, AmError *error);
 

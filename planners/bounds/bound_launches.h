@@ -26,7 +26,7 @@ typedef struct BoundLaunches {
 AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context, const Cluster *cluster,
                              AmError *error);
 
-/* No plan of at most so many stages takes fewer seconds. */
+/* Returns seconds below which no plan of at most `most_stages` stages comes. */
 double bound_launches_seconds(const BoundLaunches *launches, int32_t most_stages);
 
 #endif

@@ -46,7 +46,7 @@ typedef struct BoundMixedSpace {
 AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh *mesh, const Plan *plan,
                            AmError *error);
 
-/* The bound over all meshes; 0 without a claim. The meshes are bounded concurrently. */
+/* Finds the bound over all meshes; 0 without a claim. The meshes are bounded concurrently. */
 AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError *error);
 
 #endif

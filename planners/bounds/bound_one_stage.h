@@ -17,8 +17,8 @@
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
 
-/* For devices of one type with growing efficiencies, divided into the largest number of equal
- * servers. `enough`: a bound above which no improvement is needed. `*seconds` is 0 without a claim.
+/* Finds the bound for devices of one type with growing efficiencies, divided into the largest number of
+ * equal servers. `enough`: a bound above which no improvement is needed. `*seconds` is 0 without a claim.
  * The meshes are bounded concurrently; the result does not depend on the number of threads. */
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error);

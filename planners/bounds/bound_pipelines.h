@@ -34,11 +34,11 @@ typedef struct BoundSpace {
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
 
-/* A bound over every plan of the space by work and kernel launches, without pipelines. */
+/* Finds a bound over every plan of the space by work and kernel launches, without pipelines. */
 AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                             const BoundSpace *space, AmError *error);
 
-/* A bound over every plan of the space, with one or more stages: stages have to fill, and compute
+/* Finds a bound over every plan of the space, with one or more stages: stages have to fill, and compute
  * their parts of each micro-batch on their devices. If it cannot be computed, plan_bound_quickly(). */
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                               const BoundSpace *space, AmError *error);

@@ -60,9 +60,9 @@ typedef struct CutTables CutTables;
 
 AmStatus cut_tables_create(CutTables **tables, Arena *arena, const CutWork *work, AmError *error);
 
-/* The bound in seconds for a number of stages with a choice of potentials, improved by that many steps of
- * subgradient ascent, or until it is `enough`. 0: the problem is too large, or memory is exhausted; INFINITY:
- * no widths add up to all devices. */
+/* Returns the bound in seconds for a number of stages with a choice of potentials, improved by that many
+ * steps of subgradient ascent, or until it is `enough`. 0: the problem is too large, or memory is exhausted;
+ * INFINITY: no widths add up to all devices. */
 double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t ascent_steps,
                         double enough);
 

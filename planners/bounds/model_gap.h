@@ -7,12 +7,11 @@
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
 
-/* Computing plus resharding of the plan in the sharding graph over a lower bound of its minimum
- * over all labels, less 1; for several stages the sums of both over all stages, each with its own
- * values, on its own mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of
- * the meshes (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
- * AM_ERROR_INTERNAL: memory is exhausted.
- */
+/* Finds the plan's computing plus resharding in the sharding graph over a lower bound of its minimum over
+ * all labels, less 1. For several stages both sums are over all stages, each with its own values, on its own
+ * mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of the meshes
+ * (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
+ * AM_ERROR_INTERNAL: memory is exhausted. */
 AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
                         const StopSignal *stop, AmError *error);
 

@@ -43,7 +43,7 @@ typedef struct Chain {
     int32_t words;
 } Chain;
 
-/* An empty chain of `count` layers; the arena owns it. */
+/* Creates an empty chain of `count` layers; the arena owns it. */
 AmStatus chain_create(Chain *chain, Arena *arena, int32_t count, AmError *error);
 
 /* Devices that no stage divides. */
@@ -73,10 +73,9 @@ typedef struct ChainProblem {
 /* Derives the groups. AM_ERROR_USAGE: counts that do not go together. */
 AmStatus chain_problem_prepare(ChainProblem *problem, AmError *error);
 
-/* Units of devices[count] in a row, `per_server` on each server: at most `most_units`, each with the same
- * number of devices (the last one may have fewer), parts of a server or whole ones. Links in bytes per
- * second. Returns how many there are.
- */
+/* Makes units of devices[count] in a row, `per_server` on each server: at most `most_units`, each with the
+ * same number of devices (the last one may have fewer), parts of a server or whole ones. Links in bytes per
+ * second. Returns the number of units. */
 int32_t chain_units(ChainUnit *units, int32_t most_units, const double *rates, const double *memory_bytes,
                     int32_t count, int32_t per_server, double inside, double between);
 
@@ -91,12 +90,12 @@ typedef struct ChainStage {
     double forward;                   /* of the seconds */
 } ChainStage;
 
-/* `first` and `end` are places, `unit` and `unit_end` units. */
+/* Returns the stage of layers first .. end - 1 on units unit .. unit_end - 1. */
 ChainStage chain_stage(const ChainProblem *problem, int32_t first, int32_t end, int32_t unit,
                        int32_t unit_end);
-/* E_s of a stage whose successors take `rest` (0: it is the last one). */
+/* Returns E_s of a stage whose successors take `rest` seconds (0: it is the last one). */
 double chain_length_with(const ChainProblem *problem, const ChainStage *stage, double rest);
-/* Bytes of the stage's fullest device when `left` stages, it among them, are still to come. */
+/* Returns the bytes of the stage's fullest device when `left` stages, it among them, are still to come. */
 double chain_bytes(const ChainProblem *problem, int32_t first, int32_t end, int32_t unit, int32_t unit_end,
                    int32_t left);
 bool chain_fits(const ChainProblem *problem, int32_t first, int32_t end, int32_t unit, int32_t unit_end,
@@ -108,16 +107,15 @@ bool chain_follows(const Chain *chain, int32_t first, int32_t end);
 bool chain_plan_is_valid(const ChainProblem *problem, const ChainPlan *plan);
 double chain_plan_length(const ChainProblem *problem, const ChainPlan *plan);
 
-/* Seconds of a step by events: f[i][s] = max(f[i-1][s], arrival, b[i - w][s]) + F_s with w = min(M, S - s) in
- * flight, b[i][s] likewise from above, each direction of a link busy with one transfer at a time, then the
- * all-reduce of every stage. */
+/* Returns the seconds of a step by events: f[i][s] = max(f[i-1][s], arrival, b[i - w][s]) + F_s with w =
+ * min(M, S - s) in flight, b[i][s] likewise from above, each direction of a link busy with one transfer at a
+ * time, then the all-reduce of every stage. */
 double chain_simulate(const ChainProblem *problem, const ChainPlan *plan);
 
-/* Equal numbers of layers and units each. */
+/* Divides the chain into equal numbers of layers and units. */
 void chain_even_plan(const ChainProblem *problem, ChainPlan *plan);
-/* Equal numbers of units; each stage from the left takes layers with work closest to its share of
- * the rest.
- */
+/* Divides the chain into equal numbers of units. Each stage from the left has layers with work closest to
+ * its share of the rest. */
 void chain_greedy_plan(const ChainProblem *problem, ChainPlan *plan);
 
 #endif

@@ -20,7 +20,8 @@ typedef struct ChainExact {
     int64_t stages; /* number of priced stages */
 } ChainExact;
 
-/* With `any_stages` over every number of stages from 1 to problem->stages, else of problem->stages. */
+/* Finds the shortest pipeline, with `any_stages` over every number of stages from 1 to problem->stages, else
+ * of problem->stages. */
 AmStatus chain_exact(ChainExact *result, const ChainProblem *problem, bool any_stages, AmError *error);
 
 #endif

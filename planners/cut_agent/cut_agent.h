@@ -24,12 +24,12 @@ AgentSettings cut_agent_settings(void);
  * no agent.
  */
 AmStatus cut_agent_read(Agent **agent, const char *path, AmError *error);
-/* The agent that the library was built with, datasets/agents/pipeline.safetensors. */
+/* Reads the agent that the library was built with, datasets/agents/pipeline.safetensors. */
 AmStatus cut_agent_built_in(Agent **agent, AmError *error);
-/* `about`: one line on how it was trained. */
+/* Writes the agent. `about`: one line on its training. */
 AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
 
-/* The partition of a chain in problem->stages stages. AM_ERROR_INFEASIBLE: none fits the memory;
+/* Finds the partition of a chain in problem->stages stages. AM_ERROR_INFEASIBLE: none fits the memory;
  * AM_ERROR_USAGE: the places are not those of a chain. */
 AmStatus cut_agent_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
                         AmError *error);

@@ -40,13 +40,13 @@ typedef struct CutAgentSet {
     double inside, memory; /* link inside a server, the one between is 1; of each device */
 } CutAgentSet;
 
-/* Set `index` under `seed`. With `any_length` in three of ten sets the chain has 12 to 127 layers that are
- * not coarsened, as small models have. */
+/* Generates set `index` under `seed`. With `any_length` in three of ten sets the chain has 12 to 127 layers
+ * that are not coarsened, as small models have. */
 void cut_agent_generate(CutAgentSet *set, uint64_t seed, uint64_t index, bool any_length);
 
-/* A set of `places` layers whose rows are 0, without devices. */
+/* Makes a set of `places` layers whose rows are 0, without devices. */
 void cut_agent_empty_set(CutAgentSet *set, int32_t places);
-/* The units of the problem and its groups, from the set's devices; stages and micro-batches are set.
+/* Makes the units of the problem and its groups from the set's devices; stages and micro-batches are set.
  * AM_ERROR_USAGE: counts that do not go together. */
 AmStatus cut_agent_make_units(CutAgentSet *set, AmError *error);
 

@@ -78,13 +78,13 @@ AmStatus cut_agent_reset(CutAgentState *state, const ChainProblem *problem, Aren
 /* Takes a candidate; the last stage follows by itself. */
 AmStatus cut_agent_step(CutAgentState *state, int32_t candidate, AmError *error);
 
-/* Q of a candidate whose rest is valued, and with it the length of the whole pipeline. */
+/* Returns Q of a candidate whose rest is valued, and with it the length of the whole pipeline. */
 double cut_agent_length(const CutAgentState *state, int32_t candidate);
 double cut_agent_whole(const CutAgentState *state, double length);
 
-/* The length of a valued rest. */
+/* Returns the length of a valued rest. */
 double cut_agent_rest_length(const CutAgentRest *rest);
-/* The target output of the network for a rest of length `length`. */
+/* Returns the target output of the network for a rest of length `length`. */
 double cut_agent_target(const CutAgentRest *rest, double length);
 
 /* Returns whether any partition fits the memory. */

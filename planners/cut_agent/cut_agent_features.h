@@ -14,8 +14,8 @@
 
 #include "planners/cut_agent/chain.h"
 
-/* Length of the rest on stages of equal rate if work could be shared out to the last bit, with an even part
- * of the reductions and without transfers: k w / R / (1 - (1 - 1 / M)^k). */
+/* Returns the length of the rest on stages of equal rate if work could be shared out to the last bit, with
+ * an even part of the reductions and without transfers: k w / R / (1 - (1 - 1 / M)^k). */
 double features_balanced_length(const ChainProblem *problem, int32_t place, int32_t unit, int32_t left);
 
 /* Fills features[CUT_AGENT_FEATURES] for left >= 2; returns the estimate. */

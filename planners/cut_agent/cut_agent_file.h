@@ -30,10 +30,10 @@ typedef struct CutAgentFile {
 AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count,
                               const volatile sig_atomic_t *stop, AmError *error);
 
-/* AM_ERROR_INPUT names the array that is missing or of another form. */
+/* Reads a file. AM_ERROR_INPUT names the array that is missing or of another form. */
 AmStatus cut_agent_file_read(CutAgentFile *file, Arena *arena, const char *path, AmError *error);
 
-/* Set `row` of the file. AM_ERROR_INPUT: its numbers are no set; AM_ERROR_USAGE: its counts do not go
+/* Makes set `row` of the file. AM_ERROR_INPUT: its numbers are no set; AM_ERROR_USAGE: its counts do not go
  * together. */
 AmStatus cut_agent_file_set(CutAgentSet *set, const CutAgentFile *file, int32_t row, AmError *error);
 

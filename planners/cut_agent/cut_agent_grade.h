@@ -21,7 +21,8 @@ typedef struct CutAgentGrade {
     double mean_seconds, most_seconds;    /* of the processor, for one plan */
 } CutAgentGrade;
 
-/* On sets 0 .. count - 1 under the seed. AM_INTERRUPTED once `*interrupted` is set (NULL: never). */
+/* Grades the agent on sets 0 .. count - 1 under the seed. AM_INTERRUPTED once `*interrupted` is set (NULL:
+ * never). */
 AmStatus cut_agent_grade(CutAgentGrade *grade, Agent *agent, int32_t width, uint64_t seed, int32_t count,
                          const volatile sig_atomic_t *interrupted, AmError *error);
 
@@ -34,7 +35,7 @@ typedef struct CutAgentCase {
     bool is_valid;                 /* the agent's plan */
 } CutAgentCase;
 
-/* AM_ERROR_INFEASIBLE: no partition fits. */
+/* Grades the agent on one problem. AM_ERROR_INFEASIBLE: no partition fits. */
 AmStatus cut_agent_grade_case(CutAgentCase *result, const ChainProblem *problem, Agent *agent, int32_t width,
                               AmError *error);
 

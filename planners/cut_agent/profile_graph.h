@@ -43,7 +43,8 @@ typedef struct ProfileGraph {
 AmStatus profile_graph_parse(ProfileGraph *graph, Arena *arena, const char *source, const char *text,
                              int64_t length, AmError *error);
 
-/* The places of the graph; `*space` is "downsets" or "linear order". With `in_a_row` always the latter. */
+/* Finds the places of the graph; `*space` is "downsets" or "linear order". With `in_a_row` always the
+ * latter. */
 AmStatus profile_graph_chain(Chain *chain, const char **space, Arena *arena, const ProfileGraph *graph,
                              bool in_a_row, AmError *error);
 

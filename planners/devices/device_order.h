@@ -13,7 +13,7 @@ AmStatus device_order_list(int32_t *devices, bool *is_same, const Cluster *clust
 /* Replaces every device d of the plans of a result by devices[d]. */
 AmStatus device_order_translate(SearchResult *result, Arena *arena, const int32_t *devices, AmError *error);
 
-/* A copy of a plan for a part of a cluster whose device k is devices[k] [count]; NULL in `*plan`: it has a
+/* Copies a plan for a part of a cluster whose device k is devices[k] [count]. NULL in `*plan`: it has a
  * device that the part lacks. */
 AmStatus device_order_place(const Plan **plan, Arena *arena, const Plan *given, const int32_t *devices,
                             int32_t count, AmError *error);

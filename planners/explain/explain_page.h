@@ -12,11 +12,11 @@ void html_append(Text *text, const char *string);
  */
 void html_append_table(Text *text, const char *rows, const char *id);
 
-/* "automap 0.1.0, 2026-11-28: automap explain ..." */
+/* Appends "automap 0.1.0, 2026-11-28: automap explain ...". */
 void explain_page_origin(Text *text, const ExplainPage *page);
 void explain_page_comparison(Text *text, const Explanation *explanation, const ExplainPage *page);
 void explain_page_cluster(Text *text, const ExplainPage *page);
-/* With a field that searches the rows. */
+/* Appends the table of parameters, with a field that searches its rows. */
 AmStatus explain_page_parameters(Text *text, const ExplainPage *page, AmError *error);
 
 #endif

@@ -55,11 +55,11 @@ typedef struct Explainer {
     AmError *error;
 } Explainer;
 
-/* "file:line", or "". */
+/* Returns "file:line", or "". */
 const char *explain_source(Arena *arena, const IrInstruction *instruction);
-/* The user's name of an operator. */
+/* Returns the user's name of an operator. */
 const char *explain_name(const IrInstruction *instruction);
-/* Equal but for their numbers: of repeated layers. */
+/* Returns whether two names are equal but for their numbers, as those of repeated layers. */
 bool explain_is_same_name(const char *a, const char *b);
 
 /* result->stages (explain_stages.c); cuts, without what moving them would cost, and transfers
@@ -68,13 +68,13 @@ AmStatus explain_stages(Explainer *self);
 AmStatus explain_cuts(Explainer *self);
 /* result->loops (explain_loops.c). */
 AmStatus explain_loops(Explainer *self);
-/* A sharding as in tables of parameters, "[data+model,-]", and its partial axes, " partial(model)"; in the
- * arena, NULL without memory. */
+/* Returns a sharding as in tables of parameters, "[data+model,-]", and its partial axes, " partial(model)";
+ * in the arena, NULL without memory. */
 const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank);
 /* result->collectives (explain_collectives.c). */
 AmStatus explain_collectives(Explainer *self);
-/* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)
- * and decisions (explain_decisions.c) taken out, all as changes. */
+/* Adds changes: other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides
+ * (explain_overrides.c) and decisions (explain_decisions.c) removed. */
 AmStatus explain_alternatives(Explainer *self);
 /* Stages that save more values and recompute fewer: at most EXPLAIN_MOST_RECOMPUTED alternatives
  * (explain_recompute.c). */
@@ -107,7 +107,7 @@ AmStatus explain_list_changes(Explainer *self);
 int32_t explain_most_changes(const Explainer *self);
 /* Releases the documents that changed plans refer to. */
 void explain_close(Explainer *self);
-/* The plan of a change, made in `arena` where it is not made yet. */
+/* Makes the plan of a change in `arena`, unless it is made already. */
 AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error);
 
 /* result->spans (explain_timeline.c). */

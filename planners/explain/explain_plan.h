@@ -221,7 +221,7 @@ typedef struct ExplainPage {
     const PlanContext *context; /* of the plan's names */
 } ExplainPage;
 
-/* A page that needs no other file. */
+/* Prints a page that needs no other file. */
 AmStatus explanation_print_html(Text *text, const Explanation *explanation, const ExplainPage *page,
                                 AmError *error);
 

@@ -10,10 +10,10 @@ typedef struct ExplainSection {
     Text rows, note;
 } ExplainSection;
 
-/* One line: the step, its peak, stages and micro-batches. */
+/* Appends one line: the step, its peak, stages and micro-batches. */
 void explanation_summary(Text *text, const Explanation *explanation);
 
-/* How many sections there are. */
+/* Returns the number of sections. */
 int32_t explanation_section_count(void);
 /* Fills a section, whose texts the caller frees; `is_full`: rows that matter little too. */
 void explanation_section(ExplainSection *section, const Explanation *explanation, int32_t k, bool is_full);

@@ -7,10 +7,10 @@
 
 #include "propagation/plan/plan.h"
 
-/* "automap-dtensor-1"; the caller's reference. AM_ERROR_INFEASIBLE, with the reason, where PyTorch could not
- * hold the same plan: uneven shards, unequal shares, a schedule that it does not have. */
+/* Writes "automap-dtensor-1"; the caller's reference. AM_ERROR_INFEASIBLE, with the reason, where PyTorch
+ * could not hold the same plan: uneven shards, unequal shares, a schedule that it does not have. */
 AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
-/* The name of a schedule in torch.distributed.pipelining; NULL: it has none of that kind. */
+/* Returns the name of a schedule in torch.distributed.pipelining; NULL: it has none of that kind. */
 const char *export_torch_schedule(ScheduleKind kind);
 
 #endif

@@ -7,7 +7,8 @@
 #include "propagation/plan/plan.h"
 #include "propagation/propagate/sharding_message.h"
 
-/* `text` NULL: only the checks. AM_ERROR_INFEASIBLE as target_check_plan() and target_check_even(). */
+/* Writes the module with shardings. `text` NULL: only the checks. AM_ERROR_INFEASIBLE as target_check_plan()
+ * and target_check_even(). */
 AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
                     AmError *error);
 

@@ -6,9 +6,9 @@
 
 #include "propagation/plan/plan.h"
 
-/* "automap-jax-1", and of several stages or micro-batches "automap-jax-2", which automap_jax.run() takes; the
- * caller's reference. AM_ERROR_INFEASIBLE, with the reason, where JAX could not hold the same plan: uneven
- * shards, split windows of pools. */
+/* Writes "automap-jax-1", and of several stages or micro-batches "automap-jax-2", which automap_jax.run()
+ * reads; the caller's reference. AM_ERROR_INFEASIBLE, with the reason, where JAX could not hold the same
+ * plan: uneven shards, split windows of pools. */
 AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
 
 #endif

@@ -7,11 +7,11 @@
 #include "base/text.h"
 #include "propagation/plan/plan.h"
 
-/* {"format": "automap-megatron-1", "world_size", "arguments": {"--tensor-model-parallel-size": 8, ...; true:
- * no value}, "layers": [of each stage or chunk]}; the caller's reference. AM_ERROR_INFEASIBLE, with the
- * reason and how to find a plan that can be exported, where Megatron-LM would not do the same. */
+/* Writes {"format": "automap-megatron-1", "world_size", "arguments": {"--tensor-model-parallel-size": 8,
+ * ...; true: no value}, "layers": [of each stage or chunk]}; the caller's reference. AM_ERROR_INFEASIBLE,
+ * with the reason and how to find a plan that can be exported, where Megatron-LM would not do the same. */
 AmStatus export_megatron(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
-/* The arguments as a command line has them, one a line. */
+/* Prints the arguments of a command line, one a line. */
 void export_megatron_print(Text *text, const json_t *root);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct PlanClimb {
  * explores. */
 bool plan_climb_applies(const SearchOptions *options);
 
-/* The part of a search's default evaluations that is left to the climb. */
+/* Returns the number of a search's default evaluations that is left to the climb. */
 int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations);
 
 /* Begins to use self->budget. `arena` outlives all climbs of `self`. */

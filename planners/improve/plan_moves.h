@@ -18,7 +18,7 @@
 
 #define PLAN_MOST_SWAPS 32
 
-/* `from` gives a unit to `to`: parts in the order of the model, 0 to the number of cuts. */
+/* Moves a unit from part `from` to part `to`: parts in the order of the model, 0 to the number of cuts. */
 AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, int32_t from, int32_t to,
                          AmError *error);
 AmStatus plan_copy_axis_priorities(const Plan **made, Arena *arena, const Plan *plan, int32_t from,
@@ -53,7 +53,8 @@ AmStatus plan_list_swaps(DeviceSwap **swaps, int32_t *count, Arena *arena, const
 AmStatus plan_swap_devices(const Plan **made, Arena *arena, const Plan *plan, const DeviceSwap *swap,
                            AmError *error);
 
-/* Both `a` and `b` are changes of `plan`; there is no plan where both change the same field of a stage. */
+/* Joins two changes `a` and `b` of `plan`. There is no joint plan where both change the same field of a
+ * stage. */
 AmStatus plan_move_join(const Plan **made, Arena *arena, const Plan *plan, const Plan *a, const Plan *b,
                         AmError *error);
 

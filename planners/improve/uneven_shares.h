@@ -30,11 +30,10 @@ typedef struct ShareSearch {
     const StopSignal *stop;
 } ShareSearch;
 
-/* The quickest plan that fits with shares on the mixed axes of `plan`, which has been simulated; of plans
- * that do not fit the one that lacks least. `*best` is NULL where that is the plan itself. The result lives
- * in the arena, and
- * `*fit` is its memory. `*evaluations` grows by the simulated plans. The result does not depend on the number
- * of threads. */
+/* Finds the fastest plan that fits with shares on the mixed axes of `plan`, which has been simulated; of
+ * plans that do not fit the one that lacks least. `*best` is NULL where that is the plan itself. The result
+ * lives in the arena, and `*fit` is its memory. `*evaluations` grows by the simulated plans. The result does
+ * not depend on the number of threads. */
 AmStatus uneven_shares_find(Plan **best, MemoryFit *fit, int64_t *evaluations, Arena *arena, const Plan *plan,
                             const ShareSearch *search, AmError *error);
 

@@ -111,8 +111,8 @@ typedef struct LayerCosts {
     StopSignal stop; /* set by the caller; when it requests a stop, tables stay empty */
 } LayerCosts;
 
-/* AM_ERROR_INFEASIBLE: the module has too few forward operators for a pipeline. Units begin where the
- * placement requires a cut. `settings` has no pins. */
+/* Prices the layers. AM_ERROR_INFEASIBLE: the module has too few forward operators for a pipeline. Units
+ * begin where the placement requires a cut. `settings` has no pins. */
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
                           const ProblemSettings *settings, const LayerPins *pins, AmError *error);
 void layer_costs_close(LayerCosts *costs);

@@ -44,9 +44,9 @@ typedef struct RecomputeLevels {
     int32_t *last_use; /* [entry instruction] the last forward operator that reads it, or -1 */
 } RecomputeLevels;
 
-/* One solution for the operators [first, end) of the entry at `seconds_per_byte`; writes choices[first..end).
- * Values that forward operators from `end` on read are kept in any case, and are RECOMPUTE_UNUSED.
- * Times and bytes are those of `levels`. AM_ERROR_INTERNAL without memory. */
+/* Finds one solution for the operators [first, end) of the entry at `seconds_per_byte`; writes
+ * choices[first..end). Values that forward operators from `end` on read are kept in any case, and are
+ * RECOMPUTE_UNUSED. Times and bytes are those of `levels`. AM_ERROR_INTERNAL without memory. */
 AmStatus recompute_solve(uint8_t *choices, const RecomputeLevels *levels, const PlanContext *context,
                          int32_t first, int32_t end, double seconds_per_byte, AmError *error);
 

@@ -23,8 +23,9 @@ typedef struct PlanFeatures {
     double numbers[PLAN_FEATURES];
 } PlanFeatures;
 
-/* The numbers of a plan with its prediction: degrees and micro-batches as logarithms, shares of communication
- * and of idle time, storage in shards, and whether it recomputes, has overrides or unequal shards. */
+/* Returns the numbers of a plan with its prediction: degrees and micro-batches as logarithms, shares of
+ * communication and of idle time, storage in shards, and whether it recomputes, has overrides or unequal
+ * shards. */
 PlanFeatures plan_features_of(const Plan *plan);
 
 typedef struct Correction {
@@ -32,16 +33,16 @@ typedef struct Correction {
     double noise; /* variance of the logarithm */
 } Correction;
 
-/* The correction before any measurement: weights of features have the standard deviation 0.3, the
+/* Returns the correction before any measurement: weights of features have the standard deviation 0.3, the
  * constant 1. */
 Correction correction_begin(void);
 void correction_add(Correction *correction, const PlanFeatures *features, double predicted, double measured);
-/* The mean weights, with noise of their distribution if `random` is not NULL. */
+/* Writes the mean weights, with noise of their distribution if `random` is not NULL. */
 void correction_weights(double weights[CORRECTION_TERMS], const Correction *correction, Random *random);
-/* The logarithm of measured over predicted seconds by the weights. */
+/* Returns the logarithm of measured over predicted seconds by the weights. */
 double correction_of(const double weights[CORRECTION_TERMS], const PlanFeatures *features);
 
-/* Lower triangle of the Cholesky factor of a positive matrix of size x size numbers, in place. */
+/* Replaces a positive matrix of size x size numbers by the lower triangle of its Cholesky factor. */
 void cholesky_factorize(int32_t size, double *matrix);
 /* Solves L x = b in place, L being the lower triangle. */
 void cholesky_solve_lower(int32_t size, const double *factor, double *x);

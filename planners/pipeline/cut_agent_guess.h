@@ -17,7 +17,7 @@
 AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
                           const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error);
 
-/* The best `most` guesses by the tables, quickest first, those that do not fit left out. */
+/* Finds the best `most` guesses by the tables, fastest first, without those that do not fit. */
 AmStatus cut_agent_guess(PipelineLayout *pipelines, int32_t most, int32_t *count, const StageModel *model,
                          Agent *agent, AmError *error);
 

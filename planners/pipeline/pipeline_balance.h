@@ -13,7 +13,7 @@ typedef struct PipelineScales {
         bytes[PIPELINE_MOST_STAGES]; /* of each stage; 1: as the tables say */
 } PipelineScales;
 
-/* The ratios of a simulated pipeline to the tables: busy seconds of each stage's devices, scaled so
+/* Finds the ratios of a simulated pipeline to the tables: busy seconds of each stage's devices, scaled so
  * that 1F1B's recursion equals the simulated `seconds`; and peak bytes. */
 void pipeline_scales(PipelineScales *scales, const StageModel *model, const PipelineLayout *pipeline,
                      double seconds, const double *busy, const double *peak_bytes);

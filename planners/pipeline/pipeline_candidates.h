@@ -24,15 +24,15 @@ typedef struct PipelineCandidates {
     int64_t most_single_changes;           /* of the best one-stage plan */
 } PipelineCandidates;
 
-/* The remaining evaluations; pipelines may use half of those that remain when their tables are
+/* Returns the remaining evaluations; pipelines may use half of those that remain when their tables are
  * made. */
 int64_t pipeline_evaluations_left(const PipelineCandidates *self);
-/* The evaluations that are kept for shares of mixed devices of the best pipeline; 0 where there are too few.
- */
+/* Returns the evaluations that are kept for shares of mixed devices of the best pipeline; 0 where there are
+ * too few. */
 int64_t uneven_shares_reserve(const PipelineCandidates *self);
 /* Sets how many pipelines are simulated at most, and how many changes of the best. */
 void pipeline_allow_candidates(PipelineCandidates *self);
-/* Interrupted, out of time, or cut by the cap. */
+/* Returns whether the search is interrupted, out of time, or cut by the cap. */
 bool pipeline_must_stop(const PipelineCandidates *self);
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
 

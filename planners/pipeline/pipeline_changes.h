@@ -19,11 +19,12 @@ typedef struct PipelineChange {
     AxisPlan axis_plan;
 } PipelineChange;
 
-/* The first `most` changes of a candidate that has a plan. */
+/* Lists the first `most` changes of a candidate that has a plan. */
 AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
                                const PipelineCandidate *candidate, AmError *error);
 
-/* The pipeline's stages in so many chunks each; false where there are too few places to cut. */
+/* Divides the pipeline's stages into `count` chunks each. Returns false where there are too few places to
+ * cut. */
 bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *model, const PipelineLayout *pipeline,
                           int32_t count);
 

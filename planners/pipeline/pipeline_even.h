@@ -16,8 +16,8 @@ typedef struct PipelineEven {
     int32_t cuts[PIPELINE_MOST_STAGES + 1]; /* [stage_count + 1] instructions at which stages begin */
 } PipelineEven;
 
-/* The best `most` that fit by the tables, quickest first, one of each number of stages and tensor degree,
- * with as little of ZeRO as fits. `*count` may be 0. */
+/* Lists the best `most` pipelines that fit by the tables, fastest first, one of each number of stages and
+ * tensor degree, with as little of ZeRO as fits. `*count` may be 0. */
 AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *count, const StageModel *model,
                             AmError *error);
 

@@ -7,11 +7,12 @@
 
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy);
 
-/* Tries, of a large module, the strategies that may be the best plan by the tables and were not tried. */
+/* Prices, of a large module, the strategies that may be the best plan by the tables and were not tried. */
 AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatching *settings, AmError *error);
 
-/* Plans by the searcher of their own space, and the baselines beside it; not of a large module that is
- * quicker in several stages. `single`: zeroed; its pool is empty where none was searched for or found. */
+/* Searches one-stage plans by the searcher of their own space, with the baselines; not of a large module
+ * that is faster in several stages. `single`: zeroed; its pool is empty where none was searched for or
+ * found. */
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatching *settings, AmError *error);
 /* Adds the best candidate with overrides, where it has one stage and is better than the best plan of

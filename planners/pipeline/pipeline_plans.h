@@ -80,7 +80,7 @@ void pipeline_plans_close(PipelinePlans *plans);
 AmStatus pipeline_plans_open(PipelinePlans *plans, const PipelineCandidate *candidates, int32_t count,
                              AmError *error);
 
-/* The problem that a stage's axis plan is of; it shares all but the mesh with others. */
+/* Finds the problem of a stage's axis plan; it shares all but the mesh with others. */
 AmStatus pipeline_plans_problem(StageProblem *problem, PipelinePlans *plans,
                                 const PipelineCandidate *candidate, int32_t stage, AmError *error);
 

@@ -72,10 +72,10 @@ typedef struct StageModelSettings {
     int32_t threads;
 } StageModelSettings;
 
-/* Places, their classes, and the tables of all numbers of micro-batches [count]. Refers to `costs`. */
+/* Finds places, their classes, and the tables of all numbers of micro-batches [count]. Refers to `costs`. */
 AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *micro_batches, int32_t count,
                           const StageModelSettings *settings, AmError *error);
-/* Plans of the whole module that were priced for the tables. */
+/* Returns the number of plans of the whole module that were priced for the tables. */
 int64_t stage_model_evaluations(const StageModel *model);
 void stage_model_close(StageModel *model);
 /* Makes a model of the tables of `of` on another order of the devices [device_count], for some numbers of
@@ -83,21 +83,22 @@ void stage_model_close(StageModel *model);
  * Refers to `of`, which is closed after it. */
 AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int32_t *devices,
                              const int32_t *micro_batches, int32_t count, AmError *error);
-/* The cluster's device at a position of the order of a model. */
+/* Returns the cluster's device at a position of the order of a model. */
 int32_t stage_model_device(const StageModel *model, int32_t position);
 
-/* A stage with `kept` iterations' activations. False where the tables have no such stage. */
+/* Finds the cost of a stage with `kept` iterations' activations. Returns false where the tables have no such
+ * stage. */
 bool stage_model_cost(const StageModel *model, int32_t micro_batches, const StageLayout *stage,
                       StageCost *cost);
-/* Seconds of the pipeline by 1F1B's recursion; INFINITY where a stage does not exist. `*excess`: by which
- * part of a device's limit the fullest one lacks memory, 0 where all fit. */
+/* Returns the seconds of the pipeline by 1F1B's recursion; INFINITY where a stage does not exist. `*excess`:
+ * by which part of a device's limit the fullest one lacks memory, 0 where all fit. */
 double stage_model_seconds(const StageModel *model, const PipelineLayout *pipeline, double *excess);
 
-/* The place [first, first + width), with its class; false where no stage may be there. */
+/* Finds the place [first, first + width), with its class. Returns false where no stage may be there. */
 bool stage_model_range(const StageModel *model, int32_t first, int32_t width, DeviceRange *place);
 
-/* The best `most` different pipelines, fastest first, over all numbers of micro-batches. `*count`
- * may be 0. `least`, or NULL: [number] the least objective found, at most 1.05 times the minimum. */
+/* Finds the best `most` different pipelines, fastest first, over all numbers of micro-batches. `*count` may
+ * be 0. `least`, or NULL: [number] the least objective found, at most 1.05 times the minimum. */
 AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32_t most, int32_t *count,
                        double *least, AmError *error);
 

@@ -85,7 +85,7 @@ typedef struct StageSums {
     bool segment_ended;
 } StageSums;
 
-/* False where there is no such stage. Units are in the arena. */
+/* Prepares the prices of stages. Returns false where there is no such stage. Units are in the arena. */
 bool stage_pricing_open(StagePricing *pricing, const StageModel *model, Arena *arena, int32_t micro_batches,
                         int32_t class, const StageStrategy *strategy);
 /* Adds one unit after those that the sums have. */
@@ -93,12 +93,13 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit);
 void stage_sums_cost(const StageModel *model, const StagePricing *pricing, const StageSums *sums,
                      int32_t first_unit, StageCost *cost);
 
-/* The transfer across a cut between a stage that ends before `device` and the one that begins
- * there, in one iteration. */
+/* Returns the transfer across a cut between a stage that ends before `device` and the one that begins there,
+ * in one iteration. */
 double stage_model_transfer(const StageModel *model, int32_t micro_batches, int32_t cut, int32_t device,
                             bool returns);
 
-/* 1F1B with unequal stages, exact: values up to stage s take up[s], values down from it down[s]. */
+/* Returns the seconds of 1F1B with unequal stages, exact: values up to stage s take up[s], values down from
+ * it down[s]. */
 double stage_model_clock(const StageCost *costs, const double *up, const double *down, int32_t stages,
                          int32_t iterations);
 

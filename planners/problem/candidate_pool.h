@@ -53,9 +53,9 @@ void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin 
 /* Adds the candidates of another pool. */
 void pool_merge(CandidatePool *pool, const CandidatePool *other);
 
-/* The best plan that fits; NULL: none. */
+/* Returns the best plan that fits; NULL: none. */
 Plan *pool_best(const CandidatePool *pool);
-/* The candidate that lacks the least memory, if none fits; NULL: one fits, or the pool is empty. */
+/* Returns the candidate that lacks the least memory, if none fits; NULL: one fits, or the pool is empty. */
 const PlanCandidate *pool_nearest(const CandidatePool *pool);
 
 /* Writes into the best plan the part that found it and the fastest plans of all parts. */

@@ -63,7 +63,7 @@ bool degrees_allow_width(const Degrees *degrees, int32_t width);
 bool degrees_allow_mesh(const Degrees *degrees, int32_t width, int32_t tensor);
 /* Returns whether a stage has the degrees, and its axis priorities use them. */
 bool degrees_allow_stage(const Degrees *degrees, const PlanContext *context, const PlanStage *stage);
-/* AM_ERROR_INFEASIBLE for a plan with other degrees. */
+/* Returns AM_ERROR_INFEASIBLE for a plan with other degrees. */
 AmStatus degrees_check_plan(const Degrees *degrees, const Plan *plan, AmError *error);
 
 /* Writes the degrees with origins into a buffer, such as "--stages 4 --tensor 2", and derived stages as

@@ -39,13 +39,14 @@ typedef struct PinSet {
     bool *value_fails; /* [instruction], out with `fails`: likewise; values then get no overrides */
 } PinSet;
 
-/* AM_ERROR_USAGE names a pin that means nothing for this module, an axis that the mesh does not have, or two
- * pins that contradict each other; AM_ERROR_INFEASIBLE a pin that cannot hold on this mesh: too few elements,
- * an axis of one device, another pin. */
+/* Finds the pins on a mesh. AM_ERROR_USAGE names a pin that means nothing for this module, an axis that the
+ * mesh does not have, or two pins that contradict each other; AM_ERROR_INFEASIBLE a pin that cannot hold on
+ * this mesh: too few elements, an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
                       const PinSet *set, AmError *error);
 
-/* AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be assigned. */
+/* Checks a plan. AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be
+ * assigned. */
 AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error);
 /* The parameters and values that a stage of a plan has. */
 typedef struct StageContents {

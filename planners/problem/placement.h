@@ -31,9 +31,10 @@ typedef struct RangePlacement {
     bool is_contradicted; /* by two pins: no stage has the range */
 } RangePlacement;
 
-/* The number of stages that the pins imply, 0 without stage pins; `*last`: the pin of the last stage. */
+/* Returns the number of stages that the pins imply, 0 without stage pins; `*last`: the pin of the last
+ * stage. */
 int32_t placement_stages(const PropagationPin *pins, int32_t count, const PropagationPin **last);
-/* The first stage before the last one that no pin names; -1: pins name all. */
+/* Returns the first stage before the last one that no pin names; -1: pins name all. */
 int32_t placement_free_stage(const PropagationPin *pins, int32_t count);
 
 /* Finds the operators of all scopes, in the arena; `*placement` is NULL where no pin places any. `context` is
@@ -42,8 +43,8 @@ int32_t placement_free_stage(const PropagationPin *pins, int32_t count);
 AmStatus placement_find(const Placement **placement, Arena *arena, const PlanContext *context,
                         const Cluster *cluster, const PropagationPin *pins, int32_t count, AmError *error);
 
-/* AM_ERROR_INFEASIBLE: all stages have a number of devices by pins, and the cluster is no multiple of their
- * sum. */
+/* Returns AM_ERROR_INFEASIBLE if all stages have a number of devices by pins, and the cluster is no multiple
+ * of their sum. */
 AmStatus placement_check_numbers(const Placement *placement, int32_t stages, AmError *error);
 
 /* Returns the requirements of the instructions [first, end). */
@@ -52,7 +53,7 @@ RangePlacement placement_of_range(const Placement *placement, int32_t first, int
 bool placement_allows_devices(const Placement *placement, int32_t first, int32_t end, int32_t device,
                               int32_t device_count);
 
-/* AM_ERROR_INFEASIBLE names the pin that the plan does not keep. `placement` may be NULL. */
+/* Checks a plan. AM_ERROR_INFEASIBLE names the pin that the plan does not keep. `placement` may be NULL. */
 AmStatus placement_check_plan(const Placement *placement, const Plan *plan, AmError *error);
 
 #endif

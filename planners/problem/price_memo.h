@@ -25,7 +25,7 @@ typedef struct PriceMemo {
 } PriceMemo;
 
 const PlanPrice *price_memo_find(const PriceMemo *memo, uint64_t key); /* NULL: not there */
-/* False without memory. A key that is there already keeps its price. */
+/* Adds a price. Returns false without memory. A key that is there already keeps its price. */
 bool price_memo_add(PriceMemo *memo, uint64_t key, const PlanPrice *price);
 
 #endif

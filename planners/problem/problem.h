@@ -109,13 +109,13 @@ typedef struct StageProblem {
     } best; /* among those that fit; if none, the least excess */
 } StageProblem;
 
-/* AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */
+/* Creates a problem. AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */
 AmStatus problem_create(StageProblem **problem, const PlanContext *context, const Cluster *cluster,
                         const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
                         AmError *error);
 void problem_free(StageProblem *problem);
 
-/* Bytes that a plan may use on the device with least memory. */
+/* Returns the bytes that a plan may use on the device with least memory. */
 double problem_memory_limit(const StageProblem *problem);
 
 /* Prices an axis plan. One that comes to a plan not priced before counts as an evaluation; beyond the cap it
@@ -147,16 +147,16 @@ void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan);
 
 /* Returns whether class set k can be split on the axis at all. */
 bool problem_can_split(const StageProblem *problem, int32_t class_set, int32_t axis);
-/* The number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
+/* Returns the number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
  * parameters, and in the space of operators alone. */
 int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis);
 /* Returns whether the budget is over, or the limit of evaluations or of repeats is reached. */
 bool problem_must_stop(const StageProblem *problem);
-/* One number to minimise: seconds, plus a penalty that grows with the excess. */
+/* Returns one number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);
 bool plan_price_better(const PlanPrice *a, const PlanPrice *b);
 
-/* The axis plan's stage, in the arena; priced and written alike. */
+/* Writes the axis plan's stage, in the arena; prices and plans use it alike. */
 void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage);
 bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place,
                       int32_t class_set); /* false: full or present */

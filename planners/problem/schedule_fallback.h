@@ -8,8 +8,8 @@
  * every schedule but GPipe needs. Allocates in the arena. */
 AmStatus schedule_alternates(bool *alternates, Arena *arena, const PlanContext *context, AmError *error);
 
-/* The requested schedule (SCHEDULE_KINDS for an unknown name); by default 1F1B if passes alternate, else
- * GPipe. */
+/* Returns the requested schedule (SCHEDULE_KINDS for an unknown name); by default 1F1B if passes alternate,
+ * else GPipe. */
 ScheduleKind schedule_first(const char *requested, bool alternates);
 
 /* Simulates a plan under a schedule. AM_ERROR_INFEASIBLE: the plan cannot run by it. */

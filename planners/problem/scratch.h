@@ -21,11 +21,11 @@ typedef struct Scratch {
     int32_t count; /* arenas that may be taken */
 } Scratch;
 
-/* NULL: no memory. */
+/* Creates a set of arenas. NULL: no memory. */
 Scratch *scratch_create(void);
 void scratch_free(Scratch *scratch);
 
-/* An arena that is empty, until scratch_give(), which releases all that was allocated. */
+/* Returns an arena that is empty, until scratch_give(), which releases all that was allocated. */
 Arena *scratch_take(Scratch *scratch);
 void scratch_give(Scratch *scratch, Arena *arena);
 

@@ -33,7 +33,7 @@ typedef struct SearchProgress {
 
 typedef struct SearchWatch SearchWatch;
 
-/* `limit`: evaluations that the user permits, 0: none. NULL where memory ran out. */
+/* Creates a watch. `limit`: evaluations that the user permits, 0: none. NULL where memory ran out. */
 SearchWatch *search_watch_create(int64_t limit);
 void search_watch_free(SearchWatch *watch);
 SearchProgress search_watch_read(SearchWatch *watch);

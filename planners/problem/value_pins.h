@@ -21,8 +21,9 @@ typedef struct PinnedValue {
 AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, const PlanContext *context,
                          const Mesh *mesh, const PropagationPin *pins, int32_t pin_count, AmError *error);
 
-/* AM_ERROR_INFEASIBLE names a value that cannot have the state on the mesh: an axis of one device, or fewer
- * elements than devices, and with `is_even` a number of elements that these do not divide. */
+/* Checks a pin. AM_ERROR_INFEASIBLE names a value that cannot have the state on the mesh: an axis of one
+ * device, or fewer elements than devices, and with `is_even` a number of elements that these do not
+ * divide. */
 AmStatus value_pin_check(const PinnedValue *value, const PlanContext *context, const Mesh *mesh, bool is_even,
                          AmError *error);
 

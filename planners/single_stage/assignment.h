@@ -68,8 +68,8 @@ typedef struct Assignments {
     double bits[RESHARD_AXES];                   /* log2 of their sizes */
 } Assignments;
 
-/* `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the problem's arena,
- * but for the estimator: assignments_close(). */
+/* Opens assignments. `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the
+ * problem's arena, but for the estimator: assignments_close(). */
 AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit, AmError *error);
 void assignments_close(Assignments *self);
 
@@ -77,11 +77,11 @@ void assignments_close(Assignments *self);
 AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
                           AmError *error);
 
-/* The estimated gain of a plan, and its facts. */
+/* Estimates the gain of a plan, and finds its facts. */
 AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
                              const AxisPlan *axis_plan, AmError *error);
 
-/* The gain of a price. */
+/* Returns the gain of a price. */
 double assignment_gain(const Assignments *self, const PlanPrice *price);
 
 #endif

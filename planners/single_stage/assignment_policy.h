@@ -19,12 +19,13 @@ AgentSettings assignment_settings(void);
 /* Reads a file of assignment_agent_write. AM_ERROR_INPUT: no policy, or one of other features. */
 AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, const char *path,
                                AmError *error);
-/* The policy that the library was built with, datasets/agents/assignment.safetensors. */
+/* Reads the policy that the library was built with, datasets/agents/assignment.safetensors. */
 AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings, AmError *error);
-/* `about`: one line on its training. */
+/* Writes the policy. `about`: one line on its training. */
 AmStatus assignment_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
 
-/* Random hidden layers and an output of zero: the values follow the estimates until something is learnt. */
+/* Makes a policy with random hidden layers and an output of zero: the values follow the estimates until
+ * something is learnt. */
 AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error);
 
 /* An action whose plan was estimated. */
@@ -74,7 +75,7 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
                          const AxisPlan *start, const AssignmentManner *manner, Random *random,
                          AssignmentState *state, AmError *error);
 
-/* An episode that builds `target` from the plan that splits nothing, axes in random alternation. */
+/* Plays an episode that builds `target` from the plan that splits nothing, axes in random alternation. */
 AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
                                 const AxisPlan *target, const AssignmentManner *manner, Random *random,
                                 AssignmentState *state, AmError *error);

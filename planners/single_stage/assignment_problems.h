@@ -26,7 +26,7 @@ typedef struct AssignmentProblem {
     Assignments assignments;
 } AssignmentProblem;
 
-/* assignment_problem_close() releases it, also after a failure. */
+/* Opens a problem. assignment_problem_close() releases it, also after a failure. */
 AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule *modules, int32_t count,
                                  uint64_t seed, uint64_t index, AmError *error);
 void assignment_problem_close(AssignmentProblem *self);

@@ -13,7 +13,7 @@
 
 typedef struct AssignmentSearch AssignmentSearch;
 
-/* The policy built in, or options->request->method.policy: "untrained", or a file. Searches the first
+/* Opens the policy built in, or options->request->method.policy: "untrained", or a file. Searches the first
  * `meshes` problems of the search, to which it refers. */
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, int32_t meshes,
                                 AmError *error);
@@ -26,7 +26,7 @@ AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
 
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);
-/* The best plan that it has priced, and its problem; false: none. */
+/* Finds the best plan that it has priced, and its problem. Returns false without one. */
 bool assignment_search_best(const AssignmentSearch *search, StageProblem **problem, AxisPlan *axis_plan);
 
 #endif

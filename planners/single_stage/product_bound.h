@@ -27,7 +27,7 @@ typedef struct AllowedClassSets {
 AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
                               AmError *error);
 
-/* Seconds that every plan takes whose axis priorities hold none but these class sets. */
+/* Returns the seconds that every plan takes whose axis priorities hold none but these class sets. */
 double product_bound_seconds(const ProductBound *bound, const AllowedClassSets *allowed);
 
 #endif

@@ -20,8 +20,8 @@
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
                       AmError *error);
 
-/* How many of a search's evaluations are for overrides: none where the options ask for plans without, or say
- * themselves what becomes of single tensors. */
+/* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or fix
+ * single tensors. */
 int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
 
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,

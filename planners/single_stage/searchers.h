@@ -7,12 +7,11 @@
 #include "dqn/agent.h"
 #include "planners/single_stage/single_stage.h"
 
-/* A random axis plan: on every axis a random subset in random order. */
+/* Draws an axis plan: on every axis a random subset in random order. */
 void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan);
 
-/* Local search: entries inserted, removed, replaced or moved, one at a time.
- * polish_climb() stops at a local optimum, polish_walk() when the budget is
- * spent or the space exhausted. */
+/* Searches locally: entries inserted, removed, replaced or moved, one at a time. polish_climb() stops at a
+ * local optimum, polish_walk() when the budget is spent or the space exhausted. */
 AmStatus polish_climb(StageProblem *problem, AmError *error);
 AmStatus polish_walk(StageProblem *problem, AmError *error);
 
@@ -32,13 +31,14 @@ typedef struct AnnealWalk {
 /* Walks from `start`, which has the score `score`. */
 AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score, AmError *error);
 
-/* Simulated annealing over prices, from the best plan so far, which there must be. */
+/* Anneals over prices, from the best plan so far, which there must be. */
 AmStatus anneal_search(StageProblem *problem, uint64_t seed, AmError *error);
 
 /* Prices every axis plan of all meshes; AM_ERROR_USAGE if there are too many. */
 AmStatus exhaustive_search(SingleStageSearch *self, AmError *error);
 
-/* Branch and bound over all meshes: the best plan and a bound on all others, or the best plan itself. */
+/* Searches all meshes by branch and bound: finds the best plan and a bound on all others, or the best plan
+ * itself. */
 AmStatus exact_search(SingleStageSearch *self, AmError *error);
 
 #endif

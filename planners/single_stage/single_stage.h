@@ -76,10 +76,10 @@ typedef struct SingleStageSearch {
     SingleStageBaseline baselines[BASELINE_COUNT];
 } SingleStageSearch;
 
-/* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
+/* Creates a problem of the search on a mesh of all devices, with at most `limit` evaluations. */
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error);
-/* An axis plan as a plan that is not yet priced, in the search's arena. */
+/* Makes a plan of an axis plan, not yet priced, in the search's arena. */
 AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error);
 /* Simulates a plan in full and writes the prediction into it. Reports show these figures alone. All memory
@@ -103,7 +103,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
 /* Fails because no one-stage plan has the fixed degrees. */
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error);
 
-/* Interrupted, or beyond the deadline. */
+/* Returns whether the search is interrupted, or beyond the deadline. */
 bool single_stage_must_end(const SingleStageSearch *self);
 /* Returns the evaluations used, with those of the problems. */
 int64_t single_stage_evaluations(const SingleStageSearch *self);

@@ -20,9 +20,9 @@
 
 #include "planners/problem/search_options.h"
 
-/* The default number of evaluations for a small module. */
+/* Returns the default number of evaluations for a small module. */
 int64_t search_default_evaluations(Searcher searcher);
-/* The default number for a module of so many instructions: fewer for large ones, so that plans times
+/* Returns the default number for a module of so many instructions: fewer for large ones, so that plans times
  * instructions have a limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 

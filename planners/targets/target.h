@@ -60,16 +60,16 @@ const TargetRow *target_row(Target target);
 static inline bool target_is_xla(Target target) {
     return target == TARGET_JAX || target == TARGET_HLO || target == TARGET_SHARDY;
 }
-/* Name k of all names: those of the targets in order, then the aliases; NULL beyond the last. */
+/* Returns name k of all names: those of the targets in order, then the aliases; NULL beyond the last. */
 const char *target_name(int32_t k);
 enum { TARGET_NAMES = TARGET_COUNT + 1 };
-/* The target of name k. */
+/* Returns the target of name k. */
 Target target_of_name(int32_t k);
 
-/* AM_ERROR_INFEASIBLE, with the reason, for a plan whose stages, micro-batches, schedule, shares or devices
- * the target cannot run. Shardings of tensors are not checked. */
+/* Returns AM_ERROR_INFEASIBLE, with the reason, for a plan whose stages, micro-batches, schedule, shares or
+ * devices the target cannot run. Shardings of tensors are not checked. */
 AmStatus target_check_plan(Target target, const Plan *plan, AmError *error);
-/* AM_ERROR_INFEASIBLE, with the reason, if the target can run no plan of the module. */
+/* Returns AM_ERROR_INFEASIBLE, with the reason, if the target can run no plan of the module. */
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error);
 
 #endif

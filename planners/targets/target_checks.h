@@ -4,7 +4,8 @@
 
 #include "planners/targets/target.h"
 
-/* AM_ERROR_INFEASIBLE names the value whose shards would be uneven in that state. */
+/* Checks for equal shards. AM_ERROR_INFEASIBLE names the value whose shards would be uneven in that
+ * state. */
 AmStatus target_check_even(Target target, const Mesh *mesh, SbpState state, const IrInstruction *instruction,
                            AmError *error);
 
@@ -14,8 +15,8 @@ AmStatus target_check_even(Target target, const Mesh *mesh, SbpState state, cons
 AmStatus target_check_pools(Target target, const PlanContext *context, const SbpState *states,
                             AmError *error);
 
-/* The instruction whose state output k takes: the parameter that it updates, so that a step's
- * result can be passed to the next step unchanged; else its producer. */
+/* Returns the instruction whose state output k takes: the parameter that it updates, so that a step's result
+ * can be passed to the next step unchanged; else its producer. */
 int32_t target_output_source(const PlanContext *context, int32_t output);
 
 #endif
