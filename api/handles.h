@@ -70,19 +70,19 @@ struct AmExplanation {
 /* Clears the error of an earlier call, or whatever the caller's memory held: errors are filled once
  * inside the library, so every public call begins here. */
 void api_begin(AmError *error);
-/* AM_ERROR_USAGE if the argument is NULL. */
+/* Returns AM_ERROR_USAGE if the argument is NULL. */
 AmStatus api_require(const void *argument, const char *name, AmError *error);
-/* AM_ERROR_USAGE if k is not in 0..count - 1; `what`: "stage". */
+/* Returns AM_ERROR_USAGE if k is not in 0..count - 1; `what`: "stage". */
 AmStatus api_check_index(int32_t k, int32_t count, const char *what, AmError *error);
 /* Copies a struct whose first member is its size into the caller's, of which `size` bytes exist, and keeps
  * that size. AM_ERROR_USAGE for a size below that of the member. */
 AmStatus api_copy_facts(void *facts, size_t size, const void *all, size_t all_size, AmError *error);
-/* The caller's callbacks as the library knows them: members that the caller's struct lacks are NULL.
+/* Copies the caller's callbacks as the library knows them: members that the caller's struct lacks are NULL.
  * `callbacks` may be NULL. AM_ERROR_USAGE for a size below that of the member `size`. */
 AmStatus api_copy_callbacks(AmCallbacks *own, const AmCallbacks *callbacks, AmError *error);
-/* AM_ERROR_USAGE if the options are those of another command; NULL is allowed. */
+/* Returns AM_ERROR_USAGE if the options are those of another command; NULL is allowed. */
 AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError *error);
-/* AM_ERROR_USAGE for a format that the report does not have. */
+/* Returns AM_ERROR_USAGE for a format that the report does not have. */
 AmStatus api_check_format(AmFormat format, bool has_html, AmError *error);
 /* Moves the bytes of a text to the caller, who frees *buffer; `text` is empty afterwards. */
 AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error);
@@ -111,13 +111,13 @@ void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *forma
         locale_scope_leave(&scope_);                   \
     } while (0)
 
-/* AM_ERROR_INPUT for a module that XLA has optimized, of which no plan can be made. */
+/* Returns AM_ERROR_INPUT for a module that XLA has optimized, of which no plan can be made. */
 AmStatus api_check_module(const AmModule *module, AmError *error);
-/* AM_ERROR_INPUT if the module trains nothing. */
+/* Returns AM_ERROR_INPUT if the module trains nothing. */
 AmStatus api_check_trains(const AmModule *module, AmError *error);
-/* The plan's document (plan_to_json), which belongs to the plan. Any thread. */
+/* Finds the plan's document (plan_to_json), which belongs to the plan. Any thread. */
 AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error);
-/* An empty plan of the module, or NULL and an error. */
+/* Returns an empty plan of the module, or NULL and an error. */
 AmPlan *api_new_plan(AmModule *module, AmError *error);
 
 #endif

@@ -43,14 +43,15 @@ typedef struct MeasureCall {
     const volatile sig_atomic_t *interrupted; /* or NULL */
 } MeasureCall;
 
-/* AM_ERROR_INPUT: the cluster is not this machine. */
+/* Returns AM_ERROR_INPUT if the cluster is not this machine. */
 AmStatus measure_check_cluster(const Cluster *cluster, AmError *error);
 
 /* Runs candidates of different structure, one after the other, until there are enough runs, no candidate is
  * left, or the time is up. Plans that cannot be run have their reason in the result. */
 AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call, AmError *error);
 
-/* A table of the runs, and the same as an array, with the seconds of every step if `has_steps`. */
+/* Prints a table of the runs. measurements_to_json(): an array of them, with the seconds of every step if
+ * `has_steps`. */
 void measurements_print(Text *text, const PlanMeasurements *measurements);
 json_t *measurements_to_json(const PlanMeasurements *measurements, bool has_steps);
 

@@ -65,28 +65,28 @@ struct AmOptions {
     } given[OPTION_MOST_ROWS];
 };
 
-/* The table of a command, which ends with a row without a key; NULL for an unknown command. */
+/* Returns the table of a command, which ends with a row without a key; NULL for an unknown command. */
 const OptionRow *option_table(AmCommand command);
 
-/* The name of a spelling of exported shardings. */
+/* Returns the name of a spelling of exported shardings. */
 const char *option_spelling_name(int32_t k);
 
-/* The names that a row's rule accepts; NULL beyond the last, and for a row without a list. */
+/* Returns name k that a row's rule accepts; NULL beyond the last, and for a row without a list. */
 const char *option_choice_name(const OptionRow *row, int32_t k);
 
-/* The checks of am_options_check(): whether the values of one command fit together. */
+/* Makes the checks of am_options_check(): whether the values of one command fit together. */
 AmStatus search_options_check(const AmOptions *options, AmError *error);
 AmStatus export_options_check(const AmOptions *options, AmError *error);
 AmStatus cluster_options_check(const AmOptions *options, AmError *error);
 
-/* The last value of an option, or NULL. */
+/* Returns the last value of an option, or NULL. */
 const char *option_text(const AmOptions *options, const char *key);
 bool option_has(const AmOptions *options, const char *key);
 /* Removes the values of an option from a copy of the struct, which borrows the others. */
 void option_drop(AmOptions *copy, const char *key);
-/* All values of a repeatable option; returns their number. */
+/* Finds all values of a repeatable option; returns their number. */
 int32_t option_texts(const AmOptions *options, const char *key, const char *const **values);
-/* Leave *value unchanged if the option has no value. */
+/* Reads an integer. Leaves *value unchanged if the option has no value. */
 void option_integer(const AmOptions *options, const char *key, int64_t *value);
 void option_number(const AmOptions *options, const char *key, double *value);
 void option_choice(const AmOptions *options, const char *key, int32_t *choice);

@@ -27,7 +27,7 @@ typedef struct SimulateTrace {
     AmError *error;
 } SimulateTrace;
 
-/* `context`: the context of the plan's names. `path` NULL: the slices go to `events`. */
+/* Begins a trace. `context`: the context of the plan's names. `path` NULL: the slices go to `events`. */
 AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, TraceEvents *events,
                              const PlanContext *context, const Plan *plan, AmError *error);
 void simulate_trace_slice(void *trace, const SimulatedSlice *slice); /* SimulationObserver.on_slice */
@@ -43,8 +43,8 @@ typedef struct SimulateOutput {
 } SimulateOutput;
 
 struct AmSimulation;
-/* am_simulate() without its checks; `self` is empty, and ends with api_close_simulation(). The options are
- * those of any command that simulates. */
+/* Does the work of am_simulate() without its checks; `self` is empty, and ends with api_close_simulation().
+ * The options are those of any command that simulates. */
 AmStatus api_simulate(struct AmSimulation *self, const AmPlan *plan, const AmCluster *cluster,
                       const AmOptions *options, const SimulateOutput *output, const AmCallbacks *callbacks,
                       AmError *error);

@@ -15,7 +15,7 @@ typedef struct ApiWork {
     void *user;
 } ApiWork;
 
-/* The flag that stops the work: the caller's, or `stop` where callbacks are called. */
+/* Returns the flag that stops the work: the caller's, or `stop` where callbacks are called. */
 const volatile sig_atomic_t *api_work_flag(const ApiWork *work);
 
 /* Runs the work with numbers in the format of the C locale. With on_progress the work runs in a thread of its

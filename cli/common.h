@@ -74,13 +74,13 @@ extern const CliOption cli_common_options[];
 /* Parses arguments[0..count) for the command. AM_ERROR_USAGE names the argument and the expectation. */
 AmStatus cli_parse(Cli *cli, const CliCommand *command, int count, char **arguments, AmError *error);
 
-/* The option's argument, or NULL where it is not given. */
+/* Returns the option's argument, or NULL where it is not given. */
 const char *cli_text(const Cli *cli, const char *name);
 bool cli_has(const Cli *cli, const char *name);
-/* All arguments of a repeatable option; returns their number. */
+/* Finds all arguments of a repeatable option; returns their number. */
 int32_t cli_texts(const Cli *cli, const char *name, const char *const **values);
 AmStatus cli_need(const Cli *cli, const char *name, const char **value, AmError *error);
-/* Leave *value unchanged if the option is not given. */
+/* Reads an integer. Leaves *value unchanged if the option is not given. */
 AmStatus cli_integer(const Cli *cli, const char *name, int64_t least, int64_t most, int64_t *value,
                      AmError *error);
 AmStatus cli_number(const Cli *cli, const char *name, double least, double most, double *value,
@@ -88,14 +88,14 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
 /* Sets *choice to the index of the argument among `count` names (at most 64). */
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error);
-/* The values of the options that the API's table of `command` has; the caller's am_options_free(). Errors
- * name options with "--". */
+/* Makes options of the API from those of the command line that its table of `command` has; the caller's
+ * am_options_free(). Errors name options with "--". */
 AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error);
-/* AmCallbacks.on_message of the command, whose `user` is the Cli: notes for stderr. */
+/* Writes a note to stderr: AmCallbacks.on_message of the command, whose `user` is the Cli. */
 void cli_on_message(void *cli, AmMessage kind, const char *text);
 /* Callbacks with cli_on_message(). */
 AmCallbacks cli_callbacks(const Cli *cli);
-/* The form of the output: JSON, or text, with colours on a terminal. */
+/* Returns the format of the output: JSON, or text, with colours on a terminal. */
 AmFormat cli_format(const Cli *cli);
 /* Writes the report of a command on files, am_report(). `callbacks` NULL: those of cli_callbacks(). */
 AmStatus cli_report(const Cli *cli, AmCommand command, const AmCallbacks *callbacks, AmError *error);
@@ -104,7 +104,7 @@ void cli_append_command(const Cli *cli, Text *text);
 /* Writes a buffer of the API to -o or stdout, and frees it. */
 AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error);
 
-/* The module as a handle of the API; its warnings go to stderr unless --quiet. */
+/* Reads the module as a handle of the API; its warnings go to stderr unless --quiet. */
 AmStatus cli_read_module(const Cli *cli, int32_t argument, AmModule **module, AmError *error);
 /* Adds a line for stderr, unless --quiet; it is held until cli_release_notes(). */
 void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -115,17 +115,17 @@ void cli_release_notes(const Cli *cli);
 /* Adds the keys of this object, whose reference is taken, to the error object of --json. */
 void cli_explain_error(json_t *details);
 
-/* One line, then the excerpt with a caret; or {"error": {...}}. To stderr. */
+/* Prints one line, then the excerpt with a caret; or {"error": {...}}. To stderr. */
 void cli_print_error(const AmError *error, bool as_json);
 
-/* From now on an interrupt sets the flag that is returned; a second one ends the program. */
+/* Lets an interrupt set the flag that is returned; a second one ends the program. */
 const volatile sig_atomic_t *cli_catch_interrupts(void);
 /* Ends the program if the flag is set: in a measurement, whose result would come seconds later. */
 void cli_leave_if_interrupted(void);
 /* Sets that flag, as an interrupt does. */
 void cli_interrupt(void);
-/* Until then, and in commands that keep no state: an interrupt ends the program with exit code 130 and one
- * line, and a closed pipe is an error of the write to it. */
+/* Lets an interrupt end the program with exit code 130 and one line, until cli_catch_interrupts(), and in
+ * commands that keep no state. A closed pipe is an error of the write to it. */
 void cli_leave_when_interrupted(void);
 
 #endif

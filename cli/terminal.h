@@ -16,7 +16,7 @@
 bool terminal_is_styled(const Cli *cli, FILE *stream);
 /* Returns whether the text that the command writes to -o or stdout has colours; JSON has none. */
 bool terminal_output_is_styled(const Cli *cli);
-/* AM_ERROR_USAGE for --color with another value. */
+/* Returns AM_ERROR_USAGE for --color with another value. */
 AmStatus terminal_check_color(const Cli *cli, AmError *error);
 
 /* A line of stderr that is drawn over itself. Zero-initialize, then open; the others do nothing on a line
@@ -26,7 +26,7 @@ typedef struct TerminalLine {
     double drawn; /* clock of the last drawing */
 } TerminalLine;
 
-/* Shown where stderr is a terminal, unless --quiet. */
+/* Begins a line that is drawn anew, shown where stderr is a terminal, unless --quiet. */
 void terminal_line_open(TerminalLine *line, const Cli *cli);
 /* Returns true for a line that is shown and was drawn at least a tenth of a second ago. */
 bool terminal_line_is_due(TerminalLine *line, double now);

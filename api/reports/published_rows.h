@@ -42,7 +42,8 @@ typedef struct PublishedRow {
 AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_fraction, SearchWatch *watch,
                            AmError *error);
 
-/* The module and the cluster of a row, which the caller frees. AM_ERROR_INPUT: a field has no meaning. */
+/* Opens the module and the cluster of a row, which the caller frees. AM_ERROR_INPUT: a field has no
+ * meaning. */
 AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, const PublishedRow *row,
                         AmError *error);
 

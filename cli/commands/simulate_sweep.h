@@ -15,7 +15,7 @@
  * sweep nor to a plan. */
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error);
 
-/* `automap simulate --sweep MODEL --cluster C`. */
+/* Runs `automap simulate --sweep MODEL --cluster C`. */
 AmStatus simulate_sweep(const Cli *cli, AmError *error);
 
 #endif

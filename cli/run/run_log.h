@@ -22,7 +22,7 @@ typedef struct RunLog {
     bool is_cut;      /* lines that do not belong to the run are removed */
 } RunLog;
 
-/* AM_ERROR_USAGE: the file cannot be written. */
+/* Opens the log. AM_ERROR_USAGE: the file cannot be written. */
 AmStatus run_log_open(RunLog *log, const char *path, bool resumes, AmError *error);
 AmStatus run_log_step(RunLog *log, const AmStep *step, AmError *error);
 AmStatus run_log_close(RunLog *log, AmError *error);

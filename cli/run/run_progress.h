@@ -16,7 +16,7 @@ typedef struct RunProgress {
     double started;                  /* clock_seconds() at the end of the first step */
 } RunProgress;
 
-/* `end`: the step at which the run is over. */
+/* Begins the progress line. `end`: the step at which the run is over. */
 void run_progress_open(RunProgress *progress, const Cli *cli, int64_t end);
 void run_progress_step(RunProgress *progress, const AmStep *step);
 /* Wipes the line out, before something else is written to the terminal. */

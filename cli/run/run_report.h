@@ -5,7 +5,7 @@
 #include "automap.h"
 #include "cli/run/run_stream.h"
 
-/* One JSON object. */
+/* Prints the result as one JSON object. */
 void run_report_json(RunStream *stream, const AmRunResult *report);
 /* Writes a table, then the values without a prediction. */
 void run_report_text(RunStream *stream, const AmRunResult *report);

@@ -24,7 +24,7 @@ void run_stream_json(RunStream *stream, json_t *object);
  * evaluation: {"loss", "output[K]"..., "batches", "seconds"}. */
 json_t *run_step_to_json(const AmStep *step);
 
-/* "loss" or "output[K]", as the field of an evaluation's output. */
+/* Writes "loss" or "output[K]", the field of an evaluation's output. */
 void run_evaluated_name(char name[32], const AmOutput *output);
 
 /* null where the value is infinite or not a number: JSON has neither. */

@@ -27,7 +27,7 @@ typedef struct RunWatch {
 AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmModule *module, AmError *error);
 int run_watch_step(void *watch, const AmStep *step);                   /* AmCallbacks.on_step */
 void run_watch_message(void *watch, AmMessage kind, const char *text); /* AmCallbacks.on_message */
-/* After the run: nothing is drawn any more. */
+/* Ends the display after the run: nothing is drawn any more. */
 void run_watch_end(RunWatch *watch);
 /* Renames the stream to its file; returns the first failure of any observer. */
 AmStatus run_watch_commit(RunWatch *watch, AmError *error);
