@@ -1,4 +1,9 @@
-/* A network as a chain of layers: the length, the memory and the simulated time of a pipeline over it. */
+/* Prices pipelines over a chain: lengths by the recursion of chain.h, and seconds by events of 1F1B.
+ *
+ * Arrays of layers are prefix sums, so that a stage costs two reads. chain_problem_prepare() finds the summed
+ * rate and the slowest link of each range of units [first, end), once for all stages. chain_even_plan() and
+ * chain_greedy_plan() are the two plans with which agents are compared.
+ */
 #include "planners/cut_agent/chain.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* The devices of a cluster as the units of a chain's problem, and chains from files of arrays. */
+/* Makes units of a chain's problem from the devices of a cluster, and chains from JSON files of arrays.
+ *
+ * A file (automap-arrays-1) has "computation", "activation" and "weight", one number for each layer; the
+ * chain holds their prefix sums.
+ */
 #include "planners/cut_agent/chain_cluster.h"
 
 #include <math.h>

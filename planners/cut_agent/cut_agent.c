@@ -1,4 +1,9 @@
-/* Pipelines by a trained agent: its cuts of a chain in milliseconds, and its file. */
+/* Cuts a chain by the trained agent, and reads and writes the agent's file.
+ *
+ * An episode chooses one stage after another: the environment lists the legal ends of the next stage, the
+ * network values what is left after each, and the best `width` partial plans stay. run_episode() is this beam
+ * search; a longer chain is coarsened before, and the cuts are mapped back to its layers.
+ */
 #include "planners/cut_agent/cut_agent.h"
 
 #include <stdlib.h>

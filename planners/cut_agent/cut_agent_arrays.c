@@ -1,4 +1,9 @@
-/* Arrays for training pipeline agents (Auto-MAP sections 3.5 and 4.5). */
+/* Generates networks and clusters for training pipeline agents (Auto-MAP sections 3.5 and 4.5).
+ *
+ * Each set has its own random stream, seeded by (seed, index): first the arrays (noise, shape, lumps), then
+ * the devices and links, then stages, micro-batches and the memory limit. cut_agent_coarsen() reduces a chain
+ * to 128 layers at cheap cuts near even places.
+ */
 #include "planners/cut_agent/cut_agent_arrays.h"
 
 #include <math.h>

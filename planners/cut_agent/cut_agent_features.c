@@ -1,4 +1,8 @@
-/* The agent's observation of the rest of a chain: splits that only distribute work, and ratios to them. */
+/* Computes the agent's features of the rest of a chain: splits of the rest, priced, and their ratios.
+ *
+ * Each split allots units, then places cuts by work, each at the cheapest place near by. features_fill()
+ * writes the lengths of the splits relative to the best one, then memory, waits, the chain and the devices.
+ */
 #include "planners/cut_agent/cut_agent_features.h"
 
 #include <assert.h>

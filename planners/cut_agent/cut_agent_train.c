@@ -1,4 +1,9 @@
-/* Trains the agent that cuts pipelines on generated arrays, and writes checkpoints of the training. */
+/* Trains the agent that cuts pipelines on generated sets, and writes checkpoints of the training.
+ *
+ * train() is the loop: begin_round() generates the sets of CUT_AGENT_ROUND episodes, run_round() plays them
+ * side by side, store() puts the stages since the last exploration into the replay, and a fixed number of
+ * updates follows. A phase begins with another learning rate.
+ */
 #include "planners/cut_agent/cut_agent_train.h"
 
 #include <math.h>

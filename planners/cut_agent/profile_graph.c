@@ -1,4 +1,7 @@
-/* Reads profile graphs, the text format in which PipeDream and DAPPLE publish measured networks. */
+/* Reads profile graphs, the text format in which PipeDream and DAPPLE publish measured networks.
+ *
+ * A line is split at " -- ". Names of nodes go into a hash table, so that edges may precede their nodes.
+ */
 #include "planners/cut_agent/profile_graph.h"
 
 #include <math.h>
