@@ -1,4 +1,5 @@
-/* Checks whether a plan can be exported: exports it and drops the result. */
+/* Calls the exporter of a target and drops its output: automap accepts every plan, the others may refuse.
+ */
 #include "planners/export/export_check.h"
 
 #include "planners/export/export_dtensor.h"

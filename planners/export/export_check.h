@@ -1,4 +1,6 @@
-/* Checks whether a plan can be exported for a target, by the exporters' own checks. */
+/* Checks whether a plan can be exported for a target. The exporter itself decides: export_check() calls it
+ * and drops its output, so that check and export cannot differ.
+ */
 #ifndef PLANNERS_EXPORT_EXPORT_CHECK_H
 #define PLANNERS_EXPORT_EXPORT_CHECK_H
 

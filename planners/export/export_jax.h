@@ -1,4 +1,6 @@
-/* A plan for JAX: one PartitionSpec per entry parameter and output, and the order of passes of stages. */
+/* Exports a plan for JAX: one PartitionSpec for each entry parameter and output, and the order of passes of
+ * each stage. A weight f32[4096,14336] whose columns are split over "model" has [null, ["model"]].
+ */
 #ifndef PLANNERS_EXPORT_EXPORT_JAX_H
 #define PLANNERS_EXPORT_EXPORT_JAX_H
 

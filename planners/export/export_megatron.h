@@ -1,4 +1,6 @@
-/* A plan as the arguments of Megatron-LM's training programs. */
+/* Exports a plan as the arguments of Megatron-LM's training programs, such as
+ * --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --sequence-parallel.
+ */
 #ifndef PLANNERS_EXPORT_EXPORT_MEGATRON_H
 #define PLANNERS_EXPORT_EXPORT_MEGATRON_H
 

@@ -1,4 +1,6 @@
-/* A plan as a configuration of torchtitan. */
+/* Exports a plan as a configuration of torchtitan: fields of its ParallelismConfig, such as
+ * tensor_parallel_degree, and the modules of each pipeline stage.
+ */
 #ifndef PLANNERS_EXPORT_EXPORT_TORCHTITAN_H
 #define PLANNERS_EXPORT_EXPORT_TORCHTITAN_H
 

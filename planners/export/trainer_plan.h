@@ -1,4 +1,8 @@
-/* A plan as the degrees of a trainer of transformers: Megatron-LM or torchtitan. */
+/* Reads a plan as the degrees of a trainer of transformers, Megatron-LM or torchtitan.
+ *
+ * Such a trainer has one degree each of data, tensor and pipeline parallelism for the whole model. A plan
+ * that no such degrees describe is refused with the reason.
+ */
 #ifndef PLANNERS_EXPORT_TRAINER_PLAN_H
 #define PLANNERS_EXPORT_TRAINER_PLAN_H
 

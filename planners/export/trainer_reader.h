@@ -1,4 +1,7 @@
-/* The state of trainer_plan_read(), for the checks that fill it. */
+/* TrainerReader: the plan, its meshes and the result so far, while trainer_plan_read() checks a plan.
+ *
+ * trainer_plan.c checks meshes, devices and axis priorities. trainer_layers.c counts the layers of each part.
+ */
 #ifndef PLANNERS_EXPORT_TRAINER_READER_H
 #define PLANNERS_EXPORT_TRAINER_READER_H
 

@@ -1,4 +1,6 @@
-/* Plans whose stages hold whole layers, as systems want them that count layers. */
+/* Moves the cuts of a pipeline to boundaries of layers. Megatron-LM and torchtitan divide a model into stages
+ * of whole layers, while the search also cuts inside a layer.
+ */
 #ifndef PLANNERS_EXPORT_WHOLE_LAYERS_H
 #define PLANNERS_EXPORT_WHOLE_LAYERS_H
 
