@@ -19,14 +19,32 @@ static double clamp(double value, double most) {
     return fmax(-most, fmin(most, value));
 }
 
+double assignment_missing(double memory) {
+    return memory > 0 ? fmin(1 + 2 * memory, 6) : 0;
+}
+
+static double log_seconds(const PlanPrice *price) {
+    return log(fmax(price->seconds, 1e-12));
+}
+
 /* Returns the logarithm of a price, with a bounded addend for missing memory. */
 static double assignment_log(const PlanPrice *price) {
-    double missing = price->excess > 0 ? fmin(1 + 2 * log1p(price->excess), 6) : 0;
-    return log(fmax(price->seconds, 1e-12)) + missing;
+    return log_seconds(price) + assignment_missing(log1p(price->excess));
 }
 
 double assignment_gain(const Assignments *self, const PlanPrice *price) {
     return assignment_log(&self->unsplit) - assignment_log(price);
+}
+
+static double log_memory(const Assignments *self, const PlanPrice *price) {
+    if (price->excess > 0) return log1p(price->excess);
+    return fmin(log(fmax((double)price->peak_bytes, 1) / self->limit_bytes), 0);
+}
+
+AssignmentValue assignment_value(const Assignments *self, const PlanPrice *price) {
+    return (AssignmentValue){.gain = assignment_gain(self, price),
+                             .seconds_gain = log_seconds(&self->unsplit) - log_seconds(price),
+                             .memory = log_memory(self, price)};
 }
 
 static double estimated_gain(const Assignments *self, const PlanPrice *estimate) {
@@ -167,7 +185,8 @@ static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assign
         }
     price->seconds = fmax(price->compute_seconds + price->communication_seconds, 1e-12);
     double share = self->unsplit_held > 0 ? held_bytes(cost) / self->unsplit_held : 1;
-    price->excess = fmax((double)self->unsplit.peak_bytes * share / self->limit_bytes - 1, 0);
+    price->peak_bytes = (int64_t)((double)self->unsplit.peak_bytes * share);
+    price->excess = fmax((double)price->peak_bytes / self->limit_bytes - 1, 0);
     return AM_OK;
 }
 
@@ -437,12 +456,14 @@ static void list_axis(AssignmentState *state, const Assignments *self, int32_t a
     }
 }
 
-AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
-                             const AxisPlan *axis_plan, AmError *error) {
+AmStatus assignment_estimate(AssignmentValue *estimated, float facts[ASSIGNMENT_FACTS],
+                             const Assignments *self, const AxisPlan *axis_plan, AmError *error) {
     PlanPrice price;
     ShardingGraphCost cost;
     TRY(estimate(&price, &cost, self, axis_plan, error));
-    *gain = estimated_gain(self, &price);
+    *estimated = (AssignmentValue){.gain = estimated_gain(self, &price),
+                                   .seconds_gain = log_seconds(&self->estimate) - log_seconds(&price),
+                                   .memory = log_memory(self, &price)};
     PlanFacts plan = plan_facts(self, axis_plan, &price, &cost);
     double values[ASSIGNMENT_FACTS];
     memcpy(values, &plan, sizeof values);
@@ -454,7 +475,7 @@ AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const
                           AmError *error) {
     state->axis_plan = *axis_plan;
     state->action_count = 0;
-    TRY(assignment_estimate(&state->gain, state->facts, self, axis_plan, error));
+    TRY(assignment_estimate(&state->estimate, state->facts, self, axis_plan, error));
     for (int32_t axis = 0; axis < self->problem->mesh.axis_count; axis++) list_axis(state, self, axis);
     for (int32_t a = 0; a < state->action_count; a++) {
         const AssignmentAction *action = &state->actions[a];

@@ -40,9 +40,16 @@ typedef struct AssignmentAction {
     AxisPlan next; /* after the action */
 } AssignmentAction;
 
+/* A plan by its estimate, or by its price. */
+typedef struct AssignmentValue {
+    double gain;         /* with the bounded addend for missing memory */
+    double seconds_gain; /* log of the seconds of the plan that splits nothing, over the plan's */
+    double memory; /* log of the bytes of the fullest device over its limit; above 0 the plan does not fit */
+} AssignmentValue;
+
 typedef struct AssignmentState {
     AxisPlan axis_plan;
-    double gain; /* estimated */
+    AssignmentValue estimate;
     float facts[ASSIGNMENT_FACTS];
     int32_t action_count;
     AssignmentAction actions[ASSIGNMENT_MOST_ACTIONS];
@@ -77,10 +84,14 @@ void assignments_close(Assignments *self);
 AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
                           AmError *error);
 
-/* Estimates the gain of a plan, and finds its facts. */
-AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
-                             const AxisPlan *axis_plan, AmError *error);
+/* Estimates a plan, and finds its facts. */
+AmStatus assignment_estimate(AssignmentValue *estimate, float facts[ASSIGNMENT_FACTS],
+                             const Assignments *self, const AxisPlan *axis_plan, AmError *error);
 
+/* Returns the value of a priced plan. */
+AssignmentValue assignment_value(const Assignments *self, const PlanPrice *price);
+/* Returns the addend to the logarithm of seconds for missing memory: 0 where the plan fits, at most 6. */
+double assignment_missing(double memory);
 /* Returns the gain of a price. */
 double assignment_gain(const Assignments *self, const PlanPrice *price);
 

@@ -124,7 +124,7 @@ AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments
     for (int32_t a = 0; a < state->action_count; a++) {
         AssignmentLook *look = &looks->of[looks->count];
         if (!chosen[a]) continue;
-        TRY(assignment_estimate(&look->gain, look->facts, self, &state->actions[a].next, error));
+        TRY(assignment_estimate(&look->estimate, look->facts, self, &state->actions[a].next, error));
         look->action = a;
         looks->count++;
     }
@@ -134,7 +134,7 @@ AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments
 /* Notes the state in which the episode is. */
 static void note_state(AssignmentEpisode *episode, const AssignmentState *state) {
     episode->plans[episode->count] = state->axis_plan;
-    episode->gains[episode->count] = state->gain;
+    episode->gains[episode->count] = state->estimate.gain;
     episode->look_count[episode->count] = 0;
 }
 
@@ -146,7 +146,7 @@ static void note_looks(AssignmentEpisode *episode, const AssignmentState *state,
         if (look->action == taken) continue;
         int32_t place = episode->look_count[k]++;
         memcpy(episode->looks[k][place], state->features[look->action], sizeof episode->looks[k][place]);
-        episode->look_gains[k][place] = look->gain;
+        episode->look_gains[k][place] = look->estimate.gain;
     }
 }
 
@@ -168,8 +168,8 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
         int32_t best = -1;
         TRY(assignment_enter(state, self, &now, error));
         note_state(episode, state);
-        if (state->gain > most) best_at = episode->count;
-        most = fmax(most, state->gain);
+        if (state->estimate.gain > most) best_at = episode->count;
+        most = fmax(most, state->estimate.gain);
         if (episode->count == ASSIGNMENT_MOST_STEPS || episode->count > best_at + PATIENCE) return AM_OK;
         for (int32_t a = 0; a < state->action_count; a++) {
             visited[a] = false;
@@ -178,7 +178,7 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
         }
         TRY(assignment_look(&looks, agent, self, state, manner, visited, random, error));
         for (int32_t n = 0; n < looks.count; n++)
-            if (best < 0 || looks.of[n].gain > looks.of[best].gain) best = n;
+            if (best < 0 || looks.of[n].estimate.gain > looks.of[best].estimate.gain) best = n;
         if (best < 0) return AM_OK;
         note_looks(episode, state, &looks, looks.of[best].action);
         if (episode->count == 0)

@@ -31,7 +31,7 @@ AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings
 /* An action whose plan was estimated. */
 typedef struct AssignmentLook {
     int32_t action;
-    double gain; /* of the plan after it, estimated */
+    AssignmentValue estimate; /* of the plan after it */
     float facts[ASSIGNMENT_FACTS];
 } AssignmentLook;
 

@@ -18,7 +18,12 @@
 #define RANDOM_LOOKS          3   /* of an expansion that is drawn */
 #define MOST_REPEATS          150 /* plans in a row that come to ones priced before */
 #define PRICES_PER_EXPANSION  2
+#define MOST_UNFIT            2 /* prices in a row without a plan that fits: missing memory weighs more */
+#define MOST_STRICTNESS       16
 #define LEARNING_RATE         1e-3
+#define MOST_STALE            15 /* prices in a row without a better plan: plans near priced ones have turns */
+#define PRICED_TEMPERATURE    0.03
+#define NEAR_TEMPERATURE      0.1
 #define FIRST_TEMPERATURE     0.02
 #define LAST_TEMPERATURE      0.4
 #define EXPANDED_PENALTY      0.05 /* per expansion of a plan, in the logarithm of seconds */
@@ -33,9 +38,9 @@
 typedef struct Node {
     int32_t mesh, parent; /* -1: the plan that splits nothing */
     AxisPlan plan;
-    double estimated;       /* its gain */
-    double gain;            /* its gain, or the estimated one with the mean of the errors at priced plans */
-    double errors, weights; /* of that mean: sums */
+    AssignmentValue estimate;
+    AssignmentValue value; /* its price's, or the estimate with the mean of the errors at priced plans */
+    double seconds_errors, memory_errors, weights; /* of that mean: sums */
     int32_t expansions;
     bool is_priced;
     float facts[ASSIGNMENT_FACTS];
@@ -51,7 +56,10 @@ struct AssignmentSearch {
     Assignments assignments[SEARCH_MOST_MESHES];
     int32_t node_count, priced_count, expansions, familiar, repeats;
     double temperature;
-    bool is_exhausted;
+    double strictness; /* factor of the addend for missing memory */
+    int32_t unfit;     /* prices since the start or the last change of strictness, if none fitted */
+    int32_t stale;     /* prices since the best one */
+    bool has_fitting, is_exhausted;
     AssignmentState state;
     Node nodes[MOST_NODES];
     int32_t priced[MOST_NODES]; /* [priced_count] */
@@ -88,6 +96,7 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->stages = stages;
     self->most_meshes = meshes;
     self->temperature = FIRST_TEMPERATURE;
+    self->strictness = 1;
     random_seed(&self->random, stages->options->seed);
     return make_agent(self, error);
 }
@@ -120,9 +129,15 @@ static double weight_of(const Node *priced, const Node *node) {
 /* Adds the error at a priced plan to those that correct the estimate of another one. */
 static void correct(Node *node, const Node *priced) {
     double weight = weight_of(priced, node);
-    node->errors += weight * (priced->gain - priced->estimated);
+    node->seconds_errors += weight * (priced->value.seconds_gain - priced->estimate.seconds_gain);
+    node->memory_errors += weight * (priced->value.memory - priced->estimate.memory);
     node->weights += weight;
-    node->gain = node->estimated + node->errors / node->weights;
+    node->value.seconds_gain = node->estimate.seconds_gain + node->seconds_errors / node->weights;
+    node->value.memory = node->estimate.memory + node->memory_errors / node->weights;
+}
+
+static double gain_of(const AssignmentSearch *self, const Node *node) {
+    return node->value.seconds_gain - self->strictness * assignment_missing(node->value.memory);
 }
 
 static void add_node(AssignmentSearch *self, const Node *added) {
@@ -140,6 +155,10 @@ static void note_price(AssignmentSearch *self, int32_t place) {
     self->priced[self->priced_count++] = place;
     for (int32_t k = 0; k < self->node_count; k++)
         if (!self->nodes[k].is_priced) correct(&self->nodes[k], &self->nodes[place]);
+}
+
+static double random_gumbel(Random *random) {
+    return -log(-log(random_uniform(random) + 1e-12) + 1e-12);
 }
 
 /* Adds new plans that are one action away from a plan: those of the actions that the network ranks first. */
@@ -164,12 +183,12 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
         Node node = {.mesh = from->mesh,
                      .parent = parent,
                      .plan = state->actions[look->action].next,
-                     .estimated = look->gain,
-                     .gain = look->gain};
+                     .estimate = look->estimate,
+                     .value = look->estimate};
         memcpy(node.facts, look->facts, sizeof node.facts);
         add_node(self, &node);
-        TRY(assignment_store(self->agent, state->features[look->action], look->gain - from->estimated,
-                             error));
+        TRY(assignment_store(self->agent, state->features[look->action],
+                             look->estimate.gain - from->estimate.gain, error));
     }
     if (!self->stages->options->request->method.no_learning) agent_learn(self->agent, UPDATES_PER_EXPANSION);
     self->familiar = self->node_count > before ? 0 : self->familiar + 1;
@@ -181,7 +200,7 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
  * prediction exceeds those before. */
 static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error) {
     int32_t frontier[BEAM] = {root}, count = 1;
-    double most = self->nodes[root].gain;
+    double most = gain_of(self, &self->nodes[root]);
     int32_t worse = 0;
     for (int32_t step = 0; step < ASSIGNMENT_MOST_STEPS && count > 0; step++) {
         int32_t first = self->node_count;
@@ -189,7 +208,7 @@ static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error
             TRY(expand(self, frontier[k], 0, 0, error));
         double before = most;
         count = 0;
-        for (int32_t k = first; k < self->node_count; k++) most = fmax(most, self->nodes[k].gain);
+        for (int32_t k = first; k < self->node_count; k++) most = fmax(most, gain_of(self, &self->nodes[k]));
         worse = most > before ? 0 : worse + 1;
         if (worse > MOST_WORSE) return AM_OK;
         for (; count < BEAM; count++) {
@@ -197,7 +216,9 @@ static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error
             for (int32_t k = first; k < self->node_count; k++) {
                 bool is_taken = false;
                 for (int32_t j = 0; j < count; j++) is_taken |= frontier[j] == k;
-                if (!is_taken && (best < 0 || self->nodes[k].gain > self->nodes[best].gain)) best = k;
+                if (!is_taken &&
+                    (best < 0 || gain_of(self, &self->nodes[k]) > gain_of(self, &self->nodes[best])))
+                    best = k;
             }
             if (best < 0) break;
             frontier[count] = best;
@@ -212,13 +233,15 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     const AxisPlan nothing = {0};
     if (!single_stage_cap(stages, stages->problems[0])) return AM_OK;
     TRY(problem_price(stages->problems[0], &nothing, &self->unsplit, error));
+    self->has_fitting = self->unsplit.excess <= 0;
     for (int32_t k = 0; k < self->most_meshes && !single_stage_must_end(stages); k++) {
         self->problems[k] = stages->problems[k];
         self->mesh_count++;
         TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, error));
         const Assignments *assignments = &self->assignments[k];
         Node root = {.mesh = k, .parent = -1, .is_priced = true};
-        TRY(assignment_estimate(&root.estimated, root.facts, assignments, &nothing, error));
+        TRY(assignment_estimate(&root.estimate, root.facts, assignments, &nothing, error));
+        root.value = assignment_value(assignments, &self->unsplit);
         add_node(self, &root);
         if (self->is_exhausted) return AM_OK;
         note_price(self, self->node_count - 1);
@@ -228,8 +251,8 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
 }
 
 /* Returns the predicted gain of a plan, with a bonus for plans unlike all priced ones. */
-static double promise(const Node *node) {
-    return node->gain + UNKNOWN_BONUS * sqrt(ERROR_PRIOR / node->weights);
+static double promise(const AssignmentSearch *self, const Node *node) {
+    return gain_of(self, node) + UNKNOWN_BONUS * sqrt(ERROR_PRIOR / node->weights);
 }
 
 /* Returns the unpriced plan with the largest predicted gain and bonus; -1: none. */
@@ -237,7 +260,8 @@ static int32_t next_plan(const AssignmentSearch *self) {
     int32_t best = -1;
     for (int32_t k = 0; k < self->node_count; k++) {
         const Node *node = &self->nodes[k];
-        if (!node->is_priced && (best < 0 || promise(node) > promise(&self->nodes[best]))) best = k;
+        if (!node->is_priced && (best < 0 || promise(self, node) > promise(self, &self->nodes[best])))
+            best = k;
     }
     return best;
 }
@@ -248,8 +272,8 @@ static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
     double most = -INFINITY;
     for (int32_t k = 0; k < self->node_count; k++) {
         const Node *node = &self->nodes[k];
-        double noise = -log(-log(random_uniform(&self->random) + 1e-12) + 1e-12);
-        double total = node->gain + self->temperature * noise - EXPANDED_PENALTY * node->expansions;
+        double noise = random_gumbel(&self->random);
+        double total = gain_of(self, node) + self->temperature * noise - EXPANDED_PENALTY * node->expansions;
         if (total > most) chosen = k;
         most = fmax(most, total);
     }
@@ -273,6 +297,14 @@ static void log_price(const AssignmentSearch *self, double gain) {
     options->request->callbacks.on_episode(options->request->callbacks.user, line);
 }
 
+/* As long as no priced plan fits, missing memory weighs more and more. */
+static void note_fit(AssignmentSearch *self, bool fits) {
+    self->has_fitting |= fits;
+    if (self->has_fitting || ++self->unfit < MOST_UNFIT) return;
+    self->strictness = fmin(2 * self->strictness, MOST_STRICTNESS);
+    self->unfit = 0;
+}
+
 static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     Node *node = &self->nodes[place];
     StageProblem *problem = self->problems[node->mesh];
@@ -285,13 +317,75 @@ static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     self->is_exhausted |= self->repeats >= MOST_REPEATS;
     self->stages->budget.is_cut |= problem->budget.is_cut;
     if (problem->budget.is_cut) return AM_OK;
-    double gain = node->gain = assignment_gain(&self->assignments[node->mesh], &found);
+    node->value = assignment_value(&self->assignments[node->mesh], &found);
     note_price(self, place);
-    log_price(self, gain);
+    log_price(self, node->value.gain);
+    note_fit(self, found.excess <= 0);
+    double gain = gain_of(self, node);
     bool is_best = true;
     for (int32_t k = 0; k < self->node_count; k++)
-        is_best = is_best && (!self->nodes[k].is_priced || self->nodes[k].gain <= gain);
+        is_best = is_best && (!self->nodes[k].is_priced || gain_of(self, &self->nodes[k]) <= gain);
+    self->stale = is_best ? 0 : self->stale + 1;
     return is_best && node->expansions == 0 ? expand(self, place, 0, 0, error) : AM_OK;
+}
+
+/* Draws a priced plan, of a large gain rather than a small one. */
+static int32_t draw_priced(AssignmentSearch *self) {
+    int32_t chosen = -1;
+    double most = -INFINITY;
+    for (int32_t k = 0; k < self->priced_count; k++) {
+        double total = gain_of(self, &self->nodes[self->priced[k]]);
+        total += PRICED_TEMPERATURE * random_gumbel(&self->random);
+        if (total > most) chosen = self->priced[k];
+        most = fmax(most, total);
+    }
+    return chosen;
+}
+
+/* Takes an action that the network ranks high, with noise, and copies its features to `row`. */
+static AmStatus take_action(AssignmentSearch *self, Node *node, bool must_be_new,
+                            float row[ASSIGNMENT_FEATURES], bool *is_taken, AmError *error) {
+    AssignmentState *state = &self->state;
+    const Assignments *assignments = &self->assignments[node->mesh];
+    const AssignmentManner manner = {.best = 1, .temperature = NEAR_TEMPERATURE};
+    AssignmentLooks looks;
+    bool skipped[ASSIGNMENT_MOST_ACTIONS] = {false};
+    TRY(assignment_enter(state, assignments, &node->plan, error));
+    for (int32_t a = 0; a < state->action_count && must_be_new; a++)
+        skipped[a] = is_known(self, node->mesh, &state->actions[a].next);
+    TRY(assignment_look(&looks, self->agent, assignments, state, &manner, skipped, &self->random, error));
+    *is_taken = looks.count > 0;
+    if (!*is_taken) return AM_OK;
+    const AssignmentLook *look = &looks.of[0];
+    memcpy(row, state->features[look->action], sizeof state->features[0]);
+    memcpy(node->facts, look->facts, sizeof node->facts);
+    node->plan = state->actions[look->action].next;
+    node->estimate = node->value = look->estimate;
+    return AM_OK;
+}
+
+/* Prices a new plan that is one or two actions away from a priced one, whatever its estimate. The network
+ * ranks the actions, and learns what the plan has gained. Without such a plan another one is expanded. */
+static AmStatus price_near(AssignmentSearch *self, AmError *error) {
+    enum { MOST_ACTIONS = 2, MOST_TRIES = 8 };
+    int32_t parent = draw_priced(self);
+    float rows[MOST_ACTIONS][ASSIGNMENT_FEATURES];
+    for (int32_t tries = 0; tries < MOST_TRIES; tries++) {
+        int32_t actions = 1 + (int32_t)random_below(&self->random, MOST_ACTIONS), place = self->node_count;
+        Node node = {.mesh = self->nodes[parent].mesh, .parent = parent, .plan = self->nodes[parent].plan};
+        bool is_taken = true;
+        for (int32_t k = 0; k < actions && is_taken; k++)
+            TRY(take_action(self, &node, k == actions - 1, rows[k], &is_taken, error));
+        if (!is_taken) continue;
+        add_node(self, &node);
+        if (self->node_count == place) return AM_OK;
+        TRY(price(self, place, error));
+        if (self->stages->budget.is_cut) return AM_OK;
+        double gain = self->nodes[place].value.gain - self->nodes[parent].value.gain;
+        for (int32_t k = 0; k < actions; k++) TRY(assignment_store(self->agent, rows[k], gain, error));
+        return AM_OK;
+    }
+    return expand_again(self, error);
 }
 
 static bool is_over(const AssignmentSearch *self, int64_t until) {
@@ -305,7 +399,9 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
     if (self->mesh_count == 0) TRY(begin(self, error));
     for (int32_t iteration = 0; !is_over(self, until); iteration++) {
         int32_t next = next_plan(self);
-        if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
+        if (self->has_fitting && self->stale >= MOST_STALE && iteration % 2 == 0) {
+            TRY(price_near(self, error));
+        } else if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
             if (next < 0) self->temperature = fmin(1.2 * self->temperature, LAST_TEMPERATURE);
             TRY(expand_again(self, error));
         } else {
@@ -319,7 +415,7 @@ bool assignment_search_best(const AssignmentSearch *self, StageProblem **problem
     const Node *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
         const Node *node = &self->nodes[self->priced[k]];
-        if (!best || node->gain > best->gain) best = node;
+        if (!best || gain_of(self, node) > gain_of(self, best)) best = node;
     }
     if (!best) return false;
     *problem = self->problems[best->mesh];

@@ -149,6 +149,56 @@ static void test_dqn_beats_greedy_in_data_parallelism(void **state) {
     check_beats_greedy(LARGE_BATCH, 1, 1.2);
 }
 
+/* Returns whether bare deep Q-learning with a few evaluations finds a plan that fits. */
+static bool dqn_fits(const AssignmentProblem *given) {
+    enum { FEW = 50 };
+    char mesh[64];
+    const MeshAxis *axes = given->problem->mesh.axes;
+    snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
+    const SearchRequest request = {.method.no_seeds = true,
+                                   .method.no_polish = true,
+                                   .space = {.mesh = mesh, .no_overrides = true},
+                                   .constraints.memory_fraction =
+                                       given->problem->constraints.memory_fraction};
+    const SearchOptions options = {.request = &request,
+                                   .kind = SPACE_SINGLE_STAGE,
+                                   .searcher = SEARCHER_DQN,
+                                   .limits.evaluations = FEW,
+                                   .skip_bound = true};
+    Arena arena = {0};
+    SearchResult result = {0};
+    AmError error = {0};
+    AmStatus status =
+        single_stage_search(&result, &arena, given->problem->context, given->cluster, &options, &error);
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s", error.text);
+    arena_free(&arena);
+    return status == AM_OK;
+}
+
+/* Problems in which the plan that splits nothing misses the memory limit, and the quickest plan that fits
+ * takes several times as long as plans that miss it by little. Deep Q-learning finds one without baselines.
+ */
+static void test_dqn_fits_scarce_memory(void **state) {
+    static const struct { uint64_t seed, index; } scarce[] = {{8, 22}, {8, 20}, {9, 4}, {9, 13}};
+    (void)state;
+    AmError error = {0};
+    Modules modules = {.count = 3,
+                       .contexts = {read_model("vgg_tiny"), read_model("gpt2_tiny"), read_model("t5_tiny")}};
+    for (int32_t k = 0; k < modules.count; k++)
+        if (assignment_module_measure(&modules.modules[k], modules.contexts[k], &error) != AM_OK)
+            fail_msg("%s", error.text);
+    for (int32_t k = 0; k < sample_of(4, 1); k++) {
+        AssignmentProblem problem;
+        if (assignment_problem_open(&problem, modules.modules, modules.count, scarce[k].seed, scarce[k].index,
+                                    &error) != AM_OK)
+            fail_msg("%s", error.text);
+        assert_true(problem.assignments.unsplit.excess > 0);
+        if (!dqn_fits(&problem)) fail_msg("no plan fits for problem %d", (int)scarce[k].index);
+        assignment_problem_close(&problem);
+    }
+    close_modules(&modules);
+}
+
 /* On an unseen kind the shipped network finds quicker plans than the same numbers in another order, under
  * each of three orders. */
 static void test_trained_beats_shuffled(void **state) {
@@ -292,6 +342,7 @@ int main(void) {
         cmocka_unit_test(test_learnt_data_parallelism),
         cmocka_unit_test(test_dqn_beats_greedy_in_operator_partitioning),
         cmocka_unit_test(test_dqn_beats_greedy_in_data_parallelism),
+        cmocka_unit_test(test_dqn_fits_scarce_memory),
         cmocka_unit_test(test_trained_beats_shuffled),
         cmocka_unit_test(test_learning_curve_rises),
         cmocka_unit_test(test_resume),
