@@ -1,4 +1,4 @@
-"""Models and figures of the papers beside what automap predicts: a table of docs/measurements.md.
+"""Models and figures of the papers beside what automap predicts: a table of docs/published.md.
 
 Figures 11 to 16 and 19 of Whale, M6-MoE, and models of OneFlow's figures 12 and 13. bench/published.py has
 Whale's figures 17 and 18 and DistSim's table 2; bench_paper and bench_agent have Auto-MAP's tables.
