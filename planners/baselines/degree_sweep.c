@@ -258,7 +258,8 @@ static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmE
     const SweepContext *in = task->in;
     int32_t chunks = chunks_of(task);
     PlanStage *inside = ARENA_ARRAY(task->scratch, PlanStage, 1);
-    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
+    const SearchRequest request = {0};
+    const SearchOptions described = {.request = &request, .searcher = SEARCHER_BASELINE};
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
     row->schedule = task->schedule == SCHEDULE_KINDS ? "none" : schedule_kind_name(task->schedule);
     if (row->stages > STAGES_MOST / chunks)
