@@ -10,7 +10,7 @@
 #include "ir/analysis/loops.h"
 #include "planners/plan_search.h"
 #include "planners/search_baselines.h"
-#include "planners/single_stage/refine.h"
+#include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage.h"
 #include "propagation/plan/plan_sample.h"
 
@@ -247,13 +247,13 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
 }
 
 /* Adds a one-stage plan of one micro-batch with overrides. */
-static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
+static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *error) {
     Budget *budget = &self->budget;
     Plan *refined = ARENA_ARRAY(self->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     Budget part = {.limit = INT64_MAX, .stop = budget->stop};
-    TRY(refine_plan(refined, &part, self->arena, self->whole, self->cluster, self->options, error));
+    TRY(plan_add_overrides(refined, &part, self->arena, self->whole, self->cluster, self->options, error));
     budget_return(budget, part.used, part.is_cut);
     if (refined->stages != plan->stages)
         search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);
@@ -290,7 +290,7 @@ static AmStatus improve(SearchContext *self, AmError *error) {
             is_one && plan->predicted_step_seconds <= REFINED_WITHIN * best->predicted_step_seconds;
         if (is_near && candidate_is_better(candidate, start)) start = candidate;
     }
-    return start->plan && !stop_wanted(&self->budget.stop) ? refine(self, start->plan, error) : AM_OK;
+    return start->plan && !stop_wanted(&self->budget.stop) ? add_overrides(self, start->plan, error) : AM_OK;
 }
 
 /* Compares the forms. AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than

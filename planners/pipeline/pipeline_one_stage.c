@@ -1,7 +1,8 @@
 /* One-stage plans with one micro-batch in a search over any number of stages.
  *
  * Large modules get the strategies of the stage tables on all devices. Others get the one-stage search with a
- * part of the evaluations. The best plan of the tables then gets overrides of single operators (refine.h).
+ * part of the evaluations. The best plan of the tables then gets overrides of single operators
+ * (override_search.h).
  */
 #include "planners/pipeline/pipeline_one_stage.h"
 
@@ -10,7 +11,7 @@
 #include "ir/analysis/loops.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/pipeline/stage_model.h"
-#include "planners/single_stage/refine.h"
+#include "planners/single_stage/override_search.h"
 
 /* Evaluations of one-stage plans per simulated pipeline: such a plan takes a fraction of a
  * pipeline's time. A large module's plans are searched with this number only if no pipeline fits; a
@@ -140,7 +141,8 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     return am_pass_error(status, &refusal, error);
 }
 
-AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidates *self, AmError *error) {
+AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCandidates *self,
+                                          AmError *error) {
     const PipelinePlans *plans = &self->plans;
     bool is_best = self->best && candidate_is_better(&self->pool.best, &single->pool.best);
     const Plan *plan = is_best ? self->best->plan : NULL;
@@ -151,7 +153,8 @@ AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidate
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     part.limit = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    TRY(refine_plan(refined, &part, plans->arena, plans->whole, plans->cluster, plans->options, error));
+    TRY(plan_add_overrides(refined, &part, plans->arena, plans->whole, plans->cluster, plans->options,
+                           error));
     budget_return(&self->budget, part.used, part.is_cut);
     pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;

@@ -17,6 +17,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
                                    const MicroBatching *settings, AmError *error);
 /* Adds the best candidate with overrides, where it has one stage and is better than the best plan of
  * `single`, since its axis priorities were changed like those of pipelines. */
-AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidates *self, AmError *error);
+AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCandidates *self,
+                                          AmError *error);
 
 #endif

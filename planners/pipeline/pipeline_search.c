@@ -369,7 +369,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     }
     self->budget.stop.deadline = end;
     TRY(pipeline_one_stage_search(result, self, settings, error));
-    TRY(pipeline_one_stage_refine(result, self, error));
+    TRY(pipeline_one_stage_add_overrides(result, self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
     else if (!pool_best(&result->pool) && self->plans.options->nested.purpose != PURPOSE_TRIAL)

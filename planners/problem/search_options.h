@@ -135,7 +135,7 @@ typedef struct SpaceRequest {
     const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
     const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
-    bool no_overrides;          /* plans by axis priorities alone, without overrides (refine.h) */
+    bool no_overrides;          /* plans by axis priorities alone, without overrides (override_search.h) */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     const Plan *initial;        /* --init-plan, or NULL */
 } SpaceRequest;

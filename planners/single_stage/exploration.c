@@ -237,7 +237,7 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
     int32_t count = put_promising_first(exploration), rounds = 1;
     TRY(price_episode(self, count, error));
     if (count == 0) { /* by estimates the rival beats all meshes */
-        self->rounds.refining = 0;
+        self->rounds.for_overrides = 0;
         allow(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }

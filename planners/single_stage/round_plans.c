@@ -7,7 +7,7 @@
 #include "base/system/clock.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound.h"
-#include "planners/single_stage/refine.h"
+#include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage.h"
 
 AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
@@ -49,14 +49,15 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
     return false;
 }
 
-/* Gives the plan overrides of single operators (refine.h), with the evaluations that are left for them. */
+/* Gives the plan overrides of single operators (override_search.h), with the evaluations that are left for
+ * them. */
 static AmStatus refine(SingleStageSearch *self, StageProblem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best.price;
-    if (self->rounds.refining == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
+    if (self->rounds.for_overrides == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
-    problem->budget.limit = problem->budget.used + self->rounds.refining;
+    problem->budget.limit = problem->budget.used + self->rounds.for_overrides;
     search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
+    AmStatus status = stage_add_overrides(plan->stages, &price, self->arena, problem, error);
     self->budget.is_cut |= problem->budget.is_cut;
     return status;
 }

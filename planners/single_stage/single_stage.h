@@ -39,8 +39,8 @@ typedef struct SingleStageClimbs {
 } SingleStageClimbs;
 
 typedef struct SingleStageRounds {
-    int64_t size;     /* evaluations of the first round */
-    int64_t refining; /* evaluations of the present round for overrides (refine.h) */
+    int64_t size;          /* evaluations of the first round */
+    int64_t for_overrides; /* evaluations of the present round for overrides (override_search.h) */
     uint64_t seed;
     bool has_episode; /* SEARCHER_AUTO: the policy's plans are priced */
 } SingleStageRounds;

@@ -10,7 +10,7 @@
 #include "planners/bounds/bound.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/improve/uneven_shares.h"
-#include "planners/single_stage/refine.h"
+#include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage.h"
 
 void search_result_choose(SearchResult *result) {
@@ -193,10 +193,11 @@ static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t 
     int64_t size = self->rounds.size;
     for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
     single->seed = self->rounds.seed + (uint64_t)round * SEARCH_SEED_STEP;
-    self->rounds.refining = refine_evaluations(single, size);
-    self->shares.left = single_stage_share_evaluations(self, size - self->rounds.refining);
+    self->rounds.for_overrides = override_evaluations(single, size);
+    self->shares.left = single_stage_share_evaluations(self, size - self->rounds.for_overrides);
     self->shares.are_wanted = self->shares.left > 0;
-    self->budget.limit = single_stage_evaluations(self) + size - self->rounds.refining - self->shares.left;
+    self->budget.limit =
+        single_stage_evaluations(self) + size - self->rounds.for_overrides - self->shares.left;
 }
 
 /* Runs one round after the other until the cap ends them or a round finds few new plans; without a cap, one
@@ -206,7 +207,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         int64_t before = single_stage_evaluations(self) - self->climbs.used;
         begin_round(self, single, round);
         int64_t wanted =
-            (self->budget.limit + self->rounds.refining - before - self->climbs.used) / LEAST_NEW;
+            (self->budget.limit + self->rounds.for_overrides - before - self->climbs.used) / LEAST_NEW;
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);

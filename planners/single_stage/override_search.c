@@ -1,5 +1,11 @@
-/* Overrides: for single operators, equal in repeated layers, another choice than the axis priorities'. */
-#include "planners/single_stage/refine.h"
+/* Searches overrides: for single operators, equal in repeated layers, another choice than the axis
+ * priorities'.
+ *
+ * A round takes the dual of the sharding graph for the present plan, lists changes of labels that it proposes
+ * (patches, then single nodes with slack), and climbs over them. try_in() assigns a trial and prices it,
+ * unless its sum in the graph is already too large. Changes of a batch that help are also tried together.
+ */
+#include "planners/single_stage/override_search.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,17 +64,11 @@ typedef struct OverrideSearch {
 /* If a smaller fraction of the communication is hidden, all of it counts. */
 #define LEAST_HIDDEN 0.1
 
-static PlanOverride *find_override(const PlanStage *stage, int32_t instruction) {
-    for (int32_t k = 0; k < stage->override_count; k++)
-        if (stage->overrides[k].instruction == instruction) return &stage->overrides[k];
-    return NULL;
-}
-
 /* Returns the stage's override of an instruction, which is added if it is new; the stage has room. */
 static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
-    PlanOverride *override = find_override(stage, instruction);
-    if (override) return override;
-    override = &stage->overrides[stage->override_count++];
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == instruction) return &stage->overrides[k];
+    PlanOverride *override = &stage->overrides[stage->override_count++];
     *override = (PlanOverride){.instruction = instruction};
     return override;
 }
@@ -120,8 +120,8 @@ static AmStatus change_stage(PlanStage *changed, const OverrideSearch *self,
     return AM_OK;
 }
 
-/* Keeps what operators with overrides make as their only readers take it; whether anything is kept otherwise
- * now. */
+/* Stores the result of each operator with an override in the state that its only reader needs. Returns
+ * whether any state is another one now. */
 static bool keep_as_read(const OverrideSearch *self, OverrideTrial *trial, const Assignment *assignment) {
     bool is_changed = false;
     for (int32_t k = 0; k < trial->stage.override_count; k++) {
@@ -305,7 +305,7 @@ static AmStatus list_changes(OverrideSearch *self, const int32_t *labels, AmErro
     return AM_OK;
 }
 
-static AmStatus refine_round(OverrideSearch *self, AmError *error) {
+static AmStatus run_round(OverrideSearch *self, AmError *error) {
     const Climb climb = {.order = CLIMB_FROM_FIRST,
                          .batch = PROBLEM_BATCH,
                          .user = self,
@@ -357,14 +357,14 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     bool is_open = self->model != NULL;
     for (int32_t round = 0; round < ROUNDS && is_open; round++) {
         self->weights = (ShardingGraphWeights){1, round == 0 ? share : 1};
-        TRY(refine_round(self, error));
+        TRY(run_round(self, error));
         is_open = self->is_changed || (round == 0 && share < 1);
     }
     return AM_OK;
 }
 
-AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
-                      AmError *error) {
+AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
+                             AmError *error) {
     /* Instructions of a module that was rewritten may stand for one of the file's together. */
     if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
     Arena own = {0}; /* of the sharding graph and the stages of all trials */
@@ -382,7 +382,7 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StagePro
     return status == AM_OK && !overrides ? am_fail_memory(error, 0) : status;
 }
 
-int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
+int64_t override_evaluations(const SearchOptions *options, int64_t limit) {
     bool is_joint = options->kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
     bool is_free = is_joint && !options->request->constraints.kept &&
                    options->request->constraints.pin_count == 0 && !options->request->constraints.is_even;
@@ -413,10 +413,10 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     return status;
 }
 
-AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                     const Cluster *cluster, const SearchOptions *options, AmError *error) {
+AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+                            const Cluster *cluster, const SearchOptions *options, AmError *error) {
     int64_t all = search_evaluations_for(options->searcher, ir_represented(context->canonical));
-    int64_t most = refine_evaluations(options, all);
+    int64_t most = override_evaluations(options, all);
     if (budget->limit > most) budget->limit = most;
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
                                       .constraints = options->request->constraints,
@@ -429,7 +429,7 @@ AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext
     StageProblem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = refine_stage(&stage, &price, arena, problem, error);
+    AmStatus status = stage_add_overrides(&stage, &price, arena, problem, error);
     *budget = problem->budget;
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
         AmError refusal = {0};

@@ -11,7 +11,7 @@
 #include "cost/relaxation/graph_bound.h"
 #include "cost/step/price.h"
 #include "planners/baselines/baseline.h"
-#include "planners/single_stage/refine.h"
+#include "planners/single_stage/override_search.h"
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
 #include "tests/support/sample.h"
@@ -36,7 +36,8 @@ static void open_case(Case *self, const char *model, const char *cluster, const 
     problem_stage(problem, &axis_plan, &self->of.arena, &self->stage);
     self->after = self->before;
     problem->budget.limit = problem->budget.used + evaluations;
-    assert_int_equal(refine_stage(&self->stage, &self->after, &self->of.arena, problem, &error), AM_OK);
+    assert_int_equal(stage_add_overrides(&self->stage, &self->after, &self->of.arena, problem, &error),
+                     AM_OK);
 }
 
 static double price_again(Case *self) {

@@ -9,24 +9,24 @@
  * of the plan; the real price decides. The result of an operator with overrides is stored in the
  * state that its only reader needs.
  */
-#ifndef PLANNERS_SINGLE_STAGE_REFINE_H
-#define PLANNERS_SINGLE_STAGE_REFINE_H
+#ifndef PLANNERS_SINGLE_STAGE_OVERRIDE_SEARCH_H
+#define PLANNERS_SINGLE_STAGE_OVERRIDE_SEARCH_H
 
 #include "planners/single_stage/single_stage_search.h"
 
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
  * where the sharding graph claims nothing. The result does not depend on the number of threads. */
-AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
-                      AmError *error);
+AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
+                             AmError *error);
 
 /* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or fix
  * single tensors. */
-int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
+int64_t override_evaluations(const SearchOptions *options, int64_t limit);
 
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
  * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
-AmStatus refine_plan(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                     const Cluster *cluster, const SearchOptions *options, AmError *error);
+AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+                            const Cluster *cluster, const SearchOptions *options, AmError *error);
 
 #endif
