@@ -100,33 +100,25 @@ const OptionRow *option_table(AmCommand command) {
 
 /* ---- lists of names ---- */
 
-static const char *space_of(int32_t k) {
-    return plan_space_name((PlanSpace)k);
-}
+#define NAMES_OF(list, name_of_value, type)   \
+    static const char *list##_of(int32_t k) { \
+        return name_of_value((type)k);        \
+    }
+NAMES_OF(space, plan_space_name, PlanSpace)
+NAMES_OF(searcher, searcher_name, Searcher)
+NAMES_OF(objective, search_objective_name, SearchObjective)
+NAMES_OF(device, dqn_device_name, DqnDevice)
+NAMES_OF(schedule, schedule_kind_name, ScheduleKind)
+NAMES_OF(relaxation, relaxation_name, Relaxation)
+NAMES_OF(layers, layers_choice_name, LayersChoice)
+NAMES_OF(attention, attention_choice_name, AttentionChoice)
+NAMES_OF(group_order, groups_order_name, GroupOrder)
+#undef NAMES_OF
 
-static const char *searcher_of(int32_t k) {
-    return searcher_name((Searcher)k);
-}
-
+/* Returns name k of the baselines, then of their aliases. */
 static const char *baseline_of(int32_t k) {
     Baseline baseline;
     return k < BASELINE_COUNT ? baseline_name((Baseline)k) : baseline_alias(k - BASELINE_COUNT, &baseline);
-}
-
-static const char *objective_of(int32_t k) {
-    return search_objective_name((SearchObjective)k);
-}
-
-static const char *device_of(int32_t k) {
-    return dqn_device_name((DqnDevice)k);
-}
-
-static const char *schedule_of(int32_t k) {
-    return schedule_kind_name((ScheduleKind)k);
-}
-
-static const char *relaxation_of(int32_t k) {
-    return relaxation_name((Relaxation)k);
 }
 
 const char *option_spelling_name(int32_t k) {
@@ -134,21 +126,9 @@ const char *option_spelling_name(int32_t k) {
     return names[k];
 }
 
-static const char *layers_of(int32_t k) {
-    return layers_choice_name((LayersChoice)k);
-}
-
-static const char *attention_of(int32_t k) {
-    return attention_choice_name((AttentionChoice)k);
-}
-
 static const char *on_nan_of(int32_t k) {
     static const char *const names[] = {"stop", "warn"};
     return names[k];
-}
-
-static const char *group_order_of(int32_t k) {
-    return groups_order_name((GroupOrder)k);
 }
 
 static const struct {
