@@ -1,9 +1,10 @@
 /* plan_search() on choices of devices.
  *
  * The first choice, all devices, is searched as a whole. Every other choice whose lower bound does not
- * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. With
- * explored prices and a limit of evaluations, up to half of them price the baselines of the other choices,
- * one evaluation each. So small limits have a front, too.
+ * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. Pins of
+ * device types may leave no operator to other types, so their choice gets half of a limit of evaluations.
+ * With explored prices and a limit of evaluations, up to half of them price the baselines of the other
+ * choices, one evaluation each. So small limits have a front, too.
  *
  *     time   a plan is better if its step is shorter, or as short on fewer devices
  *     cost   a plan is better if its step costs less: seconds times the price of its devices
@@ -26,7 +27,7 @@ enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* 
 #define NEAR 1.1
 /* A step that is longer by this part is as short. */
 #define EQUAL 1e-3
-/* The part of a time limit for the first choice where others are explored by price. */
+/* The part of a time limit for the first choice where others are explored by price, or named by pins. */
 #define FIRST_SHARE     0.4
 #define SECONDS_IN_HOUR 3600.0
 
@@ -39,7 +40,7 @@ typedef struct DeviceSearch {
     const MicroBatching *settings;
     DeviceChoices choices;
     int32_t best;     /* choice of the result */
-    int64_t reserved; /* evaluations that the first choice leaves to the baselines of others */
+    int64_t reserved; /* evaluations that the first choice leaves to others */
     double *seconds;  /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
     double *bounds;   /* [choice] of its plans, 0: none, NAN: it is not known yet */
     Budget budget;    /* search_user_budget() */
@@ -104,6 +105,11 @@ static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) 
 }
 
 /* ---- other choices ---- */
+
+/* Returns whether pins may leave no operator to the types of the first choice that they do not name. */
+static bool has_pins(const DeviceSearch *self) {
+    return self->choices.count > 1 && self->options->request->constraints.pin_count > 0;
+}
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
@@ -216,11 +222,12 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Keeps evaluations for the baselines of other choices: one each, but at most half of all. */
-static void reserve_baselines(DeviceSearch *self) {
-    int64_t limit = self->options->limits.evaluations, others = self->choices.count - 1;
-    if (!self->options->request->explores_prices || limit <= 0) return;
-    self->reserved = limit / 2 < others ? limit / 2 : others;
+/* Keeps evaluations for other choices: half of all for the types that pins name. Else the baselines of other
+ * choices get one each, but at most half of all. */
+static void reserve_evaluations(DeviceSearch *self) {
+    int64_t half = self->options->limits.evaluations / 2, others = self->choices.count - 1;
+    if (has_pins(self)) self->reserved = half;
+    else if (self->options->request->explores_prices) self->reserved = half < others ? half : others;
 }
 
 /* Searches the first choice, on the cluster itself where that has its devices in their order. */
@@ -315,20 +322,22 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = self.bounds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
-    if (has_others && options->request->explores_prices) first.limits.seconds *= FIRST_SHARE;
-    if (has_others) reserve_baselines(&self);
+    if (has_others && (options->request->explores_prices || has_pins(&self)))
+        first.limits.seconds *= FIRST_SHARE;
+    if (has_others) reserve_evaluations(&self);
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);
     budget_return(&self.budget, result->evaluations, false);
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
+    if (has_pins(&self)) self.reserved = 0;
     bool may_go_on = has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE);
     if (may_go_on && self.reserved > 0) {
         TRY(try_choices(&self, BASELINES_ALONE, error));
         if (result->plan) status = AM_OK;
     }
     bool has_baselines = has_others && self.reserved > 0;
-    bool tries_others = has_others && !is_cut;
+    bool tries_others = has_others && (!is_cut || has_pins(&self));
     if (tries_others && may_go_on) {
         TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));

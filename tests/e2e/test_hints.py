@@ -161,6 +161,7 @@ def check_odd_servers(folder):
         ("V100:3,T4:1", ["layers/0=devices(T4)", "--stages=2"], 0, {3}),
         ("V100:2,T4:1,H100:1", ["layers/0=devices(T4,V100)", "layers/1=devices(H100)", "--stages=2"], 0, {0, 1, 2}),
         ("V100:2,T4:1,H100:1", ["*=devices(V100)"], 1, {0, 1}),
+        ("H100:1,V100:2,T4:1", ["*=devices(V100)", "--evaluations=20"], 1, {1, 2}),
     ]
     for servers, words, layer, devices in cases:
         write_mixed(cluster, [(name, int(count)) for name, count in (one.split(":") for one in servers.split(","))])
