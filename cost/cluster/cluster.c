@@ -38,7 +38,7 @@ typedef struct ClusterReader {
     bool has_topology; /* links may be left to its edges */
 } ClusterReader;
 
-/* The JSON path of a member, "$.links.nvlink", or of an element. */
+/* Returns the JSON path of a member, "$.links.nvlink", or of an element. */
 static const char *where_member(ClusterReader *self, const char *parent, const char *key) {
     const char *where = arena_format(self->arena, "%s.%s", parent, key);
     return where ? where : parent;
@@ -88,7 +88,7 @@ static void fill_missing_rates(ClusterDeviceType *type) {
     }
 }
 
-/* A list of [size, fraction] points; `holder[key]` may be absent. */
+/* Reads a list of [size, fraction] points; `holder[key]` may be absent. */
 static AmStatus read_curve(ClusterReader *self, ClusterCurve *curve, json_t *holder, const char *key,
                            const char *where) {
     if (!json_object_get(holder, key)) return AM_OK;
@@ -152,7 +152,7 @@ static AmStatus read_optional_seconds(ClusterReader *self, double *seconds, json
     return json_get_number(seconds, object, key, 0, 3600, self->source, where, self->error);
 }
 
-/* The element type of a key such as "dot_bf16"; DTYPE_INVALID for other keys. */
+/* Returns the element type of a key such as "dot_bf16"; DTYPE_INVALID for other keys. */
 static Dtype type_of_key(const char *key, const char *of) {
     size_t length = strlen(of);
     if (strncmp(key, of, length) != 0 || key[length] != '_') return DTYPE_INVALID;
@@ -194,7 +194,7 @@ static AmStatus read_efficiency(ClusterReader *self, ClusterDeviceType *type, js
     return read_curve(self, &type->memory, efficiency, "memory", where);
 }
 
-/* "measured": {"device": "A100", "rate": 1.1} */
+/* Reads "measured": {"device": "A100", "rate": 1.1}. */
 static AmStatus read_measured(ClusterReader *self, ClusterDeviceType *type, json_t *object,
                               const char *where) {
     static const char *const keys[] = {"device", "rate", NULL};
@@ -320,7 +320,7 @@ static AmStatus read_links(ClusterReader *self, json_t *root) {
     return AM_OK;
 }
 
-/* The link that holder[key] names. */
+/* Finds the link that holder[key] names. */
 static AmStatus find_link(ClusterReader *self, int32_t *link, json_t *holder, const char *key,
                           const char *where) {
     const char *name;
@@ -459,8 +459,8 @@ AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description,
     return AM_OK;
 }
 
-/* The built-in cluster nearest to a name, in `near`: "hots:4" gives "; did you mean host:4?". "" where none
- * is. */
+/* Writes the built-in cluster nearest to a name into `near`: "hots:4" gives "; did you mean host:4?". ""
+ * without one. */
 static void suggest_builtin(char near[SUGGEST_HINT_BYTES], const char *name) {
     enum { MOST_BUILTINS = 64, LONGEST_NAME = 32 };
     int32_t count;
@@ -487,7 +487,7 @@ static void suggest_builtin(char near[SUGGEST_HINT_BYTES], const char *name) {
              has_count ? name + length : "");
 }
 
-/* A name that is neither built in nor a file. */
+/* Fails for a name that is neither built in nor a file. */
 static AmStatus fail_unknown(const char *name, AmError *error) {
     char near[SUGGEST_HINT_BYTES];
     suggest_builtin(near, name);

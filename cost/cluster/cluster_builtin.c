@@ -178,8 +178,9 @@ static int slice_axes(int sizes[MOST_AXES], int axes, int chips) {
     return sizes[first];
 }
 
-/* Chip (x, y, z) of a grid is device (x Y + y) Z + z of its server. Every chip has a link to the next on each
- * axis; the last has one to the first on axes of more than two chips with `wraps`. */
+/* Adds the links of a grid of chips. Chip (x, y, z) is device (x Y + y) Z + z of its server. Every chip has
+ * a link to the next on each axis; with `wraps`, the last one has a link to the first on axes of more than
+ * two chips. */
 static void add_grid(json_t *edges, const char *link, int servers, const int sizes[MOST_AXES],
                      const bool wraps[MOST_AXES]) {
     static const char *const variables[MOST_AXES] = {"x", "y", "z"};
@@ -200,7 +201,7 @@ static void add_grid(json_t *edges, const char *link, int servers, const int siz
     }
 }
 
-/* The links that are no switch: inside servers, and rails between them. */
+/* Adds the links that are no switch: inside servers, and rails between them. */
 static void add_topology(json_t *root, const FamilyRow *family, int count) {
     json_t *edges = json_array(), *link_list = json_object_get(root, "links");
     if (family->shape != SWITCHED)

@@ -6,7 +6,7 @@
 #include "cost/cluster/cluster.h"
 #include "cost/cluster/topology.h"
 
-/* The servers of the listed devices, in their order: one for each run of devices of one server. */
+/* Lists the servers of the listed devices, in their order: one for each run of devices of one server. */
 static AmStatus list_servers(Cluster *self, Arena *arena, const Cluster *of, const int32_t *devices,
                              AmError *error) {
     int32_t *server_of = ARENA_ARRAY(arena, int32_t, self->device_count);

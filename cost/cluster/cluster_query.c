@@ -95,7 +95,7 @@ static void print_types(Text *text, const Cluster *cluster) {
     text_free(&rows);
 }
 
-/* The links of a graph: how many edges are of each, and how fast. */
+/* Prints the links of a graph: the number and the rate of the edges of each. */
 static void print_topology(Text *text, const Cluster *cluster) {
     const Topology *topology = cluster->topology;
     Text rows = {0};
@@ -130,7 +130,7 @@ static void print_topology(Text *text, const Cluster *cluster) {
     text_free(&rows);
 }
 
-/* `width` parallel links. */
+/* Prints `width` parallel links. */
 static void print_link(Text *text, const Cluster *cluster, int32_t link, double width) {
     if (link < 0) return;
     text_append(text, "%s, ", cluster->links[link].name);

@@ -23,7 +23,7 @@ static const struct {
 } cube[] = {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
             {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
 
-/* The hybrid cube of each server, or the part of it among its first devices. */
+/* Adds the hybrid cube of each server, or its part among the server's first devices. */
 static void add_cube(json_t *edges, const char *link, int servers, int devices) {
     for (size_t k = 0; k < sizeof cube / sizeof *cube; k++) {
         char from[40], to[40];

@@ -81,7 +81,8 @@ void host_cache_close(HostCache *cache) {
     *cache = (HostCache){.folder = -1, .lock = -1};
 }
 
-/* The measurement in a file's text, the caller's reference; NULL with the error filled: it cannot be used. */
+/* Returns the measurement in a file's text, the caller's reference; NULL with the error filled: it cannot be
+ * used. */
 static json_t *parse_measurement(const HostCache *cache, const char *text, size_t length, AmError *error) {
     static const char *const keys[] = {"format", "machine", "measurement", NULL};
     json_t *root = NULL, *measurement = NULL, *found = NULL;
@@ -160,7 +161,7 @@ bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *w
     return problem == 0;
 }
 
-/* "host-0123456789abcdef.json", or the unfinished file of a killed process. */
+/* Returns whether a file is "host-0123456789abcdef.json", or the unfinished file of a killed process. */
 static bool is_measurement(const char *name) {
     return strncmp(name, "host-", 5) == 0 && strspn(name + 5, "0123456789abcdef") == KEY_DIGITS &&
            strncmp(name + 5 + KEY_DIGITS, ".json", 5) == 0;

@@ -36,13 +36,13 @@ AmStatus host_cluster_ranks(int32_t *ranks, const char *name, AmError *error) {
     return AM_OK;
 }
 
-/* Between two times that are alike in order of magnitude. */
+/* Interpolates between two times that are alike in order of magnitude. */
 static double between(double alone, double together, double weight) {
     if (alone > 0 && together > 0) return exp((1 - weight) * log(alone) + weight * log(together));
     return (1 - weight) * alone + weight * together;
 }
 
-/* The curve of one class for ranks between one and all processors; the caller's reference. */
+/* Returns the curve of one class for ranks between one and all processors; the caller's reference. */
 static json_t *mix_curves(json_t *alone, json_t *together, double weight) {
     json_t *from = json_object_get(alone, "seconds"), *to = json_object_get(together, "seconds");
     if (!alone || !to || !json_equal(json_object_get(alone, "sizes"), json_object_get(together, "sizes")) ||
@@ -103,7 +103,8 @@ static bool is_curve(json_t *curve) {
            json_array_size(json_object_get(curve, "seconds")) == points;
 }
 
-/* Seconds of a collective of so many ranks and bytes by a curve that has both; below 0 otherwise. */
+/* Returns the seconds of a collective of so many ranks and bytes by a curve that has both; below 0
+ * otherwise. */
 static double find_seconds(json_t *curve, json_t *ranks, json_t *bytes) {
     json_t *sizes = json_object_get(curve, "sizes"), *rows, *columns, *value;
     size_t row, column;
@@ -117,7 +118,7 @@ static double find_seconds(json_t *curve, json_t *ranks, json_t *bytes) {
         json_array_get(json_object_get(curve, "seconds"), row * json_array_size(columns) + column));
 }
 
-/* One kind of collective of ranks that share processors. */
+/* Returns the curve of one kind of collective of ranks that share processors. */
 static json_t *share_curve(json_t *own, json_t *shared, double sharing) {
     bool has_shared = is_curve(shared);
     json_t *sizes = json_object_get(has_shared ? shared : own, "sizes");

@@ -30,7 +30,7 @@ void topology_add_edge(TopologyDraft *draft, int32_t from, int32_t to, int32_t l
                        .latency_seconds = latency_seconds};
 }
 
-/* The devices of a server, joined by its switch; returns the vertex by which the server is reached from
+/* Adds the devices of a server, joined by its switch. Returns the vertex by which the server is reached from
  * outside, -1 where it has no link of its own. */
 static int32_t add_server(TopologyDraft *draft, int32_t index) {
     const ClusterServer *server = &draft->cluster->servers[index];
@@ -62,7 +62,7 @@ static void add_servers(TopologyDraft *draft) {
     }
 }
 
-/* Directed edges by the vertex that they leave, ascending. */
+/* Lists directed edges by the vertex that they leave, ascending. */
 static void index_edges(Topology *self, int32_t *first, int32_t *leaving) {
     for (int32_t e = 0; e < 2 * self->edge_count; e++) first[topology_edge_start(self, e) + 1]++;
     for (int32_t v = 0; v < self->vertex_count; v++) first[v + 1] += first[v];
@@ -71,7 +71,7 @@ static void index_edges(Topology *self, int32_t *first, int32_t *leaving) {
     first[0] = 0;
 }
 
-/* All devices must be reached from the first one. */
+/* Checks that all devices can be reached from the first one. */
 static AmStatus check_connected(const Topology *self, Arena *arena, const Cluster *cluster,
                                 const char *source, AmError *error) {
     int32_t *queue = ARENA_ARRAY(arena, int32_t, self->vertex_count), count = 1;
@@ -97,14 +97,14 @@ static AmStatus check_connected(const Topology *self, Arena *arena, const Cluste
     return AM_OK;
 }
 
-/* The slower of an edge and `slowest` (-1: none so far). */
+/* Returns the slower of an edge and `slowest` (-1: none so far). */
 static int32_t slower(const Topology *self, int32_t slowest, int32_t edge) {
     bool is_slower =
         slowest < 0 || self->edges[edge].bytes_per_second < self->edges[slowest].bytes_per_second;
     return is_slower ? edge : slowest;
 }
 
-/* Over the server's devices, the slowest of the fastest edges that they have. */
+/* Returns the slowest, over the server's devices, of the fastest edge of each. */
 static int32_t slowest_inside(const Topology *self, const ClusterServer *server) {
     int32_t slowest = -1;
     for (int32_t k = 0; k < server->device_count; k++) {
@@ -119,7 +119,8 @@ static int32_t slowest_inside(const Topology *self, const ClusterServer *server)
     return slowest;
 }
 
-/* On the routes from the first device to some of the other servers, evenly chosen. */
+/* Returns the slowest edge on the routes from the first device to some of the other servers, evenly
+ * chosen. */
 static int32_t slowest_between(const Topology *self, const Cluster *cluster, int32_t *route) {
     int32_t slowest = -1, count, stride = (cluster->server_count + MOST_ROUTES - 1) / MOST_ROUTES;
     for (int32_t s = 1; s < cluster->server_count; s += stride) {
@@ -129,7 +130,7 @@ static int32_t slowest_between(const Topology *self, const Cluster *cluster, int
     return slowest;
 }
 
-/* The one link inside a server and between servers that stands for those of the graph. */
+/* Names the one link inside a server and the one between servers that stand for those of the graph. */
 static AmStatus name_links(const Topology *self, Arena *arena, Cluster *cluster, AmError *error) {
     ArenaMark mark = arena_mark(arena);
     int32_t *route = ARENA_ARRAY(arena, int32_t, self->longest);

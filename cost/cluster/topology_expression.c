@@ -124,7 +124,7 @@ static int64_t read_operand(Parser *self) {
     return value;
 }
 
-/* The next operator, OPERATOR_COUNT without one. */
+/* Returns the next operator, OPERATOR_COUNT without one. */
 static int32_t next_operator(Parser *self) {
     skip_blanks(self);
     size_t left = (size_t)(self->end - self->at);

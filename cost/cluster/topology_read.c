@@ -144,7 +144,7 @@ static int64_t take_number(const char **text) {
     return *text == start || (*start == '0' && *text - start > 1) ? -1 : value;
 }
 
-/* True where the name has the form serverS/deviceD; `device` is -1 if there is no such device. */
+/* Returns whether the name has the form serverS/deviceD; `device` is -1 if there is no such device. */
 static bool is_device_name(const Cluster *cluster, const char *name, int32_t *device) {
     *device = -1;
     if (strncmp(name, "server", 6) != 0) return false;
@@ -159,7 +159,7 @@ static bool is_device_name(const Cluster *cluster, const char *name, int32_t *de
     return true;
 }
 
-/* The place of a switch in the table: where it is or may be put. */
+/* Returns the place of a switch in the table: where it is or may be put. */
 static int32_t *switch_place(TopologyReader *self, const char *name) {
     uint64_t at = hash_bytes(name, strlen(name), 0);
     for (;; at++) {
@@ -186,7 +186,7 @@ static AmStatus find_vertex(TopologyReader *self, int32_t *vertex, const EdgeRow
     return *vertex < 0 ? am_fail_memory(self->error, LONGEST_NAME) : AM_OK;
 }
 
-/* False: the two are joined already. */
+/* Marks two places as joined. Returns false if they are joined already. */
 static bool take_pair(TopologyReader *self, int32_t a, int32_t b) {
     uint64_t pair = (uint64_t)(a < b ? a : b) << 32 | (uint64_t)(a < b ? b : a);
     uint64_t at = pair * 0x9e3779b97f4a7c15u >> 20;
@@ -218,7 +218,7 @@ static AmStatus add_edge(TopologyReader *self, const EdgeRow *row) {
     return self->draft->arena->failed ? am_fail_memory(self->error, sizeof(TopologyEdge)) : AM_OK;
 }
 
-/* Every choice of the variables, the last one fastest. */
+/* Adds the edges for every choice of the variables, the last one fastest. */
 static AmStatus add_edges(TopologyReader *self, EdgeRow *row) {
     TopologyVariables *variables = &row->variables;
     memcpy(variables->values, row->first, sizeof row->first);

@@ -96,7 +96,8 @@ static Reached heap_take(TopologyRoutes *routes) {
     return taken;
 }
 
-/* More than ten seconds count as ten, so that sums over a route, which has fewer than 2^19 edges, fit. */
+/* Returns the picoseconds of an edge, at most those of ten seconds, so that sums over a route, which has
+ * fewer than 2^19 edges, fit. */
 static int64_t picoseconds(double seconds) {
     return (int64_t)((seconds < 10 ? seconds : 10) * 1e12 + 0.5);
 }
@@ -238,7 +239,7 @@ static void keep_routes(const Topology *self, TopologyRoutes *routes, int32_t st
            sizeof *routes->last * (size_t)self->vertex_count);
 }
 
-/* The last edges of the routes from `start`, the one to `target` among them; the lock is held. */
+/* Returns the last edges of the routes from `start`, the one to `target` among them; the lock is held. */
 static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start,
                                   int32_t target) {
     bool is_kept = routes->slot_of[start] >= 0;

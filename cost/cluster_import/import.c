@@ -173,7 +173,7 @@ AmStatus import_claim_server(Import *import, const char *source, AmError *error)
     return AM_OK;
 }
 
-/* The name of a built-in link, which becomes one of the cluster's. */
+/* Returns the name of a built-in link, which becomes one of the cluster's. */
 static const char *builtin_link(Import *import, const char *name) {
     if (!json_object_get(import->links, name))
         json_object_set_new(import->links, name, cluster_builtin_link(name));
@@ -315,7 +315,7 @@ static void prune(Import *import) {
     }
 }
 
-/* A server that no card leaves gets one, at its top or at a PCIe switch of all devices. */
+/* Adds a card to a server that no card leaves, at its top or at a PCIe switch of all devices. */
 static void add_card(Import *import) {
     for (int32_t k = 0; k < import->edge_count; k++)
         if (is_shared(import->edges[k].to)) return;
@@ -331,7 +331,7 @@ static void add_card(Import *import) {
     import_add_edge(import, import->top, "/network", import_between(import, 0.5), 1);
 }
 
-/* "server{s}/cpu0", "rail0". */
+/* Returns "server{s}/cpu0", "rail0" or the like. */
 static const char *place_name(const Import *import, const char *place, char *name) {
     if (is_shared(place)) return place + 1;
     snprintf(name, LONGEST_PLACE, "server%s/%s", import->host_count > 1 ? "{s}" : "0", place);
@@ -390,7 +390,7 @@ static json_t *describe_servers(Import *import, const char *link) {
     return servers;
 }
 
-/* The device type, with measured members in place of built-in ones. */
+/* Returns the device type, with measured members in place of built-in ones. */
 static json_t *describe_type(const Import *import) {
     json_t *type = cluster_builtin_device_type(import->device_type), *value;
     const char *key;

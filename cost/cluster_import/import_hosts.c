@@ -69,7 +69,7 @@ static AmStatus fail_repeated(const HostReader *self, const ImportHost *host) {
                       host->place, "the host \"%s\" is named twice", host->name);
 }
 
-/* No host twice; `at` is where the list starts. */
+/* Checks that no host occurs twice; `at` is where the list starts. */
 static AmStatus check_hosts(const HostReader *self, const char *at) {
     Import *import = self->import;
     if (import->arena->failed) return am_fail_memory(self->error, import->host_count);
@@ -92,7 +92,7 @@ static AmStatus add_host(const HostReader *self, const char *at, const char *nam
     return AM_OK;
 }
 
-/* A copy of the value of NAME=value, without quotes; NULL if missing. */
+/* Returns a copy of the value of NAME=value, without quotes; NULL if missing. */
 static const char *variable(const HostReader *self, const char *name, const char **at) {
     static const char *const heads[] = {"declare -x ", "export ", ""};
     size_t length = strlen(name);
@@ -291,7 +291,7 @@ static AmStatus read_host(const HostReader *self, const char **at, const char *e
     return AM_OK;
 }
 
-/* A machine file names a host once for each of its devices: such lines become one host. */
+/* Merges the lines of a machine file that name a host once for each of its devices. */
 static AmStatus merge_repeated(const HostReader *self) {
     Import *import = self->import;
     json_t *numbers = json_object();
@@ -337,7 +337,7 @@ AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error) 
     return check_hosts(&self, file->data);
 }
 
-/* "8(x3),4": 8, 8, 8, 4. One number alone is for all hosts. */
+/* Reads "8(x3),4" as 8, 8, 8, 4. One number alone is for all hosts. */
 static AmStatus spread_counts(const HostReader *self, const char *counts, const char *at) {
     static const char expected[] = "expected a number for each node, such as 8(x3),4";
     Import *import = self->import;

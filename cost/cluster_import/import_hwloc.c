@@ -33,7 +33,8 @@ static void count_parts(HwlocReader *self, const XmlElement *element) {
     }
 }
 
-/* A display or 3D controller of NVIDIA or AMD: "0302 [10de:20b0] [...] a1". */
+/* Returns whether a PCI device is a display or 3D controller of NVIDIA or AMD: "0302 [10de:20b0] [...]
+ * a1". */
 static bool is_gpu(const char *pci) {
     return (strncmp(pci, "0300", 4) == 0 || strncmp(pci, "0302", 4) == 0) &&
            (strstr(pci, "[10de:") || strstr(pci, "[1002:"));
@@ -43,7 +44,7 @@ static bool is_card(const char *pci) {
     return strncmp(pci, "0200", 4) == 0 || strncmp(pci, "0207", 4) == 0;
 }
 
-/* hwloc gives GB/s after the encoding; 0 if the system does not report it. */
+/* Returns the link with the rate of hwloc: GB/s after the encoding, 0 if the system does not report it. */
 static const char *pcie_link(HwlocReader *self, const XmlElement *object) {
     const char *speed = xml_attribute(object, "pci_link_speed");
     double rate = speed ? strtod(speed, NULL) : 0;
@@ -65,7 +66,7 @@ static void add_pci_device(HwlocReader *self, const XmlElement *object, const ch
     }
 }
 
-/* The PCI devices below an object, joined to the place above them. */
+/* Adds the PCI devices below an object, joined to the place above them. */
 static void add_below(HwlocReader *self, const XmlElement *element, const char *above) {
     const char *const socket = self->packages > 1
                                    ? import_link(self->import, "socket", IMPORT_SOCKET_BYTES_PER_SECOND,

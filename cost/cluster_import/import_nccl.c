@@ -77,7 +77,7 @@ static bool is_unknown(const char *text) {
     return false;
 }
 
-/* "16.0 GT/s PCIe": a number, and its unit after a space. */
+/* Checks "16.0 GT/s PCIe": a number, and its unit after a space. */
 static AmStatus check_numbers(const NcclReader *self, const XmlElement *element) {
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         const char *text = xml_attribute(element, ranges[k].attribute);
@@ -165,7 +165,8 @@ static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
             import_link(self->import, "nvswitch", to_switches * rate, IMPORT_NVLINK_LATENCY_SECONDS / 2), 1);
 }
 
-/* The cards of an adapter; where `pcie` is not NULL each has a place of its own, joined by that. */
+/* Adds the cards of an adapter. Where `pcie` is not NULL each has a place of its own, joined by that
+ * link. */
 static void add_cards(NcclReader *self, const XmlElement *nic, const char *above, const char *pcie) {
     for (const XmlElement *net = nic->first_child; net; net = net->next) {
         if (strcmp(net->name, "net") != 0) continue;
@@ -185,7 +186,7 @@ static void add_cards(NcclReader *self, const XmlElement *nic, const char *above
     }
 }
 
-/* All that hangs below a CPU or a bridge. */
+/* Adds everything below a CPU or a bridge. */
 static void add_below(NcclReader *self, const XmlElement *element, const char *place) {
     for (const XmlElement *c = element->first_child; c; c = c->next) {
         if (strcmp(c->name, "nic") == 0) add_cards(self, c, place, NULL);

@@ -85,7 +85,7 @@ static AmStatus add_rank(MeasurementReader *self, const char *where, const char 
     return AM_OK;
 }
 
-/* The member by the first of two names that is there. */
+/* Returns the member by the first of two names that is there. */
 static double number_of(const json_t *object, const char *name, const char *other) {
     json_t *value = json_object_get(object, name);
     if (!value) value = json_object_get(object, other);
@@ -115,7 +115,7 @@ static AmStatus read_json(MeasurementReader *self, json_t *root) {
     return AM_OK;
 }
 
-/* The head "#  size  count  type  redop  root  time  algbw  busbw ...": tables of different releases and
+/* Reads the head "# size count type redop root time algbw busbw ...": tables of different releases and
  * collectives have different columns in front of the time. */
 static void read_head(MeasurementReader *self, const char *line) {
     int32_t column = 0;
@@ -131,7 +131,7 @@ static void read_head(MeasurementReader *self, const char *line) {
     }
 }
 
-/* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
+/* Reads "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
 static AmStatus read_comment(MeasurementReader *self, const char *line) {
     char host[256];
     read_head(self, line);
@@ -141,7 +141,7 @@ static AmStatus read_comment(MeasurementReader *self, const char *line) {
     return add_rank(self, NULL, host);
 }
 
-/* "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
+/* Reads "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
 static AmStatus read_table_row(MeasurementReader *self, const char *line) {
     double bytes = strtod(line, NULL), figures[3];
     const char *at = line;
@@ -168,7 +168,7 @@ static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
     return AM_OK;
 }
 
-/* "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in place. */
+/* Reads "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in place. */
 static AmStatus read_vtrain_row(MeasurementReader *self, const char *line) {
     double bytes, nanoseconds, bus;
     if (sscanf(line, "%lf,%*[^,],%*[^,],%lf,%lf", &bytes, &nanoseconds, &bus) != 3 || !(bytes > 0))
@@ -233,7 +233,7 @@ static AmStatus add_aceso_row(MeasurementReader *self, double mebi, double secon
     return AM_OK;
 }
 
-/* "12,2.237": MB and milliseconds. */
+/* Reads "12,2.237": MB and milliseconds. */
 static AmStatus read_aceso_collective(MeasurementReader *self, const FileBytes *file) {
     const char *kind = strstr(file->name, "all_reduce_");
     int ranks = 0, matched = 0;
@@ -260,7 +260,7 @@ static AmStatus read_aceso_collective(MeasurementReader *self, const FileBytes *
     return AM_OK;
 }
 
-/* "1,2,4" and below it "17.2, 24.8, 31.3": MB and GB/s. */
+/* Reads "1,2,4" and below it "17.2, 24.8, 31.3": MB and GB/s. */
 static AmStatus read_aceso_transfers(MeasurementReader *self, const FileBytes *file) {
     const char *size = file->data, *end = strchr(file->data, '\n'), *rate = end ? end + 1 : NULL;
     const char *end_of_rates = rate ? rate + strcspn(rate, "\n") : NULL;
@@ -297,7 +297,7 @@ static AmStatus read_aceso(MeasurementReader *self, const FileBytes *file) {
 /* The least size whose time is not latency alone. */
 #define LARGE_BYTES 65536
 
-/* The link that gives these times. */
+/* Fits a link to the measured times. */
 static json_t *fit(const MeasurementReader *self) {
     /* An all-reduce sends 2(n-1)/n bytes a byte, another collective (n-1)/n. The figures of the largest size
      * have the most digits. */

@@ -40,8 +40,8 @@ static AmStatus fail_at(const MatrixReader *self, const char *at, const char *ex
                       at - self->file->data, "%s", expected);
 }
 
-/* The next word of a line in `word`, without the escapes that underline the head; returns where it
- * starts, NULL at the line's end. */
+/* Copies the next word of a line into `word`, without the escapes that underline the head. Returns where the
+ * word starts, NULL at the line's end. */
 static const char *next_word(const char **at, char *word) {
     size_t length = 0;
     const char *start = NULL;
@@ -69,7 +69,8 @@ static bool is_column(const char *word) {
             strncmp(word, "ib", 2) == 0 || strncmp(word, "bnxt", 4) == 0);
 }
 
-/* "GPU0 GPU1 NIC0 CPU Affinity ...": the columns are the words before the first that is no device. */
+/* Reads the head "GPU0 GPU1 NIC0 CPU Affinity ...": the columns are the words before the first that is no
+ * device. */
 static AmStatus read_head(MatrixReader *self, const char **at) {
     char word[LONGEST_NAME + 1];
     const char *start = *at;
@@ -154,7 +155,7 @@ static void add_nvlinks(MatrixReader *self) {
     }
 }
 
-/* One level: groups that got larger get a switch above the places that they join. */
+/* Adds one level: groups that became larger get a switch above the places that they join. */
 static AmStatus add_level(MatrixReader *self, int32_t *group, Level level) {
     const char *link = level <= PHB ? import_pcie(self->import, 0)
                                     : import_link(self->import, "socket", IMPORT_SOCKET_BYTES_PER_SECOND,

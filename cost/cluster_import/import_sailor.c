@@ -42,7 +42,7 @@ static AmStatus fail_at(const SailorReader *self, const char *where, const char 
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected %s", where, expected);
 }
 
-/* A key that is a number from 1 to `most`; 0: it is something else. */
+/* Returns the value of a key that is a number from 1 to `most`; 0 for other keys. */
 static int64_t number_of_key(const char *key, int64_t most) {
     char *end;
     long long value = strtoll(key, &end, 10);
@@ -104,7 +104,7 @@ static AmStatus find_type(const SailorReader *self, json_t **counts, json_t *typ
                    where, self->import->device_type);
 }
 
-/* The description of a link: its coefficients sampled at powers of two. */
+/* Makes the description of a link: its coefficients sampled at powers of two. */
 static AmStatus make_link(const SailorReader *self, json_t **link, const LinkCoefficients *of, double latency,
                           const char *where) {
     const double *values = of->values, peak = of->peak;
@@ -168,7 +168,8 @@ static AmStatus read_links(const SailorReader *self, json_t *root) {
 
 /* ---- layers ---- */
 
-/* Seconds forward of the middle layer with tensor degree 1; 0: the micro-batch has no such degree. */
+/* Reads the forward seconds of the middle layer with tensor degree 1; 0: the micro-batch has no such
+ * degree. */
 static AmStatus read_layer(const SailorReader *self, double *seconds, json_t *degrees, const char *batch) {
     char where[64], middle[16];
     *seconds = 0;

@@ -57,7 +57,7 @@ static AmStatus add_product(const SystemReader *self, const char *key, const jso
     return AM_OK;
 }
 
-/* The curve of products; the caller's reference. */
+/* Reads the curve of products; the caller's reference. */
 static AmStatus read_products(const SystemReader *self, json_t **curve, json_t *matmul) {
     static const char where[] = "$.accelerator.op.matmul";
     json_t *shapes = json_object_get(matmul, "accurate_efficient_factor"), *value;
@@ -102,7 +102,7 @@ static AmStatus read_device(SystemReader *self, json_t *root) {
 
 /* ---- links ---- */
 
-/* The name of the link inside servers: NVLink's, else the PCIe link of all devices of a server. */
+/* Returns the name of the link inside servers: NVLink's, else the PCIe link of all devices of a server. */
 static const char *inside_of(Arena *arena, json_t *networks, int64_t devices) {
     const char *const names[] = {"high_intra_node",
                                  arena_format(arena, "intra_node_pcie_%lldx", (long long)devices),
@@ -112,7 +112,7 @@ static const char *inside_of(Arena *arena, json_t *networks, int64_t devices) {
     return NULL;
 }
 
-/* The description of a link that `devices` share in a ring of `ranks`. */
+/* Reads the description of a link that `devices` share in a ring of `ranks`. */
 static AmStatus read_link(const SystemReader *self, json_t **link, json_t *network, const char *key,
                           int64_t ranks, int64_t devices) {
     char where[96];

@@ -81,7 +81,7 @@ static void entity_declaration(void *user, const XML_Char *name, int is_paramete
     stop(user, "entities are not read");
 }
 
-/* The tree of a file, in the arena. */
+/* Reads the tree of a file into the arena. */
 static AmStatus read_tree(XmlElement **root, Arena *arena, const FileBytes *file, AmError *error) {
     XmlReader self = {.parser = XML_ParserCreate(NULL), .arena = arena};
     if (!self.parser) return am_fail_memory(error, 0);

@@ -81,8 +81,8 @@ static double unprofiled_seconds(const void *user, const double *bytes) {
     return modelled_seconds(of, bytes);
 }
 
-/* The event of a collective in a profile, with or without the group's link; false if the group has
- * no link of its own. */
+/* Finds the event of a collective in a profile, with or without the group's link. Returns false if the group
+ * has no link of its own. */
 static bool event_of(StepEvent *event, const Sized *of, double bytes, bool with_link) {
     const Cluster *cluster = of->cluster;
     int32_t link = with_link ? cluster_group_link(cluster, of->topology->servers) : cluster->only_link;
@@ -141,7 +141,7 @@ double collective_seconds(ProgramCollectiveKind kind, double bytes, const Collec
     return modelled_seconds(&(const Sized){kind, topology, cluster}, &bytes);
 }
 
-/* The most elements along the dimension that a member receives from others. */
+/* Returns the most elements along the dimension that a member receives from others. */
 static int64_t most_received(const ProgramMovement *movement, int32_t count) {
     int64_t most = 0, part = 0;
     for (int32_t k = 0; k < count; part += movement->parts[k++]) {

@@ -76,7 +76,7 @@ static double efficiency_of(Efficiencies *self, int32_t link) {
     return self->of_link[link];
 }
 
-/* The seconds of an algorithm with one division of the group into islands. */
+/* Returns the seconds of an algorithm with one division of the group into islands. */
 static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind, int32_t devices,
                            const LinkLoads *loads, Efficiencies *efficiencies) {
     double seconds = 0, bytes = efficiencies->bytes * (algorithm->moves_whole ? devices : 1);
@@ -96,7 +96,7 @@ static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollecti
     return collective_rounds(algorithm, kind) * seconds;
 }
 
-/* The seconds of an algorithm that can be used, with the best division into islands. */
+/* Returns the seconds of an algorithm that can be used, with the best division into islands. */
 static double algorithm_seconds(const CollectiveAlgorithm *algorithm, const LinkLoads **islands,
                                 ProgramCollectiveKind kind, const CollectiveTopology *topology,
                                 Efficiencies *efficiencies) {
@@ -191,7 +191,7 @@ static AmStatus add_step(LoadBuilder *self, CollectiveMove *move, const Collecti
     return AM_OK;
 }
 
-/* Step `step` of a pattern: loads by all groups, terms of each. */
+/* Walks step `step` of a pattern: loads by all groups, terms of each. */
 static AmStatus walk_step(LoadBuilder *self, const CollectivePattern *pattern, CollectivePatternKind kind,
                           int32_t step, AmError *error) {
     CollectiveWalk walk = {.loads = &self->loads, .partners = self->partners};

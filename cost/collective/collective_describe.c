@@ -57,7 +57,8 @@ static void append_bytes(Text *text, double bytes) {
     text_append_bytes_size(text, bytes < 1 ? 1 : bytes);
 }
 
-/* "measured, 1.2 us, by ...", or from which measured figures it is interpolated or extrapolated. */
+/* Appends "measured, 1.2 us, by ...", or the measured figures from which a time is interpolated or
+ * extrapolated. */
 static void append_measured(Text *text, double seconds, const char *by, const CollectiveEvidence *evidence,
                             double bytes, int32_t devices) {
     bool inside = is_between(evidence->devices, devices) && is_between(evidence->bytes, bytes);

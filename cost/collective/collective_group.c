@@ -87,7 +87,7 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
     return AM_OK;
 }
 
-/* The free links of the edge between a and b; 0 without an edge. */
+/* Returns the free links of the edge between a and b; 0 without an edge. */
 static double left_between(const Ways *self, int32_t a, int32_t b) {
     int32_t pair = a * self->count + b;
     return self->lengths[pair] == 1 ? self->left[self->edges[pair][0] / 2] : 0;
@@ -109,7 +109,7 @@ typedef struct RingSearch {
 
 static bool extend_ring(RingSearch *self, int32_t ring, int32_t length);
 
-/* Ring `ring` has all devices: closes it and goes on with the next. */
+/* Closes ring `ring`, which has all devices, and goes on with the next. */
 static bool close_ring(RingSearch *self, int32_t ring) {
     Ways *ways = self->ways;
     int32_t last = self->order[ring][ways->count - 1];
@@ -147,7 +147,7 @@ static bool extend_ring(RingSearch *self, int32_t ring, int32_t length) {
     return false;
 }
 
-/* One link, or where an edge between two of the devices has less of one, that; 0 where there are no such
+/* Returns one link, or the least width of an edge between two of the devices; 0 where there are no such
  * edges. */
 static double narrowest_hop(const Ways *self) {
     double narrowest = 0;
@@ -159,7 +159,7 @@ static double narrowest_hop(const Ways *self) {
     return narrowest;
 }
 
-/* Every ring takes two units from a device's edges. */
+/* Returns the largest number of rings: every ring uses two units of a device's edges. */
 static int32_t most_rings(const Ways *self, double unit) {
     double most = MOST_RINGS;
     for (int32_t a = 0; a < self->count; a++) {
@@ -202,7 +202,7 @@ static int compare_nearness(const void *left, const void *right) {
     return (a->edges > b->edges) - (a->edges < b->edges);
 }
 
-/* [count * count]; in the arena. */
+/* Measures the nearness of each pair of devices: [count * count], in the arena. */
 static Nearness *measure(const Ways *ways, Arena *arena) {
     int32_t pairs = ways->count * ways->count;
     Nearness *near = ARENA_ARRAY(arena, Nearness, pairs);
@@ -256,7 +256,8 @@ static bool open_group(CollectiveGroup *group, int32_t **members, int32_t **firs
     return !arena->failed;
 }
 
-/* One grouping for each nearness that makes other islands than a smaller one, up to that of all in one. */
+/* Makes one grouping for each nearness that gives other islands than a smaller one, up to one island of
+ * all. */
 static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *arena, const Ways *ways,
                               Arena *scratch, AmError *error) {
     int32_t pairs = ways->count * ways->count;

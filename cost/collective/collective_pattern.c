@@ -6,7 +6,7 @@
 
 enum { MOST_DIRECT = 16 }; /* beyond it the messages of all pairs delay one another */
 
-/* Device a sends b a fraction of S; returns the latency of the way. */
+/* Adds a transfer of a fraction of S from device a to b. Returns the latency of the way. */
 static double send(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
     return walk->follows ? edge_loads_follow(walk->loads) : edge_loads_add(walk->loads, a, b, fraction);
 }
@@ -34,7 +34,7 @@ static bool is_hierarchical(const CollectiveGroup *group) {
     return group->parts > 1 && group->most > 1;
 }
 
-/* The devices at place j of each part. */
+/* Returns the devices at place j of each part. */
 static const int32_t *column_of(const CollectiveGroup *group, int32_t j) {
     for (int32_t s = 0; s < group->parts; s++) group->column[s] = group->members[group->first[s] + j];
     return group->column;
@@ -51,7 +51,7 @@ static void walk_ring(CollectiveWalk *walk, const int32_t *list, int32_t count, 
     raise_to(walk, count - 1, sum - least);
 }
 
-/* Step k: half of the remaining bytes goes to the device at distance 2^k. */
+/* Walks halving: in step k half of the remaining bytes goes to the device at distance 2^k. */
 static void walk_halving(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t step,
                          double fraction) {
     int32_t distance = 1 << step;
@@ -78,7 +78,7 @@ static int32_t rings_steps(const CollectiveGroup *group) {
     return group->ring_count > 0 ? 1 : 0;
 }
 
-/* All rings of the group at once, half of the bytes in each direction. */
+/* Walks all rings of the group at once, half of the bytes in each direction. */
 static void rings(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     int32_t n = group->devices;
@@ -118,7 +118,7 @@ static void hand_to_first(CollectiveWalk *walk, const CollectiveGroup *group, in
     raise_to(walk, messages, messages * latency);
 }
 
-/* A second step where parts have unequal numbers. */
+/* Returns the steps of the ring inside a part: a second one where parts have unequal numbers. */
 static int32_t inside_ring_steps(const CollectiveGroup *group) {
     return !is_hierarchical(group) ? 0 : group->least < group->most ? 2 : 1;
 }
@@ -158,7 +158,7 @@ static void across_halving(CollectiveWalk *walk, const CollectiveGroup *group, i
         walk_halving(walk, column_of(group, j), group->parts, step, 1 / (double)group->least);
 }
 
-/* In-order binary tree over 0 .. count-1: odd numbers are leaves, 0 is the root. */
+/* Returns the parent in an in-order binary tree over 0 .. count-1: odd numbers are leaves, 0 is the root. */
 static int32_t parent_of(int32_t k, int32_t count) {
     int32_t lowest = k & -k, parent = (k ^ lowest) | (lowest << 1);
     return parent < count ? parent : k ^ lowest;
@@ -168,13 +168,14 @@ static double walk_up_and_down(CollectiveWalk *walk, int32_t a, int32_t b, doubl
     return send(walk, a, b, fraction) + send(walk, b, a, fraction);
 }
 
-/* The second tree counts backwards where the number is even, else from one further on: who is a leaf in the
- * one is not in the other. */
+/* Returns the rank in the second tree: counted backwards where the number is even, else from one further on.
+ * A leaf of one tree is then no leaf of the other. */
 static int32_t second_tree(int32_t k, int32_t count) {
     return count % 2 == 0 ? count - 1 - k : (k + 1) % count;
 }
 
-/* A tree and its mirror image that begin at place `place` of each part and move 2 x `fraction` of S. */
+/* Walks a tree and its mirror image that begin at place `place` of each part and move 2 x `fraction` of
+ * S. */
 static void walk_tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t place, double fraction) {
     int32_t parts = group->parts, deepest = 0;
     double chain = 0, slowest = 0;
@@ -201,7 +202,7 @@ static void walk_tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_
     raise_to(walk, 2 * (group->most - 1 + deepest), chain + deepest * slowest);
 }
 
-/* One place is enough where all devices of a server share its link. */
+/* Walks trees from places of each part; one place is enough where all devices of a server share its link. */
 static void tree(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     bool is_spread = group->parts > 1 && !group->is_vast && !walk->loads->cluster->topology->is_derived;
@@ -213,8 +214,8 @@ static int32_t direct_steps(const CollectiveGroup *group) {
     return group->devices <= MOST_DIRECT ? 1 : 0;
 }
 
-/* Device k of a list sends every other a fraction of S, but those at first .. end-1, itself among them. In a
- * long list a sample of them, at equal distances around it, stands for all. */
+/* Walks the sends of device k of a list to every other but those at first .. end-1, a fraction of S each. In
+ * a long list a sample of them, at equal distances around it, stands for all. */
 static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t k, int32_t first,
                         int32_t end, double fraction) {
     int32_t others = count - 1 < walk->partners ? count - 1 : walk->partners;
@@ -228,7 +229,8 @@ static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count
     raise_to(walk, wanted, latency * scale);
 }
 
-/* Each device of a list sends a fraction of S to each other one; in a tree the loads are counted. */
+/* Walks the sends of each device of a list to each other one, a fraction of S; in a tree the loads are
+ * counted. */
 static void walk_pairs(CollectiveWalk *walk, const int32_t *list, int32_t count, double fraction) {
     if (count < 2) return;
     if (!walk->loads->cluster->topology->is_tree) {
@@ -252,7 +254,7 @@ static void inside_pairs(CollectiveWalk *walk, const CollectiveGroup *group, int
         walk_pairs(walk, group->members + group->first[s], part_size(group, s), 1 / (n * n));
 }
 
-/* In a tree, all pairs, and those inside parts taken off again. */
+/* Walks the pairs across parts: in a tree all pairs, less those inside parts. */
 static void across_pairs(CollectiveWalk *walk, const CollectiveGroup *group, int32_t step) {
     (void)step;
     double n = group->devices, fraction = 1 / (n * n);

@@ -39,7 +39,7 @@ static void follow_edge(EdgeLoads *self, int32_t edge) {
     term->edge = edge;
 }
 
-/* The way from a to b goes into self->route. */
+/* Finds the way from a to b, in self->route. */
 static double find_way(EdgeLoads *self, int32_t a, int32_t b, int32_t *count) {
     const Topology *topology = self->cluster->topology;
     double latency = 0;

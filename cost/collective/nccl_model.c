@@ -31,7 +31,7 @@ bool nccl_model_has(ProgramCollectiveKind kind) {
     return kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_ALL_GATHER || kind == PROGRAM_REDUCE_SCATTER;
 }
 
-/* Seconds that a pattern takes per byte of S, in large. */
+/* Returns the seconds that a pattern takes per byte of S, in large. */
 static double seconds_per_byte(const CollectiveTopology *topology, CollectivePatternKind kind,
                                const Cluster *cluster) {
     const CollectiveMove *move = &topology->loads->moves[kind];
@@ -43,7 +43,7 @@ static double seconds_per_byte(const CollectiveTopology *topology, CollectivePat
     return seconds;
 }
 
-/* The largest rate at which each device of a ring could send if rings through all links of the
+/* Returns the largest rate at which each device of a ring could send if rings through all links of the
  * servers were joined. */
 static double bus_bandwidth(const CollectiveTopology *topology, const Cluster *cluster) {
     double n = topology->devices, m = topology->servers, g = topology->per_server;

@@ -64,7 +64,8 @@ const MeasuredDevice *measured_device_find(const char *name) {
     return NULL;
 }
 
-/* The time of the fit, between those of measured shapes that are smaller and larger in every size. */
+/* Returns the time of the fit, between those of measured shapes that are smaller and larger in every
+ * size. */
 static double single_product_seconds(int32_t device, const ProductSize *size) {
     const ProductFit *fit = &product_fits[device][size->layout];
     double fitted = 2 * (size->m + fit->edge) * (size->n + fit->edge) * (size->k + fit->depth) /

@@ -47,7 +47,7 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
     return FUSED_NONE;
 }
 
-/* The kernel of a step; a fusion belongs to that of its last operator that has one. */
+/* Returns the kernel of a step; a fusion belongs to that of its last operator that has one. */
 static FusedKind kind_of_step(const Program *program, const ProgramStep *step, int32_t *number) {
     const IrInstruction *instructions = program->module->instructions;
     FusedKind kind = FUSED_NONE;
@@ -96,7 +96,7 @@ static bool find_registers(KernelFinder *self) {
     return any;
 }
 
-/* Columns, or depth, of a step that is a product of two matrices; 0 for others. */
+/* Returns the columns, or the depth, of a step that is a product of two matrices; 0 for others. */
 static double joined_size(const Program *program, const ProgramStep *step, FusedKind kind) {
     if (step->fusion >= 0 || !ir_is_matrix_product(program->instructions[step->instruction].opcode)) return 0;
     const ProgramInstruction *dot = &program->instructions[step->instruction];
@@ -147,7 +147,8 @@ static void mark_steps(KernelFinder *self, FusedStep *steps) {
     }
 }
 
-/* `changed` is set where the memory of the program has to be planned again. */
+/* Finds fused kernels in a program. `changed` is set where the memory of the program has to be planned
+ * again. */
 static AmStatus find_in_program(Program *program, bool *changed, AmError *error) {
     Arena *arena = program->arena;
     *changed = false;

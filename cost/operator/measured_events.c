@@ -42,7 +42,7 @@ AmStatus measured_add_collective(Profile *profile, const char *device_type, Prof
     return status;
 }
 
-/* The text after "KIND of " in a collective's key; NULL for other keys. */
+/* Returns the text after "KIND of " in a collective's key; NULL for other keys. */
 static const char *after_kind(const char *key) {
     for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
         const char *name = program_collective_name((ProgramCollectiveKind)k);

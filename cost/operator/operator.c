@@ -73,7 +73,7 @@ static bool is_in_place(const Program *program, int32_t operand, int32_t result)
     return offset >= 0 && program->values[operand].offset == offset;
 }
 
-/* Bytes that a loop or conditional copies itself: a loop its initial values into its results,
+/* Returns the bytes that a loop or conditional copies itself: a loop its initial values into its results,
  * unless they are in place; a conditional the results of a branch. */
 static double copied_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
@@ -88,7 +88,7 @@ static double copied_bytes(const Program *program, const ProgramInstruction *ins
     return bytes;
 }
 
-/* The sizes of a product of the two first operands. */
+/* Returns the sizes of a product of the first two operands. */
 static ProductSize product_size(const Program *program, const ProgramInstruction *instruction) {
     const IrDot *dot = instruction->attributes->dot;
     const IrShape *left = &program->values[instruction->operands[0]].shape;
@@ -179,7 +179,7 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
     work->is_run = true;
 }
 
-/* The first product of joined ones has the work of all. */
+/* Adds the work of joined products to the first of them. */
 static void join_work(OperatorWork *work, const FusedStep *fused) {
     if (fused->products > 0) {
         work->flops *= fused->products;
@@ -221,8 +221,8 @@ enum { BLOCK_SCORES = 128 << 10, SHORT_SCORES = 16 << 10, LEAST_ROWS = 32, MOST_
 /* Of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
 #define BATCHED_PRODUCT_RATE 0.55
 
-/* A product of 16-bit types on a device that has measured ones. Work without the sizes of the product, or a
- * part of it, takes at least as long as any product. */
+/* Returns the seconds of a product of 16-bit types on a device that has measured ones. Work without the
+ * sizes of the product, or a part of it, takes at least as long as any product. */
 static double measured_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double peak = type->flops_per_second[work->type] * type->measured_rate;
     const ProductSize *size = &work->product;
@@ -238,8 +238,8 @@ static double measured_seconds(const OperatorWork *work, const ClusterDeviceType
  * second. */
 #define FIRST_FLASH_SHARE (1 / 1.7)
 
-/* A step of fused attention: the products have all of its time. Each has as many FLOPs as rows x keys x size
- * of a head; a kernel of two of them forward and five backward takes the measured time. */
+/* Returns the seconds of a step of fused attention: those of its products. Each has as many FLOPs as rows x
+ * keys x size of a head; a kernel of two of them forward and five backward takes the measured time. */
 static double attention_step_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     const ProductSize *product = &work->product;
     if (work->unit != OPERATOR_DOT || !(product->count > 0)) return 0;
@@ -260,8 +260,9 @@ static double attention_step_seconds(const OperatorWork *work, const ClusterDevi
     return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
 }
 
-/* The executor's kernel by blocks (executor/cpu/attention/) has no class of its own: it takes the time of its
- * steps for each block, as separate operators of a block's size do, and copies operands and results. */
+/* Returns the seconds of the executor's kernel by blocks (executor/cpu/attention/), which has no class of
+ * its own: those of its steps for each block, as separate operators of a block's size, and of copies of
+ * operands and results. */
 static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     const ProgramInstruction *instruction = &work->program->instructions[work->step->instruction];
     const Program *region = instruction->regions.programs[0];

@@ -47,7 +47,7 @@ static bool is_narrow(Dtype type) {
     return dtype_is_floating(type) && dtype_bits(type) < 32;
 }
 
-/* How many elements of four bytes one is. */
+/* Returns the number of words of four bytes in an element. */
 static double words(Dtype type) {
     return (double)dtype_bytes(type) / 4;
 }
@@ -72,7 +72,7 @@ static const OperatorClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
     [IR_UNKNOWN] = OPERATOR_CLASS_CHEAP,
 };
 
-/* One operator on every element of an index space of n. */
+/* Adds one operator on every element of an index space of n. */
 static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     double wide = dtype_bytes(type) == 8 ? 2 : 1;
     add(self, wide, class_of_opcode[opcode], n, 0, 0, 0);
@@ -81,8 +81,8 @@ static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
 }
 
-/* How an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart; one value again and again
- * is a row of one), READ_STRIDED, or REPEATED: it is a small one that is the same again and again.
+/* Returns how an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart; one value again
+ * and again is a row of one), READ_STRIDED, or REPEATED: a small one that is the same again and again.
  * Neighbouring dimensions that step as one are one. */
 static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionInput *input, double *row,
                                double *rows) {
@@ -159,7 +159,7 @@ static bool is_contracted_inside(const IrShape *operand, const int64_t *contract
     return false;
 }
 
-/* The class of a narrow type; files without separate classes have only the first. */
+/* Returns the class of a narrow type; files without separate classes have only the first. */
 static OperatorClass narrow_dot(const OperatorCurves *curves, OperatorClass class) {
     OperatorClass narrow = class == OPERATOR_CLASS_DOT_NT   ? OPERATOR_CLASS_DOT_BF16_NT
                            : class == OPERATOR_CLASS_DOT_TN ? OPERATOR_CLASS_DOT_BF16_TN
@@ -186,8 +186,8 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
     if (of->operand_count > 2) add(self, 1, OPERATOR_CLASS_READ, products * rows * columns, 0, 0, 0);
 }
 
-/* How many elements of a window are on the operand, on average over its places: beside the edges and between
- * the elements of a dilated operand there is nothing. */
+/* Returns the mean number of elements of a window on the operand, over its places: beside the edges and
+ * between the elements of a dilated operand there is nothing. */
 static double cells_read(const IrWindowDimension *window, int64_t operand, int64_t results) {
     int64_t all = 0, dilation = window->base_dilation > 0 ? window->base_dilation : 1;
     int64_t end = (operand - 1) * dilation, places = results < 64 ? results : 64, cells = window->size;
@@ -207,7 +207,8 @@ static double cells_multiplied(const IrWindowDimension *window) {
     return (double)window->size / (double)(window->base_dilation > 0 ? window->base_dilation : 1);
 }
 
-/* A gradient of weights is one whose window is the output and whose batch is the features. */
+/* Adds a convolution. A gradient of weights is one whose window is the output and whose batch is the
+ * features. */
 static void add_convolution(Terms *self, const ProgramInstruction *of) {
     const IrConvolution *convolution = of->attributes->convolution;
     const IrShape *input = operand_shape(self, of, 0), *kernel = operand_shape(self, of, 1),
@@ -408,7 +409,7 @@ static bool is_used_by(const Program *program, int32_t first, int32_t end, int32
     return false;
 }
 
-/* A value of `n` elements of four bytes from or to memory, beyond the time for blocks in a cache. */
+/* Adds a value of `n` elements of four bytes from or to memory, beyond the time for blocks in a cache. */
 static void add_memory(Terms *self, OperatorClass class, double n) {
     Terms whole = {.curves = self->curves, .is_known = true, .blocks = 1, .share = 1};
     add(&whole, 1, class, n, 0, 0, 0);

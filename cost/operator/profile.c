@@ -191,7 +191,7 @@ AmStatus profile_merge(Profile *profile, const Profile *other, AmError *error) {
     return AM_OK;
 }
 
-/* Squared distance in the binary logarithms of the sizes. */
+/* Returns the squared distance in the binary logarithms of the sizes. */
 static double distance(const Sample *sample, const StepEvent *event) {
     double sum = 0;
     for (int32_t k = 0; k < event->size_count; k++) {

@@ -162,7 +162,7 @@ static void find_leaves(const Paths *self) {
     }
 }
 
-/* The value that an element-wise reader pays for, in place of an operand that it may make again. */
+/* Returns the value that an element-wise reader pays for, in place of an operand that it may make again. */
 static int32_t paid_value(const Paths *self, int32_t place) {
     int32_t source = self->context->split_options->operands[place], leaf = self->leaf[source];
     return leaf == NOT_RECOMPUTED ? source : leaf;
@@ -326,7 +326,7 @@ static void find_read_on(const Paths *self, const FusionGroups *fusion_groups) {
     }
 }
 
-/* An iota that is read by way of a broadcast is written out, in a step of its own. */
+/* Counts one launch for an iota that is read through a broadcast: it is written in a step of its own. */
 static void count_ranges(int32_t *launches, const FusionGroups *fusion_groups, const PlanContext *context) {
     const SplitOptions *split_options = context->split_options;
     const IrInstruction *instructions = context->canonical->instructions;

@@ -75,7 +75,7 @@ double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, i
     return sent;
 }
 
-/* One sweep; `end` 0 forward, 1 back. */
+/* Makes one sweep; `end` 0 forward, 1 back. */
 static void sweep(ShardingGraphFold *fold, int32_t end, const ShardingGraphWeights *weights) {
     for (int32_t n = 0; n < fold->class_count; n++) {
         int32_t c = end == 0 ? n : fold->class_count - 1 - n;
@@ -101,7 +101,7 @@ double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *clas
     return class->label_count > 0 ? least : 0;
 }
 
-/* The bound that the messages prove. Pairs use the phi of end `end`. */
+/* Returns the bound that the messages prove. Pairs use the phi of end `end`. */
 static double evaluate(const ShardingGraphFold *fold, int32_t end, const ShardingGraphWeights *weights) {
     double bound = 0;
     for (int32_t c = 0; c < fold->class_count; c++) {

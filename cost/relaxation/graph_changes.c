@@ -46,7 +46,7 @@ static void gather_messages(Messages *messages, const ShardingGraphFold *fold,
     }
 }
 
-/* Slack of an edge by the labels of its ends. */
+/* Returns the slack of an edge by the labels of its ends. */
 static double edge_slack(const ShardingGraphFold *fold, const Messages *messages, int32_t e,
                          const int32_t *labels, const ShardingGraphWeights *weights) {
     const ShardingGraphEdge *edge = &fold->model->edges[e];

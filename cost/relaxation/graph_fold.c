@@ -22,7 +22,7 @@ static bool numbering_open(Numbering *self, Arena *arena, int32_t most) {
     return !arena->failed;
 }
 
-/* The number of a key: the next one where it is new. */
+/* Returns the number of a key: the next one where it is new. */
 static int32_t number_of(Numbering *self, uint64_t key) {
     if (key == 0) key = 1;
     int32_t slot = (int32_t)(key * 0x9e3779b97f4a7c15u >> 33) & (self->capacity - 1);
@@ -104,7 +104,7 @@ static AmStatus find_classes(Folder *self, AmError *error) {
     return AM_OK;
 }
 
-/* The states that occur at an end, numbered: state[label] and their values. */
+/* Numbers the states that occur at an end: state[label] and their values. */
 static void list_states(Arena *arena, End *end, const ReshardState *states) {
     uint8_t *state = ARENA_ARRAY(arena, uint8_t, end->label_count + 1);
     ReshardState *values = ARENA_ARRAY(arena, ReshardState, RESHARD_STATES + 1);

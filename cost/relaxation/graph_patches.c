@@ -85,8 +85,8 @@ static double edge_seconds(const Patcher *self, int32_t e) {
     return seconds[group->ends[0].state[first] * group->ends[1].state_count + group->ends[1].state[second]];
 }
 
-/* Seconds of resharding the result or stored value of a node; once for each state, also if several
- * readers need it. */
+/* Returns the seconds of resharding the result or stored value of a node; once for each state, also if
+ * several readers need it. */
 static double reshard_of(const Patcher *self, int32_t node) {
     const ShardingGraph *model = self->model;
     uint64_t paid = 0;
@@ -224,7 +224,7 @@ static double tidy(Patcher *self) {
     return all;
 }
 
-/* The changed classes back to the plan's labels. */
+/* Sets the changed classes back to the plan's labels. */
 static void take_back(Patcher *self) {
     for (int32_t k = 0; k < self->changed_count; k++) {
         int32_t c = self->changed[k];

@@ -17,7 +17,7 @@ static int32_t producer_end(const Group *group) {
     return group->is_transposed ? 1 : 0;
 }
 
-/* The cell of a group for the state in which a tensor is kept and a state that its reader needs. */
+/* Returns the cell of a group for the state in which a tensor is kept and a state that its reader needs. */
 static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
     int32_t minor = group->ends[1].state_count;
     return group->is_transposed ? needed * minor + kept : kept * minor + needed;
@@ -48,7 +48,8 @@ static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGrap
     for (int32_t k = 0; k < cells; k++) group->slack[k] -= least;
 }
 
-/* The incidences of a class by which its tensor is read and paid for together; their number. */
+/* Lists the incidences of a class by which its tensor is read and paid for together. Returns their
+ * number. */
 static int32_t list_sharers(ShardingGraphFold *fold, const Class *class) {
     int32_t count = 0;
     for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
@@ -58,7 +59,7 @@ static int32_t list_sharers(ShardingGraphFold *fold, const Class *class) {
     return count;
 }
 
-/* The states that sharers need: bits. */
+/* Returns the states that sharers need: bits. */
 static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     uint64_t needed = 0;
     for (int32_t k = 0; k < sharers; k++) {
@@ -70,7 +71,7 @@ static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     return needed;
 }
 
-/* The cells of the sharers for one pair of states, in fold->cells; their number. */
+/* Lists the cells of the sharers for one pair of states in fold->cells. Returns their number. */
 static int32_t list_cells(ShardingGraphFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
     int32_t count = 0;
     for (int32_t k = 0; k < sharers; k++) {

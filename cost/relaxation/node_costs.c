@@ -11,7 +11,7 @@ static const FactorRule *rule_of(const ShardingGraphComputing *self, int32_t i) 
     return &self->model->context->rules->rules[i];
 }
 
-/* In how many parts a slot of instruction i lies. */
+/* Returns the number of parts of a slot of instruction i. */
 static double ways_of(const ShardingGraphComputing *self, int32_t i, int32_t label, int32_t slot) {
     double ways = 1;
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
@@ -22,7 +22,7 @@ static double ways_of(const ShardingGraphComputing *self, int32_t i, int32_t lab
     return ways;
 }
 
-/* Bytes of a slot on a device. */
+/* Returns the bytes of a slot on a device. */
 static double local_bytes(const ShardingGraphComputing *self, int32_t i, int32_t label, int32_t slot) {
     double bytes = (double)ir_shape_bytes(rules_slot_shape(self->model->context->rules, i, slot));
     return bytes / ways_of(self, i, label, slot);
@@ -42,7 +42,7 @@ static double moving_seconds(const ShardingGraphComputing *self, double bytes) {
                             self->type);
 }
 
-/* A product, by its local size. */
+/* Returns the seconds of a product, by its local size. */
 static double product_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double flops) {
     const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
     Dtype type = ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.type;
@@ -60,7 +60,7 @@ static double product_seconds(const ShardingGraphComputing *self, int32_t i, int
     return operator_seconds(&work, self->type);
 }
 
-/* Fused attention, by its local size. No factor splits keys. */
+/* Returns the seconds of fused attention, by its local size. No factor splits keys. */
 static double attention_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label,
                                 const AttentionWork *whole) {
     double ways = 1;
@@ -79,15 +79,15 @@ static double attention_seconds(const ShardingGraphComputing *self, int32_t i, i
     return operator_seconds(&work, self->type);
 }
 
-/* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
- * sum, the reduction is a view. */
+/* Returns the seconds of a reduction over more than dimensions of size 1. If each device has one element of
+ * a sum, the reduction is a view. */
 static double reduction_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     double read = local_bytes(self, i, label, 0);
     double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
     return read > written ? moving_seconds(self, read + written) : 0;
 }
 
-/* The best rate of the memory for as many bytes, or less. */
+/* Returns the best rate of the memory for as many bytes, or less. */
 static double memory_rate(const ClusterDeviceType *type, double bytes) {
     const ClusterCurve *curve = &type->memory;
     double best = cluster_efficiency(curve, bytes);
@@ -107,9 +107,9 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
            fusion_groups_may_vanish(context, i);
 }
 
-/* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from
- * them are f32 too, which an operator that reads the sum further on reads, in any number of parts.
- * The sum pays its own share, at most half of that; the later reader pays the other half. */
+/* Returns the extra bytes of a 16-bit sum with partial operands. Its addends are f32, and so are values
+ * computed from them, which a later operator reads, in any number of parts. The sum pays its own share, at
+ * most half of that; the later reader pays the other half. */
 static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
     const PlanContext *context = self->model->context;
     const IrShape *shape = &ir_instruction(self->model->context->canonical, i)->shape;
@@ -125,8 +125,8 @@ static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
                : 0;
 }
 
-/* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
- * not included. */
+/* Returns the seconds of the bytes that an element-wise operator moves in every possible fusion; launches
+ * are not included. */
 static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double width) {
     const SplitOptions *split_options = self->model->context->split_options;
     int32_t first = split_options->first_operand[i], result = rule_of(self, i)->operand_count;
@@ -154,9 +154,9 @@ static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t
            ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.rank == 0;
 }
 
-/* Seconds of an operator that moves all its operands and results in a step of its own, and that is
- * no view. If its shards read ranges of other shards, the range of an operand may be empty; those
- * of a concatenation have the size of its shard. */
+/* Returns the seconds of an operator that moves all its operands and results in a step of its own, and that
+ * is no view. If its shards read ranges of other shards, the range of an operand may be empty; those of a
+ * concatenation have the size of its shard. */
 static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
@@ -182,8 +182,8 @@ static double width_of(const ShardingGraphComputing *self, int32_t i) {
 /* Steps per doubling at which widths are distinguished, so that nearly equal layers are folded. */
 enum { WIDTH_STEPS = 2 };
 
-/* [group]: bytes that a fusion of the group takes and makes at most, an element: what all of it makes and
- * reads of others. NULL: no memory. */
+/* Finds the most bytes of an element that a fusion of each group reads and writes: [group]. NULL: no
+ * memory. */
 static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const PlanContext *context = self->model->context;
     const SplitOptions *split_options = context->split_options;
@@ -232,7 +232,8 @@ static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     }
 }
 
-/* `size`: the FLOPs of a product, the width of an element-wise operator's group. */
+/* Returns the seconds of a label. `size`: the FLOPs of a product, the width of an element-wise operator's
+ * group. */
 static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, Kind kind,
                             double size, const AttentionWork *attention) {
     switch (kind) {

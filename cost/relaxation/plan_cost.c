@@ -22,7 +22,7 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
  * the module only if it is at most this part of it. */
 #define MOST_OF_LOOPS 0.25
 
-/* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
+/* Returns the index of the option that an assignment chooses for instruction i on an axis; -1 for a split
  * outside the options, which no plan can request. */
 static int32_t find_option(const ShardingGraph *model, const Assignment *assignment, int32_t i,
                            int32_t axis) {
@@ -56,7 +56,7 @@ static int32_t find_label(const ShardingGraph *model, const Assignment *assignme
     return find_label_of_list(model, assignment, i, &is_listed);
 }
 
-/* How i's result is there for its readers. */
+/* Returns the state in which i's result is kept for its readers. */
 static ReshardState kept_state(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
     SbpState state = assignment->stored[i];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
@@ -64,7 +64,7 @@ static ReshardState kept_state(const ShardingGraph *model, const Assignment *ass
     return reshard_state_of(model->reshards, state);
 }
 
-/* The state in which the reader of a use, which is node `taken`, needs it. */
+/* Returns the state in which the reader of a use, which is node `taken`, needs it. */
 static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
                                  const ShardingGraphUse *use) {
     const ShardingGraphNode *reader = &model->nodes[use->reader];
@@ -72,7 +72,7 @@ static ReshardState needed_state(const ShardingGraph *model, const Assignment *a
     return use->needed_states[find_label(model, assignment, reader->instruction)];
 }
 
-/* The number of shards in a state. */
+/* Returns the number of shards in a state. */
 static double ways_of(const ShardingGraph *model, ReshardState state) {
     double ways = 1;
     for (int32_t axis = 0; axis < model->reshards->axis_count && state != RESHARD_ANY; axis++)
@@ -120,7 +120,7 @@ static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, R
     return seconds;
 }
 
-/* Instruction i, and the resharding of its result for all that use it, `times` times. */
+/* Adds the cost of instruction i, and of resharding its result for all that use it, `times` times. */
 static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model, const Assignment *assignment,
                             int32_t i, double times, const ShardingGraphUse *uses, int32_t use_count) {
     const ShardingGraphParts *parts = model->parts;
@@ -168,7 +168,7 @@ ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignme
     return cost;
 }
 
-/* The label of the state in which the assignment keeps the tensor, or any. */
+/* Returns the label of the state in which the assignment keeps the tensor, or any. */
 static int32_t find_kept(const ShardingGraph *model, const Assignment *assignment, int32_t node) {
     int32_t i = model->nodes[node].instruction, any = 0;
     const ReshardState *states = model->parts->parts[i].produced_states;
@@ -274,7 +274,7 @@ static void add_carried(const Rules *rules, bool *wanted) {
     }
 }
 
-/* The uses of the sampled results: of alike readers of a result the first. */
+/* Chooses the uses of the sampled results: of alike readers of a result the first. */
 static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
                             bool *wanted, AmError *error) {
     const ShardingGraph *model = self->model;
@@ -326,7 +326,7 @@ static uint64_t *find_signatures(const ShardingGraph *model, Arena *arena) {
     return signatures;
 }
 
-/* One instruction for each kind of operators, and of tensors that no operator makes. */
+/* Chooses one instruction for each kind of operators, and of tensors that no operator makes. */
 static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, bool *wanted, AmError *error) {
     const ShardingGraph *model = self->model;
     const SplitOptions *split_options = model->context->split_options;

@@ -36,8 +36,8 @@ static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *m
     return AM_OK;
 }
 
-/* Seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is no
- * single step. */
+/* Returns the seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is
+ * no single step. */
 static double step_seconds(const ReshardCostBuilder *self, uint32_t set, int32_t from, int32_t to,
                            bool is_wide) {
     const double *per_byte = self->per_byte[set];

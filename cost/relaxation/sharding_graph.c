@@ -54,7 +54,7 @@ static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t 
     return false;
 }
 
-/* The operands that may be partial together, as linearity_carries() allows it for sums or maxima. */
+/* Returns whether operands may be partial together, as linearity_carries() allows it for sums or maxima. */
 static bool may_carry(const GraphBuilder *self, int32_t i, uint8_t partial) {
     static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
     const IrInstruction *instruction = ir_instruction(self->module, i);
@@ -103,7 +103,7 @@ static Sbp slot_sbp(const GraphBuilder *self, int32_t i, ShardingGraphOption opt
     return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
 }
 
-/* The states of a slot by label; states of dimensions that are not distinguished are RESHARD_ANY.
+/* Returns the states of a slot by label; states of dimensions that are not distinguished are RESHARD_ANY.
  * `dimensions` maps them to the dimensions of another array, or is NULL. */
 static const ReshardState *slot_states(GraphBuilder *self, int32_t i, int32_t slot,
                                        const int32_t *dimensions) {
@@ -168,7 +168,7 @@ static bool accumulates(const GraphBuilder *self, int32_t i) {
     return false;
 }
 
-/* A node for the states in which i's result may be kept; they are its labels. */
+/* Adds a node for the states in which i's result may be kept, which are its labels, and returns it. */
 static const ReshardState *add_tensor(GraphBuilder *self, int32_t i) {
     const ReshardCosts *reshards = self->model->reshards;
     const IrShape *shape = split_options_array_shape(ir_instruction(self->module, i));
@@ -210,7 +210,7 @@ static void add_nodes(GraphBuilder *self) {
     }
 }
 
-/* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
+/* Adds the use of operand k of i, from where it is kept, through broadcasts that are made on demand. */
 static void use_operand(GraphBuilder *self, int32_t i, int32_t k) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t place = self->split_options->first_operand[i] + k, source = self->split_options->operands[place];
@@ -300,7 +300,8 @@ static bool takes_wide(const GraphBuilder *self, int32_t i, int32_t k, bool *nar
     return self->is_wide[source];
 }
 
-/* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
+/* Marks 16-bit products whose partial sums are in f32 (linearity_is_16bit_product()), wherever they are
+ * finished. */
 static void find_wide(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
@@ -346,7 +347,7 @@ static void find_times(GraphBuilder *self) {
     }
 }
 
-/* The only type of the devices, or NULL. */
+/* Returns the only type of the devices, or NULL. */
 static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *mesh, const int32_t *devices) {
     const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
     for (int32_t d = 1; d < mesh->device_count; d++)

@@ -25,7 +25,7 @@ static bool is_same(const CriticalItem *a, const CriticalItem *b) {
     return a->rank == b->rank && a->program == b->program && a->step == b->step;
 }
 
-/* Most seconds first; of equal ones the later one in the step. */
+/* Compares for sorting: most seconds first; of equal ones the later one in the step. */
 static int by_seconds(const void *a, const void *b) {
     const CriticalItem *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;

@@ -53,7 +53,7 @@ static void begin_spans(RunningStage *self) {
     if (span->order && inner->done == 0) inner->current = span->order[0];
 }
 
-/* The piece is done. */
+/* Ends the present piece of a stage. */
 static void pass(RunningStage *self) {
     const PipelineStage *stage = self->stage;
     self->at++;
@@ -129,7 +129,7 @@ static bool receive(PipelineClock *self, int32_t s, const PipelinePiece *piece) 
     return true;
 }
 
-/* Until the stage waits or has come to its end. */
+/* Runs a stage until it waits or has come to its end. */
 static void run_stage(PipelineClock *self, int32_t s) {
     RunningStage *running = &self->stages[s];
     const PipelineStage *stage = running->stage;

@@ -120,7 +120,7 @@ static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, Am
     return AM_OK;
 }
 
-/* The channel of a transfer, made at its first use. */
+/* Finds the channel of a transfer, made at its first use. */
 static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, int32_t *channel,
                              AmError *error) {
     int32_t sender = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
@@ -145,7 +145,7 @@ static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, i
                           self->device_of, error);
 }
 
-/* The pieces of a stage as the pipeline's clock takes them. */
+/* Makes the pieces of a stage for the pipeline's clock. */
 static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
     const StagePieces *stage = &self->stages[s].of_all;
     PipelinePiece *pieces = ARENA_ARRAY(self->arena, PipelinePiece, stage->piece_count + 1);
@@ -213,7 +213,7 @@ static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, M
     return self->options->with_details ? record_event(&self->record, &event) : -1;
 }
 
-/* A value is under way: for all ranks that have a piece of it. */
+/* Notes that a value is under way, for all ranks that have a shard of it. */
 static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment start, Ticks ticks) {
     Simulator *self = user;
     const PlanCosts *costs = self->costs;
@@ -253,8 +253,8 @@ static void rendezvous(void *user, int32_t stage, int32_t piece, Moment end, Tic
     stage_clock_rendezvous(&((Simulator *)user)->stages[stage], piece, end, ticks);
 }
 
-/* The step is over when the last device is done, under zb_2p without its wait for the first input; returns
- * the event that ended it. */
+/* Ends the step when the last device is done, under zb_2p without its wait for the first input. Returns the
+ * event that ended it. */
 static int32_t finish(Simulator *self) {
     Simulation *simulation = self->simulation;
     const PlanCosts *costs = self->costs;
@@ -352,7 +352,7 @@ static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
     return status;
 }
 
-/* How transfers come to their prices, once the simulation has counted them. */
+/* Reports how transfers come to their prices, once the simulation has counted them. */
 static AmStatus report_transfers(Text *text, Arena *arena, const PlanCosts *costs,
                                  const Simulation *simulation, AmError *error) {
     TransferRow *rows = ARENA_ARRAY(arena, TransferRow, costs->channel_count + 1);

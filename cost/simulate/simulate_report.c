@@ -87,7 +87,7 @@ static json_t *peak_to_json(const MemoryPeak *peak) {
                      plan_string_to_json(name.op_name), "tensors", tensors);
 }
 
-/* The path itself and the items that take most of it. */
+/* Returns the path itself and the items that take most of it. */
 static json_t *path_to_json(const CriticalPath *path) {
     if (!path) return json_null();
     json_t *items = json_array();

@@ -4,7 +4,7 @@
 
 #include "base/random.h"
 
-/* The factor by which a step on a device exceeds its price: the device's slowness, and jitter. */
+/* Returns the factor by which a step on a device exceeds its price: the device's slowness, and jitter. */
 static double stretch(StageClock *self, int32_t device) {
     const SimulationOptions *options = self->options;
     double factor = options->slowdowns ? options->slowdowns[self->costs->stage->devices[device]] : 1;
@@ -73,7 +73,8 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
     join(self);
 }
 
-/* run_steps() on the streams of a stage whose devices all do the same, when nothing varies. */
+/* Does the work of run_steps() on the streams of a stage whose devices all do the same, when nothing
+ * varies. */
 static void run_folded(DeviceStreams *streams, const ProgramEvents *events, const Ticks *ticks,
                        const StagePiece *piece) {
     for (int32_t s = piece->first; s < piece->end; s++) {

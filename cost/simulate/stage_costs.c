@@ -29,7 +29,7 @@ static AmStatus price_program_on(Ticks *ticks, const ProgramEvents *events, Aren
     return AM_OK;
 }
 
-/* On every type of device that the stage has. */
+/* Prices operators on every type of device that the stage has. */
 static AmStatus price_operators(StageCosts *self, Arena *arena, int32_t program, AmError *error) {
     const ProgramEvents *events = &self->programs[program];
     const Cluster *cluster = self->cluster;
@@ -52,7 +52,8 @@ static bool has_all_devices(const StageCosts *self, const ProgramTransfer *trans
     return count == self->stage->mesh.device_count;
 }
 
-/* Equal programs and device types, groups that lie alike in the cluster, and transfers of all. */
+/* Returns whether a stage has equal programs and device types, groups that lie alike in the cluster, and
+ * transfers of all devices. */
 static bool is_uniform(const StageCosts *self) {
     if (self->program_count > 1) return false;
     for (int32_t p = 0; p < self->of_all.piece_count; p++)
@@ -67,7 +68,7 @@ static bool is_uniform(const StageCosts *self) {
     return true;
 }
 
-/* The most that a member of a group moves. */
+/* Returns the most that a member of a group moves. */
 static double group_bytes(const StageCosts *self, const CollectivePartition *partition, int32_t step,
                           int32_t group) {
     const int32_t *members = &partition->members[group * partition->group_size];
@@ -134,9 +135,9 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
     return AM_OK;
 }
 
-/* The host enqueues kernels ahead of the device. Steps [first, end) of one program take as long as the
- * device, or as the host where that is longer; the last operator waits for it. A collective is a kernel, too.
- */
+/* Adds the time in which the device waits for the host, which enqueues kernels ahead of it. Steps [first,
+ * end) of one program take as long as the device, or as the host where that is longer; the last operator
+ * waits for it. A collective is a kernel, too. */
 static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
                           const ClusterDeviceType *type, int32_t first, int32_t end) {
     double host = 0;

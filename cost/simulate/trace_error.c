@@ -102,7 +102,7 @@ static AmStatus divide(DeviceEvents **result, Arena *arena, const TraceEvents *e
     return AM_OK;
 }
 
-/* The operators that begin in a step, copied, from `*next` on, which moves past them: an operator is in one
+/* Copies the operators that begin in a step, from `*next` on, which moves past them: an operator is in one
  * step. */
 static AmStatus take_step(StepEvents *step, Arena *arena, const DeviceEvents *device, const TraceEvent *of,
                           int32_t *next, AmError *error) {
@@ -166,7 +166,7 @@ static void compare_operator(Comparison *self, const StepPair *pair, const Trace
         add_pair(self, pair, &a[k], a[k].end, &b[k], b[k].end);
 }
 
-/* The number of events from k on that are of one operator. */
+/* Returns the number of events from k on that are of one operator. */
 static int32_t count_alike(const StepEvents *step, int32_t k) {
     int32_t end = k;
     while (end < step->count && is_same_operator(&step->list[k], &step->list[end])) end++;
@@ -192,7 +192,7 @@ static StepSums compare_step(Comparison *self, int32_t step, const StepEvents *p
     return sums;
 }
 
-/* The median over the steps of a pass's mean error; NAN for a pass that the device does not have. */
+/* Returns the median over the steps of a pass's mean error; NAN for a pass that the device does not have. */
 static double median_of(Comparison *self, int32_t pass, double *values) {
     int32_t count = 0;
     for (int32_t s = 0; s < self->most_steps; s++) {

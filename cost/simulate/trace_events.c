@@ -34,7 +34,7 @@ static IrPhase phase_of(const char *name, size_t length) {
     return IR_PHASE_OTHER;
 }
 
-/* Loops, conditionals and calls enclose the slices of what they run. */
+/* Returns whether a slice is a loop, conditional or call, which encloses the slices of its computations. */
 static bool encloses(const char *name) {
     return strcmp(name, "while") == 0 || strcmp(name, "conditional") == 0 || strcmp(name, "call") == 0;
 }
@@ -104,7 +104,7 @@ static AmStatus expect_value(JsonScanner *scanner, char mark, const char *expect
     return next == mark || next == '\0' ? AM_OK : fail_at(scanner, scanner->at, expected);
 }
 
-/* A number from 0 to `most`. */
+/* Reads a number from 0 to `most`. */
 static AmStatus read_number(JsonScanner *scanner, const char *key, double most, double *value) {
     JsonNumber number = {0};
     char next = json_scan_peek(scanner), expected[80];
@@ -135,7 +135,7 @@ static AmStatus read_notes(JsonScanner *scanner, TraceFields *fields) {
     return json_scan_expect(scanner, '}');
 }
 
-/* A member of an event, after its key. */
+/* Reads a member of an event, after its key. */
 static AmStatus read_member(JsonScanner *scanner, const JsonString *key, TraceFields *fields) {
     static const double microsecond = 1e-6, longest = 1e15;
     JsonString text;
@@ -221,7 +221,7 @@ static AmStatus read_origin(JsonScanner *scanner) {
     return json_scan_expect(scanner, '}');
 }
 
-/* An object with "traceEvents". */
+/* Reads an object with "traceEvents". */
 static AmStatus read_trace(JsonScanner *scanner, TraceEvents *events) {
     bool is_there = false;
     JsonString key;

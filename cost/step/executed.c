@@ -46,7 +46,7 @@ double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *t
     return executed_work_seconds(executed, &work, type);
 }
 
-/* The layers that a step stands for. A transfer between stages is that of one layer. */
+/* Returns the layers that a step stands for. A transfer between stages is that of one layer. */
 static int32_t layers_of(const Program *program, int32_t step) {
     const ProgramStep *at = &program->execution.steps[step];
     if (step == program->execution.step_count) return 1;
@@ -72,7 +72,7 @@ static void append(StepWalker *self, const Program *program, int32_t step, doubl
 
 static void walk(StepWalker *self, const Program *program, double times);
 
-/* A loop whose iterations other stages take part in. */
+/* Walks a loop in whose iterations other stages participate. */
 static void walk_span(StepWalker *self, const ProgramInstruction *loop, double trips, double times) {
     int64_t around = self->iterations, most = EXECUTED_MOST_ITERATIONS / around;
     int64_t iterations = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;

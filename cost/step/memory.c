@@ -46,7 +46,7 @@ uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRol
     return uses;
 }
 
-/* First and last step at which each storage is needed; -1 where never. */
+/* Finds the first and the last step at which each storage is needed; -1 where never. */
 static void find_lifetimes(const Program *program, int32_t *made, int32_t *last) {
     for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -1;
     for (int32_t place = 0; place < program->execution.step_count; place++) {
@@ -123,7 +123,7 @@ static bool is_in_flight(const Program *program, int32_t storage) {
     return false;
 }
 
-/* `gradients`: NULL in a loop's body, whose instructions have no phase. */
+/* Returns the kind of a value. `gradients`: NULL in a loop's body, whose instructions have no phase. */
 static MemoryKind kind_of(const Program *program, int32_t storage, const uint8_t *gradients) {
     const ProgramValue *value = &program->values[storage];
     if (gradients && program->roles->phases[value->origin] == IR_PHASE_BACKWARD &&
@@ -180,7 +180,7 @@ static int64_t own_bytes(const Program *region) {
     return region->allocation.bytes - region->allocation.parameter_bytes;
 }
 
-/* The region with most values of its own, which decides the workspace; NULL: none has any. */
+/* Returns the region with most values of its own, which decides the workspace; NULL: none has any. */
 static const Program *fullest_region(const ProgramInstruction *instruction) {
     const Program *fullest = NULL;
     int64_t most = 0;

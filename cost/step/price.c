@@ -45,7 +45,7 @@ static AmStatus begin(Pricer *self, const Program *program, const Cluster *clust
     return AM_OK;
 }
 
-/* Seconds of a collective in the slowest group of its partition. */
+/* Finds the seconds of a collective in the slowest group of its partition. */
 static AmStatus price_collective(Pricer *self, const ProgramInstruction *instruction, double bytes,
                                  double *seconds, AmError *error) {
     const ProgramCollective *collective = instruction->collective;
@@ -84,7 +84,7 @@ static void add_collective(StepPrice *price, const ExecutedStep *step, double by
     kind->seconds += step->times * seconds;
 }
 
-/* The collective on the streams of every type. */
+/* Puts the collective on the streams of every type. */
 static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s,
                             AmError *error) {
     const ProgramInstruction *instruction = executed_collective(&steps[s]);
