@@ -18,7 +18,7 @@ static int32_t loop_iterations(const Rules *rules, const PlannedLoop *loop) {
     return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
 }
 
-/* [instruction of the module] the loop whose array it is, by its number; -1: none. */
+/* Finds for each instruction of the module the number of the loop whose array it is; -1: none. */
 static int32_t *find_producers(Arena *arena, const Rules *rules) {
     int32_t *producers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
     for (int32_t i = 0; producers && i < rules->module->instruction_count; i++) producers[i] = -1;
@@ -29,7 +29,7 @@ static int32_t *find_producers(Arena *arena, const Rules *rules) {
     return producers;
 }
 
-/* The loop that made (instruction, leaf), as reshapes show it; -1: none. */
+/* Returns the loop that made (instruction, leaf), as reshapes show it; -1: none. */
 static int32_t loop_that_made(const Rules *rules, const int32_t *producers, int32_t instruction) {
     const IrInstruction *at = &rules->module->instructions[instruction];
     while (at->opcode == IR_RESHAPE) {
@@ -39,7 +39,8 @@ static int32_t loop_that_made(const Rules *rules, const int32_t *producers, int3
     return producers[instruction];
 }
 
-/* The last loop before `loop`, of as many iterations, that makes something it reads and does not change. */
+/* Returns the last loop before `loop`, of as many iterations, that makes something it reads and does not
+ * change. */
 static int32_t find_first(const Rules *rules, const int32_t *producers, const PlannedLoop *loop,
                           const bool *paired) {
     int32_t iterations = loop_iterations(rules, loop), found = -1;
@@ -99,7 +100,7 @@ static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t in
                                                     : "schedule gpipe allows it");
 }
 
-/* Entry instructions of the canonical module that take something from `loop`. */
+/* Marks the entry instructions of the canonical module that depend on `loop`. */
 static bool *find_dependents(Arena *arena, const Rules *rules, int32_t loop) {
     bool *depends = ARENA_ARRAY(arena, bool, rules->entry_count + 1);
     for (int32_t i = loop; depends && i < rules->entry_count; i++) {
@@ -111,7 +112,7 @@ static bool *find_dependents(Arena *arena, const Rules *rules, int32_t loop) {
     return depends;
 }
 
-/* [instruction of the program]: it takes something from instruction `first`, the canonical `loop`; in the
+/* Marks the instructions of the program that depend on instruction `first`, the canonical `loop`; in the
  * arena. */
 static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules *rules, int32_t loop,
                            AmError *error) {
@@ -134,7 +135,7 @@ static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules 
     return AM_OK;
 }
 
-/* A stack that several operands are, or views of, is kept as long as the last of them needs it. */
+/* Keeps a stack that several operands are, or views of, as long as the last of them needs it. */
 static AmStatus keep_for_all(LoopStack *stacks, int32_t count, const JoinedLoops *loops, AmError *error) {
     int32_t results = loops->program->instructions[loops->first].result_count;
     int32_t *most = ARENA_ARRAY(loops->program->arena, int32_t, results + 1);
@@ -163,7 +164,7 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
     return keep_for_all(stacks, *count, loops, error);
 }
 
-/* First and second side by side. */
+/* Puts the first and the second loop side by side. */
 static AmStatus arrange(JoinedLoops *loops, const bool *is_after, AmError *error) {
     Program *program = loops->program;
     int32_t count = program->instruction_count, placed = 0, first = loops->first, second = loops->second;
@@ -237,8 +238,8 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     return AM_OK;
 }
 
-/* Why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL: in the order of their
- * turns the forward pass goes up the parts and the backward pass down, and never to the same stage. */
+/* Returns why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL. In their
+ * order the forward pass goes up the parts and the backward pass down, and never to the same stage. */
 static const char *find_obstacle(const StageMap *map, const ProgramTransfer *transfer, bool is_backward) {
     int32_t stages = map->stage_count / map->chunks;
     if (map->chunks == 1) return NULL;
@@ -276,7 +277,7 @@ static AmStatus set_slots(Program *body, const StageMap *map, int32_t iterations
     return AM_OK;
 }
 
-/* The other loop of the pair is not on this stage. */
+/* Prepares a loop whose partner is not on this stage. */
 static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, const LoopPair *pair,
                             AmError *error) {
     InterleavedLoops *iterations = ARENA_ARRAY(program->arena, InterleavedLoops, 1);
@@ -291,7 +292,7 @@ static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, co
     return AM_OK;
 }
 
-/* The loops of an earlier pair may have moved, together. */
+/* Numbers the loops of an earlier pair anew, as they may have moved together. */
 static void number_joined(Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const InterleavedLoops *iterations = program->instructions[i].loop.iterations;

@@ -45,7 +45,7 @@ static bool carries(const Splitter *self, const Half *half, int32_t p) {
     return half->is_later ? self->part->is_later[p] || self->part->is_common[p] : !self->part->is_later[p];
 }
 
-/* [places, shape] for a value; the array's dimensions are one further than the value's. */
+/* Returns the shape [places, shape] for a value; the array's dimensions are one further than the value's. */
 static IrShape array_shape(Arena *arena, const IrShape *shape, int64_t places) {
     IrShape result = *shape;
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank + 1);
@@ -58,7 +58,7 @@ static IrShape array_shape(Arena *arena, const IrShape *shape, int64_t places) {
     return result;
 }
 
-/* A value like `like` of another shape. */
+/* Adds a value like `like` of another shape. */
 static int32_t add_like(Program *program, const ProgramValue *like, const IrShape *shape) {
     ProgramValue value = *like;
     value.shape = *shape;
@@ -113,7 +113,7 @@ static void emit_again(Program *program, const ProgramInstruction *instruction) 
 
 /* ---- regions ---- */
 
-/* A copy of a region with the half's parameters and no instructions yet. */
+/* Copies a region with the half's parameters and no instructions yet. */
 static AmStatus copy_region(const Splitter *self, Program **copy, const Half *half, const Program *from,
                             int32_t outputs, int32_t *arrays, AmError *error) {
     Arena *arena = self->arena;
@@ -165,7 +165,7 @@ static AmStatus make_condition(const Splitter *self, Half *half, AmError *error)
     return self->arena->failed ? am_fail_memory(error, from->instruction_count) : AM_OK;
 }
 
-/* The place of the iteration, and 0. */
+/* Emits the place of the iteration, and 0. */
 static void emit_place(const Splitter *self, Half *half) {
     Program *body = half->body;
     int32_t iteration = body->parameters[0];
@@ -181,7 +181,7 @@ static void emit_place(const Splitter *self, Half *half) {
     if (!self->arena->failed) emit(body, PROGRAM_COMPUTE, IR_REMAINDER, operands, 2, half->place, NULL);
 }
 
-/* The operands of a slice of place `half->place`, after the first `count`. */
+/* Returns the operands of a slice of place `half->place`, after the first `count`. */
 static int32_t *slice_operands(const Half *half, int32_t count, int32_t rank) {
     int32_t *operands = ARENA_ARRAY(half->body->arena, int32_t, count + rank + 1);
     if (!operands) return NULL;
@@ -190,7 +190,7 @@ static int32_t *slice_operands(const Half *half, int32_t count, int32_t rank) {
     return operands;
 }
 
-/* B: value `crossing[k]` goes to the place of the iteration. */
+/* Emits in B the write of value `crossing[k]` to the place of the iteration. */
 static void emit_write(const Splitter *self, Half *half, int32_t k) {
     Program *body = half->body;
     int32_t value = self->crossing[k];
@@ -206,7 +206,7 @@ static void emit_write(const Splitter *self, Half *half, int32_t k) {
     body->outputs[half->count + k] = written;
 }
 
-/* W: value `crossing[k]` comes from the place of the iteration. */
+/* Emits in W the read of value `crossing[k]` from the place of the iteration. */
 static void emit_read(const Splitter *self, Half *half, int32_t k) {
     Program *body = half->body;
     int32_t value = self->crossing[k];
@@ -295,7 +295,7 @@ static AmStatus make_half(const Splitter *self, Half *half, AmError *error) {
 
 /* ---- the loops ---- */
 
-/* The arrays as they begin: zeros. */
+/* Emits the initial arrays: zeros. */
 static void emit_zeros(const Splitter *self, int32_t array) {
     Program *program = self->program;
     const ProgramValue like = program->values[array];

@@ -14,8 +14,8 @@ static bool is_reshape(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW;
 }
 
-/* The dimension whose index is the loop's counter, its parameter 0. Returns -1 unless there is
- * exactly one and all other dimensions of `window` are as large as the array. */
+/* Returns the dimension whose index is the loop's counter, its parameter 0; -1 unless there is exactly one
+ * and all other dimensions of `window` are as large as the array. */
 static int32_t iteration_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
                                    const int64_t *window, int32_t iterations) {
     const IrShape *array = &body->values[slice->operands[0]].shape;
@@ -34,7 +34,7 @@ static int32_t users_of(const ProgramUses *uses, int32_t value) {
     return uses->first[value + 1] - uses->first[value];
 }
 
-/* The instruction by which the body writes parameter p, or -1. */
+/* Returns the instruction by which the body writes parameter p, or -1. */
 static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t p) {
     int32_t before = body->parameters[p], after = body->outputs[p], writer = uses->producer[after];
     if (writer < 0 || users_of(uses, before) != 1 || users_of(uses, after) != 0) return -1;
@@ -117,7 +117,7 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
 
 /* ---- fewer places, together ---- */
 
-/* The shape with dimension `dimension` as the first one, of that size. */
+/* Returns the shape with dimension `dimension` as the first one, of size `places`. */
 static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension, int64_t places) {
     IrShape result = *shape;
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, shape->rank + 1);
@@ -131,7 +131,7 @@ static IrShape with_places(Arena *arena, const IrShape *shape, int32_t dimension
     return result;
 }
 
-/* The state of such an array: dimensions before that one are one further. */
+/* Returns the state of such an array: dimensions before `dimension` become one higher. */
 static SbpState with_places_state(SbpState state, int32_t dimension) {
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (sbp_is_split(state.axis[axis]) && sbp_dimension(state.axis[axis]) < dimension)
@@ -139,7 +139,7 @@ static SbpState with_places_state(SbpState state, int32_t dimension) {
     return state;
 }
 
-/* iteration mod kept, computed first in a body. */
+/* Adds "iteration mod kept" as the first instruction of a body. */
 static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
     static const IrAttributes none;
     Arena *arena = body->arena;
@@ -195,7 +195,7 @@ static AmStatus redirect(Program *body, ProgramInstruction *slice, const int32_t
     return AM_OK;
 }
 
-/* A value like another, with dimension `dimension`, of size 1, as the first one. */
+/* Adds a value like another, with dimension `dimension`, of size 1, as the first one. */
 static int32_t add_shaped(Program *body, int32_t like, int32_t dimension) {
     ProgramValue made = body->values[like];
     made.shape = with_places(body->arena, &made.shape, dimension, 1);
@@ -205,7 +205,7 @@ static int32_t add_shaped(Program *body, int32_t like, int32_t dimension) {
     return program_add_value(body, &made);
 }
 
-/* `result` as a view of `value`, at the end of the list. */
+/* Adds `result` as a view of `value`, at the end of the list. */
 static void add_view(Program *body, int32_t value, int32_t result) {
     static const IrAttributes none;
     int32_t *operands = ARENA_ARRAY(body->arena, int32_t, 1);
@@ -253,8 +253,8 @@ static AmStatus end_insertions(const Insertions *insertions, Program *body, AmEr
     return program_relist(body, list, count, error);
 }
 
-/* The write of instruction i goes to the place of an array whose first dimension is that of the iterations.
- */
+/* Redirects the write of instruction i to a place of an array whose first dimension is that of the
+ * iterations. */
 static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
                                 int32_t array, int32_t place, AmError *error) {
     int32_t value = body->instructions[i].operands[1];
@@ -284,7 +284,7 @@ static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i
     return redirect(body, slice, &array, 1, dimension, place, error);
 }
 
-/* All slices that read parameter p, through whichever views, read it directly. `added` instructions were put
+/* Lets all slices that read parameter p, through any views, read it directly. `added` instructions were put
  * before those that `uses` counted. */
 static AmStatus redirect_readers(Program *body, Insertions *insertions, const ProgramUses *uses,
                                  int32_t added, int32_t value, const LoopStack *stack, int32_t place,
@@ -326,7 +326,8 @@ static AmStatus drop_unused(Program *program, AmError *error) {
     return program_relist(program, list, kept, error);
 }
 
-/* The first loop's array begins as a scalar repeated into the smaller shape, right before the loop. */
+/* Replaces the first loop's initial array by a scalar repeated into the smaller shape, right before the
+ * loop. */
 static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second, int32_t p,
                                const LoopStack *stack, AmError *error) {
     Arena *arena = program->arena;
@@ -356,7 +357,7 @@ static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second
     return AM_OK;
 }
 
-/* The loop's operand becomes `value` itself instead of a view of it. */
+/* Replaces the loop's operand, a view of `value`, by `value` itself. */
 static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, int32_t value,
                               AmError *error) {
     ProgramInstruction *instruction = &program->instructions[loop];

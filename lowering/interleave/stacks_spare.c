@@ -14,7 +14,7 @@ typedef struct RepeatableFinder {
     bool *is_had;  /* [value]: the backward pass has it, or computes it again */
 } RepeatableFinder;
 
-/* The value of which this one is a view. */
+/* Returns the value of which this one is a view. */
 static int32_t viewed_value(const Program *body, const ProgramUses *uses, int32_t value) {
     while (uses->producer[value] >= 0 && body->instructions[uses->producer[value]].kind == PROGRAM_VIEW)
         value = body->instructions[uses->producer[value]].operands[0];

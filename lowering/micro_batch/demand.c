@@ -8,7 +8,7 @@
  */
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 
-/* A value as a whole: outside the loops, or in the region that it is in. */
+/* Demands the whole value: outside the loops, or in the region that it is in. */
 static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
     MicroBatchState state = *micro_batch_state(self, producer, leaf);
     if (!micro_batch_in_entry(self, producer)) {
@@ -66,7 +66,8 @@ static bool makes_parts(const MicroBatchRewrite *self, int32_t i, int32_t leaf, 
     return false;
 }
 
-/* Made in one loop alone, and not in that of these levels, which cuts it out of what that has stacked. */
+/* Returns whether a value is made in one loop alone, and not in that of these levels, which cuts it out of a
+ * stack. */
 static bool is_of_another_loop(const MicroBatchRewrite *self, int32_t producer, uint32_t levels) {
     return micro_batch_in_entry(self, producer) && self->has_weight[producer] &&
            micro_batch_in_loop(self, producer) && micro_batch_state(self, producer, 0)->kind == TIME_SPLIT &&
@@ -96,7 +97,7 @@ static void demand_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf,
     self->first_copy[producer] = self->copy_count++;
 }
 
-/* A value that a loop takes as a whole. */
+/* Demands a whole value that a loop reads. */
 static void demand_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
     static const MicroBatchState whole = {.kind = TIME_WHOLE};
     bool is_estimated = self->estimating >= 0 && micro_batch_in_entry(self, producer) &&
@@ -112,7 +113,7 @@ static void demand_whole_inside(MicroBatchRewrite *self, int32_t producer, int32
     demand_copy(self, producer, leaf, whole, levels);
 }
 
-/* A value that a loop takes in the given state. */
+/* Demands a value that a loop reads in the given state. */
 static void demand_in_state(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
                             uint32_t levels) {
     MicroBatchState held = *micro_batch_state(self, producer, leaf);
@@ -123,7 +124,7 @@ static void demand_in_state(MicroBatchRewrite *self, int32_t producer, int32_t l
     else demand_copy(self, producer, leaf, state, levels);
 }
 
-/* The unit of what i splits: that of its result or of a split operand. */
+/* Returns the unit of what i splits: that of its result or of a split operand. */
 static int64_t unit_of(const MicroBatchRewrite *self, int32_t i, MicroBatchState state) {
     if (state.kind == TIME_SPLIT) return state.unit;
     for (int32_t k = 0; k < self->module->instructions[i].operand_count; k++) {
@@ -135,7 +136,7 @@ static int64_t unit_of(const MicroBatchRewrite *self, int32_t i, MicroBatchState
     return 1;
 }
 
-/* The state in which the operator, splitting this factor, takes operand k; its result is `state`. */
+/* Returns the state in which the operator, splitting this factor, reads operand k; its result is `state`. */
 MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
                                           MicroBatchState state) {
     static const MicroBatchState whole = {.kind = TIME_WHOLE};

@@ -17,7 +17,7 @@ static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
 
 static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation);
 
-/* Bodies, conditions and branches are copied for each caller, so that it can be planned through. */
+/* Copies a body, condition or branch for each caller, so that a plan may differ between callers. */
 static int32_t copy_called(MicroBatchEmitter *self, const IrInstruction *caller, int32_t computation) {
     if (caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL)
         return copy_computation(self, computation);
@@ -49,8 +49,8 @@ static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation) {
     return made;
 }
 
-/* The computation of a fusion that splits a factor: values inside have the shapes that follow from the
- * operands and results, slots[operand_count + result_count]. */
+/* Returns the computation of a fusion that splits a factor: values inside have the shapes that follow from
+ * the operands and results, slots[operand_count + result_count]. */
 static int32_t copy_fused(MicroBatchEmitter *self, int32_t fusion, const IrShape *const *slots) {
     const IrModule *module = self->rewrite->module;
     const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
@@ -70,7 +70,7 @@ static int32_t copy_fused(MicroBatchEmitter *self, int32_t fusion, const IrShape
 
 /* ---- values of a block ---- */
 
-/* A value of the entry in the body of the loop of iterations, carried there unchanged. */
+/* Returns a value of the entry in the body of the loop of iterations, carried there unchanged. */
 static int32_t invariant(MicroBatchEmitter *self, int32_t value) {
     MicroBatchBlock entry = {.computation = 0, .origin = self->body.origin};
     if (self->arena->failed || value < 0) return 0;
@@ -102,7 +102,7 @@ static bool is_outside(const MicroBatchBlock *block) {
     return block->level < 0;
 }
 
-/* The value outside the loops, in the entry. */
+/* Returns the value outside the loops, in the entry. */
 static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t leaf) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = producer, .level = -1};
@@ -113,7 +113,7 @@ static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t 
     return value < 0 ? 0 : micro_batch_leaf(self, &entry, value, leaf);
 }
 
-/* (producer, leaf) as `state` says, in a block that has it by now. */
+/* Returns the copy of (producer, leaf) in `state`, in a block that already has it. */
 static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer, int32_t leaf,
                         MicroBatchState state) {
     const MicroBatchRewrite *rewrite = self->rewrite;
@@ -137,7 +137,7 @@ static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
     return invariant(self, whole_outside(self, producer, leaf));
 }
 
-/* A tuple operand as a whole, from its leaves. */
+/* Returns a tuple operand as a whole, from its leaves. */
 static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t k,
                         const IrShape *shape, int32_t *leaf) {
     if (shape->type != DTYPE_TUPLE) {
@@ -184,7 +184,7 @@ static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction
     return made;
 }
 
-/* The result's shape where every leaf is split as `state` and the factor say. */
+/* Returns the result's shape where every leaf is split as `state` and the factor say. */
 static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, MicroBatchState state) {
     const IrShape *shape = &self->rewrite->module->instructions[i].shape;
     if (state.kind != TIME_SPLIT) return *shape;
@@ -204,7 +204,7 @@ static bool sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
     return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(rewrite, type);
 }
 
-/* Instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
+/* Emits instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
 static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t factor,
                              MicroBatchState state) {
     const MicroBatchRewrite *rewrite = self->rewrite;
@@ -261,7 +261,7 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
 static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *block,
                                const IrComputation *region);
 
-/* A body or condition: a parameter of all arrays of the loop, then the iteration. */
+/* Emits a body or condition, with a parameter of all arrays of the loop, then the iteration. */
 static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outside, const PlannedLoop *loop,
                            bool is_body, const IrShape *carried) {
     const MicroBatchRewrite *rewrite = self->rewrite;
@@ -393,7 +393,7 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *o
 
 typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST, RESULT_KINDS } ResultKind;
 
-/* A carried array that starts in the entry as `initial` and is `next` after an iteration. */
+/* Adds a carried array that starts in the entry as `initial` and is `next` after an iteration. */
 static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
     static MicroBatchCarry nowhere;
     MicroBatchBlock entry = {.computation = 0};
@@ -462,7 +462,7 @@ static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, i
     }
 }
 
-/* Which results of value i leave the loop of this level. */
+/* Returns whether a result of value i leaves the loop of this level. */
 static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t level, ResultKind kind) {
     MicroBatchKind held = micro_batch_state(rewrite, i, 0)->kind;
     int32_t loop = rewrite->reader_loop[i];
@@ -475,7 +475,7 @@ static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t lev
     return held == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop];
 }
 
-/* The iterations: "counter < M". */
+/* Emits the condition of the iterations: "counter < M". */
 static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, int32_t origin) {
     MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, "condition"),
                              .origin = origin};
@@ -492,7 +492,7 @@ static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, i
     return block.computation;
 }
 
-/* Only operators with one result may leave the loop of a level. */
+/* Checks that operators whose values leave the loop of a level have one result. */
 static AmStatus check_results(const MicroBatchRewrite *rewrite, int32_t level, AmError *error) {
     for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
         const IrInstruction *instruction = &rewrite->module->instructions[i];

@@ -24,7 +24,7 @@ const IrShape *micro_batch_shape_of(const MicroBatchEmitter *self, const MicroBa
     return &ir_composed(&self->composer, block->computation, value)->shape;
 }
 
-/* An array shape with these dimensions, which are copied. */
+/* Returns an array shape with these dimensions, which are copied. */
 static IrShape array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank, const int64_t *dimensions) {
     int64_t *copy = ARENA_ARRAY(self->arena, int64_t, rank + 1);
     if (copy && rank > 0) memcpy(copy, dimensions, sizeof *copy * (size_t)rank);
@@ -139,7 +139,8 @@ IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, M
     return opened_shape(self, whole, state, self->rewrite->settings.micro_batches);
 }
 
-/* Start indices of a slice at the iteration along the middle dimension, from operands[first] on. */
+/* Writes the start indices of a slice at the iteration along the middle dimension, from operands[first]
+ * on. */
 static void start_at_iteration(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t rank,
                                MicroBatchState state, int32_t *operands) {
     int32_t zero = micro_batch_constant(self, block, DTYPE_S32, 0);

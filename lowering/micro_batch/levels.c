@@ -147,7 +147,7 @@ static bool is_in_same_iteration(const MicroBatchRewrite *self, int32_t i, int32
            micro_batch_component(self, i) == micro_batch_component(self, producer);
 }
 
-/* The number of loops that must have run before instruction i can read this array. */
+/* Returns the number of loops that must have run before instruction i can read this array. */
 static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const InputArray *input) {
     int32_t producer = input->producer;
     /* The iterations of i's loop use their own estimate of `producer`. */

@@ -67,8 +67,8 @@ static int32_t emit(Emitter *self, int32_t i, const int32_t *operands, bool is_c
     return index;
 }
 
-/* The copy of i, with copies of its operands in the same range. A range's operators are in order,
- * so that missing copies are made from the first to the last, without recursion. */
+/* Returns the copy of i, with copies of its operands in the same range. A range's operators are in order, so
+ * that missing copies are made first. */
 static int32_t make_again(Emitter *self, int32_t i, bool *wanted) {
     if (self->again[i] >= 0) return self->again[i];
     int32_t range = self->range_of[i], first = i;

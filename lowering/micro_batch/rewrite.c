@@ -109,7 +109,7 @@ static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const Pl
     return AM_OK;
 }
 
-/* Cutting a part out takes two more dimensions for a moment. */
+/* Checks ranks: cutting out a part needs two more dimensions for a moment. */
 static AmStatus check_ranks(const IrModule *module, AmError *error) {
     for (int32_t i = 0; i < module->instruction_count; i++)
         if (module->instructions[i].shape.type != DTYPE_TUPLE &&
@@ -204,7 +204,8 @@ static AmStatus copy_recomputation(PlanRecomputation *copy, Arena *arena, const 
     return AM_OK;
 }
 
-/* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
+/* Derives the context of the rewritten module. `is_copy` [entry instruction]: it makes another one's value
+ * again; NULL: none does. */
 static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal *stop, AmError *error) {
     TRY(check_stop(stop, error));
     TRY(plan_context_move_roles(&self->roles, &self->arena, self->base, self->canonical, self->original,

@@ -238,7 +238,7 @@ static bool is_zero(const MicroBatchRewrite *self, int32_t instruction) {
            rule_is_identity(self->module, instruction, SBP_ADD);
 }
 
-/* Everything that holds array l of the loop gets its state. */
+/* Sets the state of all values that hold array l of the loop. */
 static void set_leaf(MicroBatchRewrite *self, const PlannedLoop *loop, int32_t l, MicroBatchState state,
                      bool afterwards) {
     const LoopLeaf *leaf = &loop->leaves[l];
@@ -252,7 +252,8 @@ static void set_leaf(MicroBatchRewrite *self, const PlannedLoop *loop, int32_t l
     if (leaf->afterwards >= 0) *micro_batch_state(self, leaf->afterwards, 0) = state;
 }
 
-/* The state of an array that was `now` and that the body makes `next`; false: contradictory. */
+/* Joins the state of an array that was `now` with its state `next` after the body. Returns false if they
+ * contradict. */
 static bool join(const MicroBatchRewrite *self, const LoopLeaf *leaf, MicroBatchState *now,
                  MicroBatchState next) {
     if (micro_batch_equal(*now, next)) return true;
@@ -329,7 +330,7 @@ static int32_t data_class(const PlanContext *context, int32_t p, int32_t dimensi
     return classes_of(context->classes, context->rules, context->roles->parameters[p].instruction, dimension);
 }
 
-/* Data inputs whose first dimension is of the class. */
+/* Counts the data inputs whose first dimension is of the class. */
 static int32_t count_leading(const PlanContext *context, int32_t class) {
     int32_t count = 0;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -344,9 +345,9 @@ static double class_flops(const PlanContext *context, int32_t class) {
     return is_examples ? context->classes->classes[class].merged_flops : 0;
 }
 
-/* Among the classes of data dimensions that occur in many products, also as the minor part of rows, the one
- * that is the first dimension of most inputs, and the earliest of those; *size is the dimension's, 0 without
- * one. Class -1: dimensions of no other tensor. */
+/* Returns the batch class: of the classes of data dimensions that occur in many products, also as the minor
+ * part of rows, the one that is the first dimension of most inputs, and the earliest of those. *size is the
+ * dimension's, 0 without one. Class -1: dimensions of no other tensor. */
 static int32_t batch_class(const PlanContext *context, int64_t *size) {
     int32_t best = -1, most = -1;
     double flops = 0;
@@ -388,7 +389,7 @@ int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const
     return count;
 }
 
-/* Data inputs are split along the batch class; where that has no name, along their first dimension. */
+/* Splits data inputs along the batch class, or along their first dimension where that has no name. */
 static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
     const PlanContext *context = self->context;
     const IrRoles *roles = context->roles;

@@ -53,7 +53,7 @@ static bool is_compute(const ProgramInstruction *instruction, IrOpcode opcode) {
     return instruction->kind == PROGRAM_COMPUTE && instruction->opcode == opcode;
 }
 
-/* The instruction of that opcode that makes the value, or NULL. */
+/* Returns the instruction of that opcode that makes the value, or NULL. */
 static ProgramInstruction *producer(const Program *program, int32_t value, IrOpcode opcode) {
     int32_t i = program->values[value].instruction;
     return i >= 0 && is_compute(&program->instructions[i], opcode) ? &program->instructions[i] : NULL;
@@ -67,7 +67,7 @@ static bool takes_orders(const Program *program, const ProgramInstruction *dot) 
            (left == DTYPE_F32 || left == DTYPE_F64 || dtype_is_16bit_float(left));
 }
 
-/* The free dimensions of a side, in order. */
+/* Returns the free dimensions of a side, in order. */
 static int32_t list_free(int64_t *list, const Dot *dot, int32_t side, int32_t rank) {
     int32_t count = 0;
     for (int32_t d = 0; d < rank; d++)

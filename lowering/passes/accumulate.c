@@ -94,7 +94,7 @@ static AmStatus take(Program *program, ProgramInstruction *sum, int32_t side, Am
     return AM_OK;
 }
 
-/* sides[m]: the operand of member m that its product makes. False: not all members are taken. */
+/* Finds the operand of each member that its product makes: sides[m]. Returns false if a member has none. */
 static bool find_receivers(Accumulator *self, int32_t *sides, int32_t leader) {
     int32_t count = 0;
     bool takes_all = true;

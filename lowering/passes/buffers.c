@@ -216,7 +216,7 @@ static void find_caller_memory(Planner *self) {
     }
 }
 
-/* The first of the loops that instruction i is joined with; i itself if it is not joined. */
+/* Returns the first of the loops that instruction i is joined with; i itself if it is not joined. */
 static int32_t first_joined(const Program *program, int32_t i) {
     for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
         if (first < i && program_joined(program, first) > i - first) return first;
@@ -376,7 +376,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     result->offset = result->bytes > 0 ? allocate(self, result->bytes) : 0;
 }
 
-/* The memory of the values in the regions of an instruction: one region runs at a time. */
+/* Returns the memory of the values in the regions of an instruction: one region runs at a time. */
 static int64_t workspace_bytes(const ProgramInstruction *instruction) {
     int64_t most = 0;
     for (int32_t k = 0; k < instruction->regions.count && !instruction->regions.in_blocks; k++) {
@@ -403,7 +403,7 @@ static void release_workspace(Planner *self, const ProgramStep *step) {
         release(self, instruction->regions.workspace, instruction->regions.workspace_bytes);
 }
 
-/* The step with the largest workspace of those that run together. */
+/* Returns the step with the largest workspace of those that run together. */
 static int32_t largest_workspace(const Program *program, int32_t s, int32_t together) {
     int64_t most = -1;
     int32_t largest = s;
@@ -415,7 +415,7 @@ static int32_t largest_workspace(const Program *program, int32_t s, int32_t toge
     return largest;
 }
 
-/* Bytes in use, and the end of the last one, without a gap at the end of the allocation. */
+/* Returns the bytes in use, and the end of the last one, without a gap at the end of the allocation. */
 static ProgramExtent current_extent(const Planner *self) {
     ProgramExtent extent = {self->used, self->end};
     const Gap *last = self->gap_count > 0 ? &self->gaps[self->gap_count - 1] : NULL;
@@ -505,7 +505,8 @@ static void release_operands(Planner *self, int32_t s, int32_t together) {
     }
 }
 
-/* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */
+/* Returns the bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1
+ * to 1 MiB. */
 static int64_t red_zone_bytes(void) {
     const char *text = getenv("AUTOMAP_RED_ZONES");
     long bytes = text ? strtol(text, NULL, 10) : 0;

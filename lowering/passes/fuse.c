@@ -141,7 +141,7 @@ static void find_levels(Fuser *self) {
     }
 }
 
-/* The level up to which an operand is to be read: a parameter takes its new value where the old one lies. */
+/* Returns the level up to which an operand is to be read: a parameter's new value overwrites its old one. */
 static int32_t level_of_update(const Fuser *self, const int32_t *update_of, int32_t value) {
     int32_t update = update_of[value];
     if (update < 0 || value_shape(self, value)->rank == 0) return INT32_MAX;
@@ -239,7 +239,7 @@ typedef struct Recomputing {
     bool is_possible;
 } Recomputing;
 
-/* Bytes of a value relative to others of its fusion. Shards of different sizes count as equal;
+/* Returns the bytes of a value relative to others of its fusion. Shards of different sizes count as equal;
  * otherwise devices would get different programs. */
 static double value_bytes(const Fuser *self, int32_t value) {
     const IrShape *shape = value_shape(self, value);
@@ -293,7 +293,7 @@ static void follow(const Fuser *self, Recomputing *recomputing, int32_t i) {
     }
 }
 
-/* How often other fusions read i's result; `*is_near`: none is far after it. */
+/* Counts the other fusions that read i's result; `*is_near`: none is far after it. */
 static int32_t count_readers(const Fuser *self, int32_t i, bool *is_near) {
     int32_t count = 0, before = -1;
     *is_near = true;
@@ -395,7 +395,7 @@ static bool is_left_out(const Fuser *self, int32_t i) {
            !self->needed[self->program->instructions[i].first_result];
 }
 
-/* From the last step to the first: who needs what in memory. */
+/* Marks the values that steps need in memory, from the last step to the first. */
 static void mark_needed(Fuser *self, const int32_t *order) {
     Program *program = self->program;
     for (int32_t k = 0; k < program->roles->output_count; k++)
@@ -606,7 +606,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     return AM_OK;
 }
 
-/* Joined loops follow on the first of them: all that they take comes before. */
+/* Moves joined loops directly after the first of them: all that they read comes before. */
 static void join_loops(Program *program) {
     for (int32_t s = 0; s < program->execution.step_count; s++)
         for (int32_t k = 1; k < program_steps_together(program, s); k++) {

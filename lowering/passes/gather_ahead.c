@@ -164,7 +164,7 @@ static void place_waiting(Mover *self, const int32_t *order, int32_t first, int3
         if (self->is_waiting[order[k]]) place(self, order[k]);
 }
 
-/* The old order again; in front of the user of a run those that begin there. */
+/* Writes the old order, with the runs that begin there in front of their user. */
 static void place_all(Mover *self, const int32_t *order, const bool *late) {
     int32_t count = self->graph->count, begun = 0, first = 0;
     for (int32_t k = 0; k < count; k++) {

@@ -11,7 +11,7 @@
 #include "lowering/passes/gather_ahead.h"
 #include "lowering/passes/ready_set.h"
 
-/* No groups: the program's own order will do. */
+/* Returns whether there are no groups, so that the program's own order remains. */
 static bool is_ungrouped(const int32_t *leader, int32_t count) {
     for (int32_t i = 0; i < count; i++)
         if (leader[i] != i) return false;
@@ -86,7 +86,8 @@ static bool may_wait(const Program *program, const int32_t *leader, const int32_
             (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT));
 }
 
-/* late[i]: i comes of parameters by such steps alone. Producers come before their users. */
+/* Marks the instructions that follow from parameters by such steps alone. Producers come before their
+ * users. */
 static bool *find_late(Arena *arena, const Program *program, const ProgramGraph *graph,
                        const int32_t *leader) {
     int32_t *size = ARENA_ARRAY(arena, int32_t, graph->count + 1);
@@ -214,8 +215,8 @@ static bool may_be_delayed(const Program *program, const ProgramStep *step) {
 
 enum { PARAMETER = -1, FIXED = -2, LEAST_DELAYED_BYTES = 64 << 10 };
 
-/* The step whose result a value is or shows; PARAMETER: it is one that keeps its value; FIXED: anything else.
- */
+/* Returns the step whose result a value is or views; PARAMETER: one that keeps its value; FIXED: anything
+ * else. */
 static int32_t source_step(const Program *program, const ProgramGraph *graph, const int32_t *made_at,
                            int32_t value) {
     while (made_at[value] == PARAMETER && graph->producer[value] >= 0) {

@@ -36,7 +36,7 @@ static const ProgramValue *result_of(const Program *program, const ProgramInstru
 
 enum { MERGE_CLASSES = 4 << MESH_MAX_AXES }; /* kinds that merge, by axes */
 
-/* The sum, rounded in shards, that an all_gather gathers; NULL for other gathers. */
+/* Returns the sum, rounded in shards, that an all_gather gathers; NULL for other gathers. */
 static const ProgramInstruction *gathered_sum(const Program *program, const ProgramGraph *graph,
                                               const ProgramInstruction *gather) {
     int32_t rounding = graph->producer[gather->operands[0]];
@@ -46,7 +46,7 @@ static const ProgramInstruction *gathered_sum(const Program *program, const Prog
     return sum >= 0 && program_reduces(&program->instructions[sum]) ? &program->instructions[sum] : NULL;
 }
 
-/* Which collectives an instruction may be merged with: those of its kind and axes; 0: none. */
+/* Returns the class of collectives that an instruction may be merged with, by kind and axes; 0: none. */
 static uint32_t merging_class(const Program *program, const ProgramGraph *graph, int32_t i) {
     const ProgramInstruction *instruction = &program->instructions[i];
     if (instruction->kind != PROGRAM_COLLECTIVE) return 0;
@@ -62,7 +62,7 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
     }
 }
 
-/* The bytes that count in a bucket: the larger side of the collective, for a gathered sum that of
+/* Returns the bytes that count in a bucket: the larger side of the collective, for a gathered sum that of
  * the sum. */
 static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
                            const ProgramInstruction *instruction) {
@@ -88,9 +88,9 @@ static AmStatus join_movements(ProgramInstruction *target, const Program *progra
     return AM_OK;
 }
 
-/* leader[i]: instruction that i is merged into (itself where it is not). Levels
- * are those of merged instructions, so members of earlier merges share one. `*order` is that of
- * the program as merged so far; it becomes NULL if more is merged. */
+/* Assigns leader[i], the instruction that i is merged into (itself where it is not). Levels are those of
+ * merged instructions, so members of earlier merges share one. `*order` is that of the program as merged so
+ * far; it becomes NULL if more is merged. */
 static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *class_of,
                                uint8_t axes, int32_t *leader, const int32_t **order, AmError *error) {
     Arena *arena = program->arena;

@@ -124,7 +124,7 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
     return true;
 }
 
-/* The value of a scalar in every iteration, [iterations]; NULL: unknown. */
+/* Returns the value of a scalar in every iteration, [iterations]; NULL: unknown. */
 static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth) {
     if (self->is_tried[value] || !is_number(&self->program->values[value].shape)) return self->numbers[value];
     self->is_tried[value] = true;
@@ -171,7 +171,7 @@ static bool covers(Arena *arena, const int64_t *first, int64_t iterations, int64
     return found == count;
 }
 
-/* The place of a window whose indices are the slice's operands from `first` on, or NULL. */
+/* Returns the place of a window whose indices are the slice's operands from `first` on, or NULL. */
 static const ProgramPlace *find_place(PlaceFinder *self, const ProgramInstruction *slice, int32_t first,
                                       const int64_t *window) {
     const Program *program = self->program;

@@ -143,7 +143,7 @@ static void find_roles(Scheduler *self) {
     }
 }
 
-/* When instructions run if only sums begin early: their operands are computed with the last producer.
+/* Finds when instructions run if only sums begin early: their operands are computed with the last producer.
  * Constants count like other instructions, or as if they were there from the start. NULL without memory. */
 static int32_t *find_times(const Scheduler *self, bool are_constants_there) {
     const ProgramGraph *graph = &self->graph;
@@ -229,7 +229,7 @@ static int32_t take_filling(Scheduler *self) {
     return next;
 }
 
-/* The next of the held-back instructions, if there are more than needed. */
+/* Returns the next of the held-back instructions, if there are more than needed. */
 static int32_t take_excess(Scheduler *self) {
     bool is_large = self->filling_count > 1 && self->filling_bytes > self->most / HELD_PART;
     if (self->filling_count == 0 || (!is_large && self->filling < self->front.hold)) return -1;
@@ -287,7 +287,7 @@ static void make_ready(Scheduler *self, int32_t i) {
     add_ready(self, i);
 }
 
-/* When all that instruction i takes is there. */
+/* Returns the time at which all inputs of instruction i are there. */
 static double inputs_at(const Scheduler *self, int32_t i) {
     if (self->network <= self->clock) return 0;
     const ProgramInstruction *instruction = &self->program->instructions[i];
@@ -298,7 +298,7 @@ static double inputs_at(const Scheduler *self, int32_t i) {
     return at;
 }
 
-/* When the last sum that it takes is over, which may be waited for late. */
+/* Returns the time at which the last sum that it reads is over, which may be waited for late. */
 static double sums_over_at(const Scheduler *self, int32_t i) {
     double at = 0;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
@@ -312,7 +312,7 @@ static bool stands_still(const Scheduler *self, int32_t i) {
     return kind != PROGRAM_COLLECTIVE && kind != PROGRAM_VIEW && inputs_at(self, i) > self->clock;
 }
 
-/* A ready instruction soon after `first` that can run while the device would wait for `first`;
+/* Returns a ready instruction soon after `first` that can run while the device would wait for `first`;
  * `first` itself without one. */
 static int32_t take_meanwhile(Scheduler *self, int32_t first) {
     const double *before = self->latency.chain_before;
@@ -335,7 +335,7 @@ static int32_t take_meanwhile(Scheduler *self, int32_t first) {
     return found < 0 ? first : found;
 }
 
-/* The first of what keeps the program's order and of what waits for a collective. */
+/* Returns the first of what keeps the program's order and of what waits for a collective. */
 static int32_t take_first(Scheduler *self) {
     int32_t next = ready_take(&self->ready[IN_ORDER]), blocked = ready_take(&self->ready[BLOCKED]);
     if (next < 0 || blocked < 0) return next < 0 ? blocked : next;
@@ -344,7 +344,8 @@ static int32_t take_first(Scheduler *self) {
     return is_blocked ? blocked : next;
 }
 
-/* The next of what keeps the program's order, or what fills the time until it can begin; -1: none is left. */
+/* Returns the next of what keeps the program's order, or what fills the time until it can begin; -1: none is
+ * left. */
 static int32_t take_in_order(Scheduler *self) {
     int32_t next = take_first(self);
     while (next >= 0 && is_holding(self) && self->latency.is_filling[next]) {
@@ -375,7 +376,7 @@ static bool put_aside(Scheduler *self, int32_t i) {
     return true;
 }
 
-/* The next of what only sums need, if it waits for no collective that is under way. */
+/* Returns the next of what only sums need, if it waits for no collective that is under way. */
 static int32_t take_for_sum(Scheduler *self) {
     if (self->clock >= self->blocked_until) {
         move_all(self, BLOCKED, FOR_SUM);
@@ -390,7 +391,7 @@ static int32_t take_for_sum(Scheduler *self) {
     return next;
 }
 
-/* The next instruction; -1: none is left. */
+/* Returns the next instruction; -1: none is left. */
 static int32_t take(Scheduler *self) {
     while (self->held_first < self->held_count && self->held_until[self->held_first] <= self->sums)
         add_ready(self, self->held[self->held_first++]);
@@ -426,7 +427,7 @@ static void advance(Scheduler *self) {
     else self->front.after = after;
 }
 
-/* The estimated time in which instruction i runs. */
+/* Advances the estimated time by instruction i. */
 static void run(Scheduler *self, int32_t i) {
     double at = inputs_at(self, i), work = self->latency.work[i];
     if (at < self->clock) at = self->clock;

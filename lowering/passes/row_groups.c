@@ -27,7 +27,7 @@ typedef struct RowGroupFinder {
     int32_t first, end; /* its steps */
 } RowGroupFinder;
 
-/* The value whose memory a view shows. */
+/* Returns the value whose memory a view shows. */
 static int32_t root_of(const RowGroupFinder *self, int32_t value) {
     int32_t i;
     while ((i = self->producer[value]) >= 0 && self->program->instructions[i].kind == PROGRAM_VIEW)
@@ -66,7 +66,7 @@ static int64_t reduced_rows(const Program *program, const ProgramStep *step) {
     return row > 1 && rows > 1 ? rows : 0;
 }
 
-/* The number of outer dimensions of a fusion that step through `rows` rows; -1: none do. */
+/* Returns the number of outer dimensions of a fusion that step through `rows` rows; -1: none do. */
 static int32_t row_dimensions(const ProgramFusion *fusion, int64_t rows) {
     int64_t product = 1;
     int32_t d = 0;

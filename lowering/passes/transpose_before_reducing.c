@@ -43,7 +43,7 @@ static bool has_sums_of_products(const Program *program) {
     return false;
 }
 
-/* The transpose that is the only user of instruction i, an all_reduce of one product; NULL
+/* Returns the transpose that is the only user of instruction i, an all_reduce of one product; NULL
  * otherwise. */
 static ProgramInstruction *transpose_after(const Program *program, const Users *users, int32_t i) {
     const ProgramInstruction *sum = &program->instructions[i];
@@ -54,7 +54,7 @@ static ProgramInstruction *transpose_after(const Program *program, const Users *
     return user->kind == PROGRAM_COMPUTE && user->opcode == IR_TRANSPOSE ? user : NULL;
 }
 
-/* The state of an array after its dimensions are permuted: dimension d was dimensions[d]. */
+/* Returns the state of an array after its dimensions are permuted: dimension d was dimensions[d]. */
 static SbpState permuted(SbpState state, const int64_t *dimensions, int32_t rank) {
     SbpState result = state;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)

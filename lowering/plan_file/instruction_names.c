@@ -46,7 +46,7 @@ typedef struct WeightUse {
     const char *path;
 } WeightUse;
 
-/* A hash of a path that is the same for all orders of its words and numbers. */
+/* Returns a hash of a path that is the same for all orders of its words and numbers. */
 static uint64_t hash_unordered(const char *path) {
     uint64_t sum = 0, word = 0;
     for (; *path; path++) {

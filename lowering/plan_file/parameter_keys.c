@@ -54,7 +54,7 @@ static int32_t read_words(PathWord *words, const char *path) {
     return count;
 }
 
-/* The key of a path without the number of word `left_out`; -1: with all. */
+/* Returns the key of a path without the number of word `left_out`; -1: with all. */
 static ParameterKey make_key(const PathWord *words, int32_t count, int32_t left_out) {
     ParameterKey key = {.path = 0, .layer = left_out < 0 ? WHOLE_PATH : words[left_out].number};
     for (int32_t k = 0; k < count; k++) {

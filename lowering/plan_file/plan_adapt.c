@@ -36,7 +36,7 @@ typedef struct Adapter {
     json_int_t count_before, count_after; /* instructions */
 } Adapter;
 
-/* Sorted column `column` of the rows. */
+/* Returns column `column` of the rows, sorted. */
 static int32_t *sorted(Arena *arena, int32_t (*rows)[2], int32_t count, int32_t column) {
     int32_t *values = ARENA_ARRAY(arena, int32_t, count + 1);
     for (int32_t k = 0; values && k < count; k++) values[k] = rows[k][column];
@@ -86,7 +86,8 @@ static void adapt_ranges(json_t *ranges, const Adapter *self) {
     }
 }
 
-/* A class of a plan with micro-batches is numbered by multiples of the module's instructions. */
+/* Adapts the number of a class: a plan with micro-batches counts in multiples of the module's
+ * instructions. */
 static bool adapt_class(json_t *class, const Adapter *self) {
     const char *kind = json_string_value(json_array_get(class, 0));
     if (!kind) return true;

@@ -79,7 +79,7 @@ static AmStatus find_numbers(Carrier *self, CarriedNumbers *numbers, const json_
     return AM_OK;
 }
 
-/* The first row of a number; NULL: it has none. */
+/* Returns the first row of a number; NULL: it has none. */
 static const CarriedNumber *find_rows(const CarriedNumbers *numbers, int64_t number) {
     const CarriedNumber key = {.number = number};
     int32_t first = lower_bound(&key, numbers->rows, numbers->count, sizeof key, compare_numbers);
@@ -258,7 +258,7 @@ static AmStatus carry_stage(Carrier *self, json_t *stage) {
     return AM_OK;
 }
 
-/* The last border of the ranges, which is the end of the entry. */
+/* Returns the last border of the ranges, which is the end of the entry. */
 static int64_t end_of_entry(const json_t *stages) {
     int64_t end = 0;
     const json_t *stage, *range;

@@ -83,7 +83,7 @@ const IrInstruction *plan_class_instruction(const PlanContext *context, const Di
     return &context->canonical->instructions[index];
 }
 
-/* Per dimension the names of the axes that split it, major first. */
+/* Returns for each dimension the names of the axes that split it, major first. */
 static json_t *sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape) {
     json_t *sharding = json_array();
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
@@ -126,7 +126,7 @@ fail:
     return status;
 }
 
-/* An entry, and what names its class; "*" has no name in the module, and says its kind instead. */
+/* Returns an entry, and what names its class; "*" has no name in the module, and says its kind instead. */
 static json_t *decision_to_json(const PlanContext *context, const PlanEntry *entry, const char *axis) {
     json_t *class = plan_entry_class_to_json(entry, context->classes);
     if (entry->class_index == PLAN_ANY_CLASS)

@@ -115,7 +115,7 @@ static AmStatus read_predicted(const PlanReader *self, json_t *root) {
     return AM_OK;
 }
 
-/* Which part of the search found the plan; files of earlier versions do not say. */
+/* Reads the part of the search that found the plan; files of earlier versions lack it. */
 static AmStatus read_origin(const PlanReader *self, json_t *search) {
     static const char *const names[] = {
 #define PLAN_ORIGIN_KEY(name, text, help) text,
@@ -248,7 +248,7 @@ static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
     return collect_saved(self, stages, taken);
 }
 
-/* The context in which the plan's names are to be read. */
+/* Reads the micro-batches, and finds the context in which the plan's names are to be read. */
 static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t *root) {
     MicroBatching settings = {0};
     int64_t micro_batches;
@@ -309,7 +309,7 @@ fail:
     return status;
 }
 
-/* The value of a key of "rewriting", which has one legal word; `*is_set`: it is there. */
+/* Reads the value of a key of "rewriting", which has one legal word; `*is_set`: it is there. */
 static AmStatus read_rewriting_key(PlanReader *self, bool *is_set, json_t *object, const char *key,
                                    const char *word) {
     const char *text;

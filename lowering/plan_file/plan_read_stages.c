@@ -161,7 +161,7 @@ static AmStatus read_axis_priorities(const PlanReader *self, PlanStage *stage, j
     return AM_OK;
 }
 
-/* An instruction of the context, from the number that the original has. */
+/* Reads an instruction of the context, by the number that the original has. */
 static AmStatus read_instruction(const PlanReader *self, int64_t *instruction, json_t *object,
                                  const char *where) {
     TRY(json_get_integer(instruction, object, "instruction", 0,
@@ -297,7 +297,7 @@ static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
     return false;
 }
 
-/* The stage's share of what collect_recomputed() read; `taken` is after it. */
+/* Finds the stage's share of the result of collect_recomputed(); `taken` is after it. */
 static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const json_t *object,
                                 PlanRecomputation *taken, const char *where) {
     PlanRecomputation *recompute = &stage->recompute;
@@ -315,7 +315,7 @@ static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const 
     return AM_OK;
 }
 
-/* A list that may be left out where it would be empty: then it is NULL. */
+/* Reads a list that may be left out where it would be empty: then it is NULL. */
 static AmStatus get_list(json_t **list, const PlanReader *self, json_t *object, const char *key,
                          const char *where) {
     *list = NULL;

@@ -43,8 +43,8 @@ static json_t *axis_priorities_to_json(const PlanStage *stage, const Classes *cl
     return lists;
 }
 
-/* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}, which may be
- * pinned. */
+/* Returns {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}},
+ * which may be pinned. */
 static json_t *override_to_json(const PlanOverride *override, const PlanContext *context, const Mesh *mesh) {
     json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, override->instruction));
     if (override->has_factors) {

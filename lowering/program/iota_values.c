@@ -28,7 +28,7 @@ static bool keeps(const ProgramInstruction *loop, int32_t k) {
     return viewed_value(body, body->outputs[k]) == body->parameters[k];
 }
 
-/* The regions of calls, fusions and loops have the operands as parameters. */
+/* Sets the parameters of regions of calls, fusions and loops to the operands. */
 static void enter_regions(const Program *program, const ProgramInstruction *instruction) {
     bool is_loop = instruction->opcode == IR_WHILE;
     if (is_loop && !instruction->loop.carried) return;

@@ -7,7 +7,7 @@
 
 /* ---- steps ---- */
 
-/* The origin of a step, of a fusion that of its last operator; -1: it has none. */
+/* Returns the origin of a step, of a fusion that of its last operator; -1: it has none. */
 static int32_t origin_of(const Program *program, int32_t s) {
     const ProgramStep *step = &program->execution.steps[s];
     if (step->fusion < 0) return program->instructions[step->instruction].origin;

@@ -32,7 +32,7 @@ AmStatus memory_counter_open(MemoryCounter *counter, Arena *arena, const Program
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* The extent in the rank's whole allocation while a step of a region runs. */
+/* Returns the extent in the rank's whole allocation while a step of a region runs. */
 static ProgramExtent whole_extent(const MemoryCounter *self, const MemoryRegion *region, int32_t step) {
     ProgramExtent extent = region->program->allocation.memory[step].inside;
     for (; region->parent >= 0; region = &self->regions[region->parent]) {

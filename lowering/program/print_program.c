@@ -51,7 +51,7 @@ static void print_number(Text *text, Dtype type, const char *data) {
     else text_append(text, "%llu", (unsigned long long)raw);
 }
 
-/* A scalar's value; arrays and elided values are shortened. */
+/* Prints a scalar's value; arrays and elided values are shortened. */
 static void print_literal(Text *text, Dtype type, int64_t elements, const IrLiteral *literal) {
     if (!literal || !literal->data || elements != 1 || dtype_bits(type) == 0) {
         text_append_string(text, "{...}");
@@ -124,7 +124,7 @@ static void print_pieces(Text *text, const char *word, const ProgramPiece *piece
     if (count > 0) text_append_string(text, "]");
 }
 
-/* One shape, or as in HLO a tuple of those that a merged collective makes. */
+/* Prints one shape, or as in HLO a tuple of those that a merged collective makes. */
 static void print_shapes(Text *text, const Program *program, const ProgramInstruction *instruction) {
     if (instruction->result_count > 1) text_append_string(text, "(");
     for (int32_t k = 0; k < instruction->result_count; k++) {
@@ -141,7 +141,7 @@ static void print_state(Text *text, const Program *program, SbpState state) {
     sbp_print(text, program->mesh, state);
 }
 
-/* The states of the results, once where all are the same. */
+/* Prints the states of the results, once where all are equal. */
 static void print_states(Text *text, const Program *program, const ProgramInstruction *instruction) {
     const ProgramValue *results = &program->values[instruction->first_result];
     bool is_one = true;
@@ -269,7 +269,7 @@ static void print_steps(Text *text, const Program *program) {
 
 static void print_regions(Text *text, const Program *program);
 
-/* A region's values are numbered by themselves; its parameters are the operands'. */
+/* Prints a region. Its values are numbered by themselves; its parameters are the operands'. */
 static void print_region(Text *text, const Program *program, const ProgramInstruction *instruction,
                          int32_t k) {
     const Program *region = instruction->regions.programs[k];

@@ -22,7 +22,7 @@ TraceStream program_trace_stream(const Program *program, int32_t step) {
     return transfer->send_count > 0 ? TRACE_SEND : TRACE_RECEIVE;
 }
 
-/* The bytes that leave the device, or enter it if none leave. */
+/* Returns the bytes that leave the device, or enter it if none leave. */
 static double moved_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++)

@@ -89,7 +89,8 @@ static void add_instruction(StepEvent *event, const Program *program, const Prog
     if (of->compute.shard) text_append_string(key, " of a shard");
 }
 
-/* 'b': the same along the dimension; 'd': as in a dense array of the index space; 's': otherwise. */
+/* Adds the strides: 'b' the same along the dimension; 'd' as in a dense array of the index space; 's'
+ * otherwise. */
 static void add_strides(Text *key, const ProgramFusion *fusion, const ProgramFusionInput *input) {
     int64_t dense = 1;
     char letters[IR_MAX_RANK + 1] = "";

@@ -35,7 +35,7 @@ static void issue(WaitFinder *self, int32_t step, const ProgramInstruction *coll
     }
 }
 
-/* The newest collective under way that a step must wait for because of one value; -1: none. */
+/* Returns the newest collective under way that a step must wait for because of one value; -1: none. */
 static int32_t find_conflict(const WaitFinder *self, int32_t value, bool writes) {
     MemoryRange own = range_of(self->program, value);
     for (int32_t k = own.first < 0 ? -1 : self->count - 1; k >= 0; k--) {

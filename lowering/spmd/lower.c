@@ -59,7 +59,7 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
     return instruction;
 }
 
-/* The pass of the current instruction; the backward pass uses its recomputed values. */
+/* Returns the pass of the current instruction; the backward pass uses its recomputed values. */
 static IrPhase pass_of(const Lowering *self) {
     return self->phase == IR_PHASE_RECOMPUTED ? IR_PHASE_BACKWARD : self->phase;
 }
@@ -87,12 +87,12 @@ static bool has_leaf(const Lowering *self, int32_t instruction, int32_t leaf) {
     return false;
 }
 
-/* State of a result or operand place of instruction i that is split so. */
+/* Returns the state of a result or operand place of instruction i that is split so. */
 static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_t place) {
     return split_state(self->rules, self->program->mesh, i, split, place);
 }
 
-/* State of result `leaf`. */
+/* Returns the state of result `leaf`. */
 static SbpState result_place_state(const Lowering *self, int32_t i, Split split, uint8_t carries,
                                    int32_t leaf) {
     SbpState state = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
@@ -103,7 +103,7 @@ static SbpState result_place_state(const Lowering *self, int32_t i, Split split,
     return state;
 }
 
-/* The state in which result `leaf` of i is stored: as decided for the first, and as computed, with
+/* Returns the state in which result `leaf` of i is stored: as decided for the first, and as computed, with
  * sums reduced, for others. */
 static SbpState stored_state(const Lowering *self, int32_t i, int32_t leaf) {
     const Assignment *assignment = self->assignment;
@@ -151,7 +151,7 @@ static AmStatus require_tuple(Lowering *self, int32_t producer, int32_t *operand
     return AM_OK;
 }
 
-/* The state of operand k that the chosen factors need. A carrier uses the operands that stayed
+/* Returns the state of operand k that the chosen factors need. A carrier uses the operands that stayed
  * partial for it without a reduction, and its addends as parts. */
 static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
     int32_t axes = self->program->mesh->axis_count;
@@ -232,8 +232,7 @@ AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *g
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* If one operand of an instruction has f32 parts, converts all; `*is_wide` is set to whether one
- * has. */
+/* Converts all operands of an instruction if one of them has f32 parts, and sets `*is_wide` then. */
 static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int32_t *operands, bool *is_wide,
                                AmError *error) {
     *is_wide = false;
@@ -334,7 +333,7 @@ static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState 
     return exact;
 }
 
-/* The values of i made from here on are for this pass alone. */
+/* Marks that the values of i made from here on are for this pass alone. */
 static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
     self->gathers++;
     for (int32_t value = self->newest[i]; value >= 0 && value != newest_before;
@@ -392,9 +391,9 @@ AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpStat
     return AM_OK;
 }
 
-/* The state in which a sum of `shape` that becomes replicated on the `axes` (bits) is rounded:
- * split by them along the first unsplit dimension that divides, so that only 16-bit values are
- * gathered; else `state`, its final state. */
+/* Returns the state in which a sum of `shape` that becomes replicated on the `axes` (bits) is rounded: split
+ * by them along the first unsplit dimension that divides, so that only 16-bit values are gathered; else
+ * `state`, its final state. */
 static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpState state, uint32_t axes) {
     const Mesh *mesh = self->program->mesh;
     int64_t ways = 1;
@@ -494,7 +493,7 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
     return AM_OK;
 }
 
-/* Outputs: new state where the parameter it replaces is kept, others as stored. */
+/* Lowers the outputs: a new value is stored where the parameter is that it replaces, others as decided. */
 static AmStatus lower_outputs(Lowering *self, AmError *error) {
     const IrRoles *roles = self->roles;
     Program *program = self->program;
@@ -538,8 +537,8 @@ static int32_t count_held(const Lowering *self, int32_t computation) {
     return count;
 }
 
-/* Most programs have a few more instructions than their part of the module: growth by
- * doubling would copy them again and again. */
+/* Begins the program of a stage, with room for a few more instructions than its part of the module: growth
+ * by doubling would copy them again and again. */
 AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, AmError *error) {
     Program *program = ARENA_ARRAY(self->arena, Program, 1);
     int32_t count = count_held(self, computation), room = count + count / 4 + 8;

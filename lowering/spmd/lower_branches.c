@@ -7,7 +7,7 @@
  */
 #include "lowering/spmd/lower_internal.h"
 
-/* The state of a value that `reader` represents; replicated without a reader. */
+/* Returns the state of a value that `reader` represents; replicated without a reader. */
 static SbpState read_state(const Lowering *self, int32_t reader) {
     return reader < 0 ? (SbpState){.axis = {SBP_B}} : self->assignment->stored[reader];
 }

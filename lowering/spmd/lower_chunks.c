@@ -81,7 +81,7 @@ static AmStatus append_plain(Merger *self, Source *source, AmError *error) {
     return append_next(self, source, error);
 }
 
-/* The number of a source's next transfer before instruction `end`; -1: none. */
+/* Returns the number of a source's next transfer before instruction `end`; -1: none. */
 static int64_t next_transfer(const Source *source, int32_t end) {
     for (int32_t i = source->at; i < end; i++)
         if (source->program->instructions[i].kind == PROGRAM_TRANSFER)
@@ -89,7 +89,8 @@ static int64_t next_transfer(const Source *source, int32_t end) {
     return -1;
 }
 
-/* One chunk gives what another one takes: both instructions, which are the last ones, become one. */
+/* Joins the send and the receive between two chunks of a stage, which are the last instructions, into
+ * one. */
 static void join_transfer(Program *program) {
     if (program->instruction_count < 2) return;
     ProgramInstruction *before = &program->instructions[program->instruction_count - 2], *last = before + 1;
@@ -157,7 +158,7 @@ static AmStatus add_free_places(Merger *self, const InterleavedLoops *loops, AmE
     return AM_OK;
 }
 
-/* The next loops of all chunks, side by side; `*found`: there were some. */
+/* Puts the next loops of all chunks side by side; `*found`: there were some. */
 static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     Program *program = self->program;
     int32_t *kept = ARENA_ARRAY(program->arena, int32_t, self->count + 1), first = program->instruction_count;

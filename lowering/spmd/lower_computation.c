@@ -29,7 +29,7 @@ static void add_leaf(ComputationLowering *self, int32_t value) {
     if (!self->arena->failed) self->leaves[self->used++] = value;
 }
 
-/* A value for every array in `shape`, made by the next instruction, each a leaf of instruction i. */
+/* Adds a value for every array in `shape`, made by the next instruction, each a leaf of instruction i. */
 static void add_values(ComputationLowering *self, int32_t i, const IrShape *shape) {
     Program *program = self->program;
     if (shape->type == DTYPE_TUPLE) {
@@ -49,7 +49,7 @@ static void add_values(ComputationLowering *self, int32_t i, const IrShape *shap
     add_leaf(self, value);
 }
 
-/* The shape of instruction i on this device. */
+/* Returns the shape of instruction i on this device. */
 static const IrShape *shape_of(const ComputationLowering *self, int32_t i) {
     return self->shapes ? &self->shapes[i - self->body->first] : &self->module->instructions[i].shape;
 }

@@ -15,7 +15,7 @@
 
 /* ---- bringing an operand to its ranges ---- */
 
-/* The shards of dimension d of a value on the members of a halo's group. */
+/* Returns the shards of dimension d of a value on the members of a halo's group. */
 static HaloRange *find_parts(Lowering *self, const Halo *halo, SbpState state, int32_t d, int64_t size) {
     HaloRange *parts = ARENA_ARRAY(self->arena, HaloRange, halo->count);
     for (int32_t m = 0; parts && m < halo->count; m++)
@@ -23,7 +23,7 @@ static HaloRange *find_parts(Lowering *self, const Halo *halo, SbpState state, i
     return parts;
 }
 
-/* A value like `value`, of another extent along dimension d, made by the next instruction. */
+/* Adds a value like `value`, of another extent along dimension d, made by the next instruction. */
 static int32_t add_brought(Lowering *self, int32_t value, int32_t d, int64_t extent) {
     IrShape shape = self->program->values[value].shape;
     int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, shape.rank);
@@ -80,7 +80,7 @@ static bool is_same_exchange(const ProgramMovement *a, const ProgramMovement *b,
            memcmp(a->range_extent, b->range_extent, bytes) == 0;
 }
 
-/* The result of an earlier equal exchange of the value, or -1. */
+/* Returns the result of an earlier equal exchange of the value, or -1. */
 static int32_t find_exchanged(const Lowering *self, int32_t value, const ProgramMovement *movement,
                               int32_t count) {
     const Program *program = self->program;
@@ -162,7 +162,7 @@ static AmStatus bring(Lowering *self, Halo *halo, bool is_exact, int32_t slot, i
 
 /* ---- the instruction ---- */
 
-/* The slot whose dimension the parts are of: the result's, or a reduction's kernel. */
+/* Returns the slot whose dimension the parts are of: the result's, or a reduction's kernel. */
 static int32_t part_slot(const FactorRule *rule, const Factor *factor) {
     return factor->kind == FACTOR_PERMUTATION ? rule->operand_count : 1;
 }
@@ -171,7 +171,7 @@ static bool is_brought(const FactorRule *rule, const Factor *factor, int32_t slo
     return factor->dimension[slot] >= 0 && slot != part_slot(rule, factor);
 }
 
-/* The shards of the instruction's result, or of its kernel, in `state`. A reversed window meets the
+/* Returns the shards of the instruction's result, or of its kernel, in `state`. A reversed window meets the
  * end of its kernel first. */
 static HaloRange *find_own_parts(Lowering *self, const Halo *halo, SbpState state) {
     int32_t slot = part_slot(halo->rule, halo->factor), d = halo->factor->dimension[slot];
@@ -204,8 +204,8 @@ static AmStatus open_halo(Halo *halo, Lowering *self, int32_t i, int32_t f, uint
     return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
-/* A copy of the attributes, with the slices of dimensions that are split without a
- * halo as long as these are here. NULL without memory. */
+/* Returns a copy of the attributes, with the slices of dimensions that are split without a halo as long as
+ * these are here. NULL without memory. */
 static LocalAttributes *copy_attributes(Lowering *self, const IrInstruction *source,
                                         const IrShape *local_operand) {
     const IrAttributes *whole = source->attributes;
@@ -275,7 +275,7 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
     return state;
 }
 
-/* The instruction itself, on operands that have been brought. */
+/* Emits the instruction itself, on operands with their halos. */
 static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t first_result,
                            const Halo *halos, int32_t halo_count, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
@@ -300,7 +300,7 @@ static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t
     return lower_local_groups(self, instruction, source, error);
 }
 
-/* A result of operand 0's extents, which is cut to what `result_state` has from `starts` on. */
+/* Emits a result of operand 0's extents, and cuts it to the shard of `result_state` from `starts` on. */
 static AmStatus emit_and_cut(Lowering *self, int32_t i, int32_t *operands, SbpState result_state,
                              const int64_t *starts, const Halo *halos, int32_t halo_count, AmError *error) {
     int32_t computed = lower_add_value(self, i, LOWERED_HALO, &self->program->values[operands[0]].shape,

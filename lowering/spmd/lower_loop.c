@@ -15,7 +15,7 @@ typedef struct CarriedLoop {
     int32_t *leaves; /* [count] in loop->leaves, ascending */
 } CarriedLoop;
 
-/* The parameters of a region: every array that is carried here. */
+/* Lowers the parameters of a region: every array that is carried here. */
 static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_t computation,
                               AmError *error) {
     Program *program = self->program;

@@ -94,7 +94,7 @@ AmStatus lower_value_defined(Lowering *self, int32_t i, AmError *error) {
     return AM_OK;
 }
 
-/* The stages that wait for a value, or for the forward one that stands in for it. */
+/* Returns the stages that wait for a value, or for the forward one that stands in for it. */
 static StageSet awaited(const LoweredStages *stages, int32_t i) {
     int32_t forward = stages_repeated(stages->context, i);
     return stages->awaited[i] | (forward < 0 ? 0 : stages->awaited[forward]);

@@ -63,7 +63,7 @@ static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction,
     return self->arena->failed ? am_fail_memory(error, group->count) : AM_OK;
 }
 
-/* A slice instruction that keeps of a shard under `from` the shard under `to`. */
+/* Emits a slice that keeps the shard under `to` of a shard under `from`. */
 static AmStatus emit_cut(Lowering *self, ProgramInstruction *instruction, const IrShape *global,
                          SbpState from, SbpState to, AmError *error) {
     int32_t rank = global->rank;
@@ -94,7 +94,7 @@ typedef struct BlockView {
     int32_t place[IR_MAX_RANK]; /* dimension -> that of the view, the second of two */
 } BlockView;
 
-/* False where the view would have too many dimensions. */
+/* Writes the view in blocks. Returns false where the view would have too many dimensions. */
 static bool view_in_blocks(BlockView *view, int64_t *dimensions, const IrShape *global, SbpState from,
                            SbpState to) {
     int32_t rank = 0;
@@ -110,7 +110,7 @@ static bool view_in_blocks(BlockView *view, int64_t *dimensions, const IrShape *
     return true;
 }
 
-/* A state of the tensor as one of the view. */
+/* Returns a state of the tensor as one of the view. */
 static SbpState state_in_view(const Mesh *mesh, const BlockView *view, SbpState state) {
     SbpState seen = state;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
@@ -192,7 +192,7 @@ static bool stores_shards(const PlanAxisPriority *priority) {
     return false;
 }
 
-/* The state after the sums over axes with storage entries, where the stage decides how they are made
+/* Returns the state after the sums over axes with storage entries, where the stage decides how they are made
  * (PlanStage, all_reduces_gradients and reduces_wide); else `state`. */
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;

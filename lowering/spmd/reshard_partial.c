@@ -32,7 +32,7 @@ SbpState reshard_before_partial(SbpState from, SbpState to) {
     return before;
 }
 
-/* A constant of one element, the same on all devices but for its bytes. */
+/* Adds a constant of one element, the same on all devices but for its bytes. */
 static int32_t add_constant(Lowering *self, int32_t i, Dtype type, const char *bytes) {
     IrShape *scalar = ARENA_ARRAY(self->arena, IrShape, 1);
     IrLiteral *literal = ARENA_ARRAY(self->arena, IrLiteral, 1);
@@ -78,7 +78,7 @@ static int32_t add_operator(Lowering *self, int32_t i, ReshardResult result, IrO
     return value;
 }
 
-/* The value of a state whose `axes` (bits) split dimensions, padded to a shard without them. */
+/* Emits the value of a state whose `axes` (bits) split dimensions, padded to a shard without them. */
 static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity) {
     const IrShape *global = result.global;
     const Mesh *mesh = self->program->mesh;
@@ -98,7 +98,7 @@ static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from
     return add_operator(self, i, result, IR_PAD, operands, 2, attributes);
 }
 
-/* The value on devices that keep it, the identity elsewhere. */
+/* Emits the value on devices that keep it, the identity elsewhere. */
 static int32_t choose(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity,
                       bool keeps) {
     static const IrAttributes none;

@@ -46,7 +46,7 @@ typedef struct PathSearch {
     Node *nodes;
 } PathSearch;
 
-/* The axes (bits) that split dimension d. */
+/* Returns the axes (bits) that split dimension d. */
 static uint32_t axes_splitting(SbpState state, int32_t dimension) {
     uint32_t axes = 0;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
@@ -73,7 +73,7 @@ static double share(const Mesh *mesh, SbpState state) {
     return 1.0 / group_size(mesh, axes);
 }
 
-/* The start of the device's shard of dimension d, in units of the common shard size. */
+/* Returns the start of the device's shard of dimension d, in units of the common shard size. */
 static int64_t part_of(const Mesh *mesh, int32_t device, uint32_t axes) {
     int64_t part = 0;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
@@ -81,7 +81,7 @@ static int64_t part_of(const Mesh *mesh, int32_t device, uint32_t axes) {
     return part;
 }
 
-/* Share of dimension d that a device has in both states, on average. */
+/* Returns the mean share of dimension d that a device has in both states. */
 static double common_share(const Mesh *mesh, uint32_t from, uint32_t to) {
     double a = group_size(mesh, from), b = group_size(mesh, to), common = 0;
     for (int32_t device = 0; device < mesh->device_count; device++) {
@@ -93,7 +93,7 @@ static double common_share(const Mesh *mesh, uint32_t from, uint32_t to) {
     return common / mesh->device_count;
 }
 
-/* Share of the whole tensor that a device receives in a step. */
+/* Returns the share of the whole tensor that a device receives in a step. */
 static double step_weight(const Mesh *mesh, SbpState from, const ReshardStep *step) {
     double n = group_size(mesh, step->axes), part = (n - 1) / n;
     switch (step->kind) {

@@ -64,7 +64,7 @@ static Pieces pieces_of(const TransferEnd *end, int32_t device, int32_t d, int64
     return pieces;
 }
 
-/* Both lists of pieces are ascending. */
+/* Matches the pieces of a dimension; both lists of pieces are ascending. */
 static void match_dimension(Matcher *self, int32_t d, const Pieces *source, const Pieces *target) {
     for (int64_t a = 0, b = 0; a < source->blocks && b < target->blocks;) {
         int64_t from = a * source->step + source->start, to = b * target->step + target->start;
@@ -256,7 +256,8 @@ static bool is_cut_plainly(SbpState state, int32_t d) {
     return true;
 }
 
-/* `end` with its partial axes (of a target the whole ones too) made whole or cut along one dimension. */
+/* Lists `end` with its partial axes (of a target the replicated ones too) replicated or split along one
+ * dimension. */
 static void list_candidates(Candidates *candidates, const TransferEnd *end, const IrShape *shape,
                             bool is_source) {
     uint32_t free_axes = 0;
