@@ -40,7 +40,7 @@ static bool has_given_factor(const Assigner *self, int32_t i, int32_t axis) {
     return self->given_factors && self->given_factors[i] >> axis & 1;
 }
 
-/* For `size` elements that a class splits between `granules`: the number of granules between which
+/* Returns, for `size` elements that a class splits between `granules`, the number of granules between which
  * a further axis splits them into `ways` parts; 0: too few. */
 static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
     int64_t chosen = granules >= ways && size % granules == 0 ? granules : size >= ways ? size : 0;
@@ -170,7 +170,7 @@ static double factor_reshard(const Assigner *self, int32_t i, int32_t f, int32_t
     return total;
 }
 
-/* Among factors whose classes come equally early, chooses the one that moves the fewest bytes. */
+/* Chooses, among factors whose classes come equally early, the one that moves the fewest bytes. */
 static void choose_factor(Assigner *self, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     const int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
@@ -186,7 +186,7 @@ static void choose_factor(Assigner *self, int32_t i, int32_t axis) {
     }
 }
 
-/* The first of some choices of a dimension or factor; a choice without a class if all are others. */
+/* Returns the first of some choices of a dimension or factor; a choice without a class if all are others. */
 static SplitOption choice_of(const SplitOption *split_options, int32_t from, int32_t to, int32_t place,
                              int64_t size) {
     for (int32_t k = from; k < to; k++)
@@ -194,7 +194,7 @@ static SplitOption choice_of(const SplitOption *split_options, int32_t from, int
     return (SplitOption){.size = size, .class_index = -1, .place = place, .blocks = 1};
 }
 
-/* The state that an override gives instruction i on an axis. */
+/* Finds the state that an override gives instruction i on an axis. */
 static AmStatus override_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const IrShape *shape = split_options_array_shape(instruction);
@@ -214,7 +214,7 @@ static AmStatus override_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp,
     return AM_OK;
 }
 
-/* The factor that an override lets instruction i split over an axis; -1: none. */
+/* Finds the factor that an override lets instruction i split over an axis; -1: none. */
 static AmStatus override_factor(Assigner *self, int32_t i, int32_t axis, int32_t f, AmError *error) {
     const FactorRule *rule = &self->rules->rules[i];
     self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
@@ -229,8 +229,9 @@ static AmStatus override_factor(Assigner *self, int32_t i, int32_t axis, int32_t
                    self->module->instructions[i].name, f);
 }
 
-/* The factor by which instruction i is split over an axis if its result is pinned to a state there: one that
- * gives the state, and a contraction as the axis priorities say, since its sum is reduced to the state. */
+/* Returns the factor by which instruction i is split over an axis if its result is pinned to a state there:
+ * one that gives the state. For a contraction it follows from the axis priorities, since its sum is reduced
+ * to the state. */
 static int32_t factor_of_pin(const Assigner *self, int32_t i, int32_t axis, Sbp pinned) {
     const FactorRule *rule = &self->rules->rules[i];
     int32_t listed = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -296,7 +297,7 @@ SbpState assignment_carried(const Assignment *assignment, const LoopLeaf *leaf) 
     return state;
 }
 
-/* All that hold an array of a loop have it in one state. */
+/* Gives all values that hold an array of a loop one state. */
 static void join_carried(Assigner *self) {
     SbpState *stored = self->result->stored;
     for (int32_t k = 0; k < self->rules->loop_count; k++) {
@@ -338,8 +339,8 @@ static bool become_parts(const Assigner *self, int32_t i, int32_t axis, uint32_t
     return true;
 }
 
-/* The cost of resharding the operands `beside` (bits) of instruction i to the states that its
- * factor needs. */
+/* Returns the cost of resharding the operands `beside` (bits) of instruction i to the states that its factor
+ * needs. */
 static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint32_t beside) {
     const int32_t *operands = &self->split_options->operands[self->split_options->first_operand[i]];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -354,14 +355,13 @@ static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint3
     return total;
 }
 
-/* The cost of reducing the partial result of i on the axis; `is_wide`: its addends
- * are in f32. */
+/* Returns the cost of reducing the partial result of i on the axis; `is_wide`: its addends are in f32. */
 static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_wide) {
     return reshard_sum_bytes(self->result->stored[i].axis[axis], self->split_options->bytes[i],
                              self->stage->mesh.axes[axis].size, is_wide);
 }
 
-/* No other stage gets it from here, and no pin gives it a state. */
+/* Returns whether a value is read by no other stage and has no pinned state. */
 static bool stays_here(const Assigner *self, int32_t i) {
     if (self->result->pinned && self->result->pinned[i]) return false;
     return !self->map || (self->map->needed[i] & ~self->map->held[i]) == 0;
@@ -382,7 +382,7 @@ typedef struct AxisPlacement {
     bool *is_wide;    /* i is of a 16-bit type, and its parts are in f32 */
 } AxisPlacement;
 
-/* Instruction i, all above it being known. */
+/* Weighs where instruction i is reduced, when all above it are known. */
 static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     const IrInstruction *instruction = &self->module->instructions[i];
@@ -448,8 +448,7 @@ static void open_accumulations(const Assigner *self, AxisPlacement *placing, int
     }
 }
 
-/* If all addends are partial, the loop's result stays partial: one reduction replaces one per
- * iteration. */
+/* Keeps a loop's result partial if all addends are partial: one reduction replaces one per iteration. */
 static void close_accumulation(Assigner *self, AxisPlacement *placing, int32_t next, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     if (split_options->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
@@ -465,9 +464,9 @@ static void close_accumulation(Assigner *self, AxisPlacement *placing, int32_t n
         split_options->accumulations[split_options->accumulation_of[next]].reduction;
 }
 
-/* best[i]: the cheapest way to finish all partial results that flow into i
- * privately, at i or above it. A carrier takes its operands unfinished; whether
- * that wins is known when all above it is, and decided from the roots down. */
+/* Finds best[i], the cheapest way to finish all partial results that flow into i privately, at i or above
+ * it. A carrier reads its operands unfinished. Whether that is cheaper is known when all above it is, and
+ * decided from the roots down. */
 static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     AxisPlacement placing = {.best = ARENA_ARRAY(scratch, double, self->count),

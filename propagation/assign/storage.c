@@ -48,8 +48,8 @@ static bool is_computed_split(SbpState state, int32_t d) {
     return false;
 }
 
-/* The dimension of weight `parameter` that the entry splits on the axis, or -1. Several axes of one kind
- * split one dimension jointly where that divides, so that one collective gathers it. */
+/* Returns the dimension of weight `parameter` that the entry splits on the axis, or -1. Several axes of one
+ * kind split one dimension jointly where that divides, so that one collective gathers it. */
 static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_t axis, int32_t parameter,
                              bool evenly) {
     const PlanContext *context = self->context;
@@ -107,7 +107,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
     return AM_OK;
 }
 
-/* The dimension of instruction i that entries of the kind split on the axis, or -1. */
+/* Returns the dimension of instruction i that entries of the kind split on the axis, or -1. */
 static int32_t kept_dimension(const Storage *self, PlanEntryKind kind, int32_t i, int32_t axis) {
     const StorageRoles *roles = self->roles;
     int32_t dimension = *split_of(self, kind, axis, roles->weight[i]);
@@ -215,8 +215,8 @@ void storage_choose_factors(const Storage *self) {
     }
 }
 
-/* The state of instruction i of a weight that an override stores as `wanted`: split in the same
- * way, else unchanged unless that collides. */
+/* Returns the state of instruction i of a weight that an override stores as `wanted`: split in the same way,
+ * else unchanged unless that collides. */
 static SbpState followed_state(const Storage *self, int32_t i, const SbpState *wanted) {
     const StorageRoles *roles = self->roles;
     const Mesh *mesh = &self->assignment->stage->mesh;

@@ -68,7 +68,7 @@ typedef struct StateChoice {
     int32_t *counted_uses; /* [instruction]: uses whose states are in `needs`; all others need B */
 } StateChoice;
 
-/* The bytes of resharding a value from state `produced` to state `want`. */
+/* Returns the bytes of resharding a value from state `produced` to state `want`. */
 static double reshard_cost(const StateChoice *self, const UnconstrainedValue *value, Sbp produced, Sbp want) {
     double bytes = self->split_options->bytes[value->instruction];
     return sbp_is_partial(produced) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
@@ -106,7 +106,7 @@ static bool shares_no_dimension(const StateChoice *self, int32_t i, int32_t f) {
     return true;
 }
 
-/* The parallel factor of operator i that splits result dimension d evenly, or -1. */
+/* Returns the parallel factor of operator i that splits result dimension d evenly, or -1. */
 static int8_t factor_for(const StateChoice *self, int32_t i, int32_t d) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
@@ -175,7 +175,7 @@ static bool describe_value(const StateChoice *self, int32_t i, UnconstrainedValu
     return true;
 }
 
-/* The state of operand k that user i needs in state `state`; uneven splits count as replicated. */
+/* Returns the state of operand k that user i needs in state `state`; uneven splits count as replicated. */
 static Sbp need_of(const StateChoice *self, int32_t i, int32_t k, Sbp state) {
     const UnconstrainedValue *value = value_of(self, i);
     if (value && value->is_operator) {
@@ -193,7 +193,7 @@ static Sbp need_of(const StateChoice *self, int32_t i, int32_t k, Sbp state) {
     return (Sbp)(*fixed_needs - 1);
 }
 
-/* The cost of operand `source` in the needed state. */
+/* Returns the cost of operand `source` in the needed state. */
 static double cost_of_operand(const StateChoice *self, int32_t source, Sbp need) {
     const UnconstrainedValue *value = value_of(self, source);
     double bytes = self->split_options->array_bytes[source], least = -1;
@@ -294,7 +294,7 @@ static void price_states(StateChoice *self, UnconstrainedValue *value) {
     }
 }
 
-/* The cost of the distinct needs of a value's users if it is in `state`. */
+/* Returns the cost of the distinct needs of a value's users if it is in `state`. */
 static double cost_of_needs(const StateChoice *self, int32_t i, Sbp state) {
     uint32_t needs = self->needs[i];
     double total = 0;
@@ -327,7 +327,7 @@ static void clear_needs(const StateChoice *self) {
     }
 }
 
-/* The cheapest state of a value together with the needs of its users. */
+/* Returns the cheapest state of a value together with the needs of its users. */
 static Sbp cheapest_state(const StateChoice *self, const UnconstrainedValue *value) {
     int32_t i = value->instruction;
     Sbp best = SBP_B;
@@ -359,7 +359,7 @@ static bool choose_states(const StateChoice *self) {
     return is_split;
 }
 
-/* The cost of one value in `state`, without its unconstrained operands. */
+/* Returns the cost of one value in `state`, without its unconstrained operands. */
 static double own_cost(const StateChoice *self, const UnconstrainedValue *value, Sbp state, bool carries) {
     int32_t i = value->instruction;
     Sbp produced = carries ? sbp_partial(SBP_ADD) : value->produced;

@@ -43,7 +43,7 @@ typedef struct ClassBuilder {
     int32_t node_count;
 } ClassBuilder;
 
-/* Node of a dimension of a leaf of an instruction. */
+/* Returns the node of a dimension of a leaf of an instruction. */
 static int32_t node_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t leaf,
                        int32_t dimension) {
     int32_t node = classes->first_node[instruction] + dimension;
@@ -52,7 +52,7 @@ static int32_t node_of(const Classes *classes, const Rules *rules, int32_t instr
     return node;
 }
 
-/* Node that factor f has in a slot of an instruction; -1 if none is stored there. */
+/* Returns the node of factor f in a slot of an instruction; -1 if none is stored there. */
 static int32_t node_of_slot(const Classes *classes, const Rules *rules, int32_t instruction,
                             const Factor *factor, int32_t slot) {
     const FactorRule *rule = &rules->rules[instruction];
@@ -105,7 +105,7 @@ static void tie(Node *nodes, int32_t a, int32_t b) {
     nodes[large].next = next;
 }
 
-/* The round in which a factor's ties are made, from 1; 0: it makes none. */
+/* Returns the round in which a factor's ties are made, from 1; 0: it makes none. */
 static int32_t round_of(const IrInstruction *instruction, const Factor *factor) {
     static const int32_t of_halo[] = {[HALO_PATCH] = 4, [HALO_OVERLAP] = 4, [HALO_NEAR] = 5, [HALO_FAR] = 0};
     if (!factor_may_split(factor)) return 0;
@@ -146,7 +146,8 @@ static void tie_some(ClassBuilder *builder, int32_t instruction, int32_t round, 
     }
 }
 
-/* A product's larger operand goes first: of grouped queries and their fewer keys the queries. */
+/* Ties the factors of operators. A product's larger operand goes first: the queries of grouped queries and
+ * their fewer keys. */
 static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
     const IrInstruction *self = &builder->rules->module->instructions[instruction];
     const IrInstruction *all = builder->rules->module->instructions;
@@ -157,7 +158,7 @@ static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t roun
     tie_some(builder, instruction, round, !second_first);
 }
 
-/* A parameter and the output that updates it are one tensor. */
+/* Ties a parameter and the output that updates it, which are one tensor. */
 static void tie_paired(ClassBuilder *builder) {
     const Rules *rules = builder->rules;
     for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
@@ -297,7 +298,7 @@ static double flops_of_step(ClassBuilder *builder, int32_t computation, int32_t 
            ir_layers_of(rules->module, i);
 }
 
-/* Divisor, weight of the operators, and whether the set matters. */
+/* Finds the divisor and the weight of the operators of a set, and whether the set matters. */
 static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
     const Rules *rules = builder->rules;
     int32_t computation = 0;
@@ -369,8 +370,8 @@ static void gather_tensors(ClassBuilder *builder) {
     }
 }
 
-/* If a batch is divided into micro-batches (reshaped, then scanned), it is split by the remainder
- * of each: by dimensions of a data input in another form. */
+/* Adds the dimensions of data inputs in another form: a batch that is divided into micro-batches (reshaped,
+ * then scanned) is split by the remainder of each. */
 static void gather_reshaped_data(ClassBuilder *builder) {
     const Rules *rules = builder->rules;
     bool *is_data = ARENA_ARRAY(&builder->scratch, bool, rules->count);
@@ -446,7 +447,7 @@ static int32_t find_factor_class(const Classes *classes, const Rules *rules, int
     return strand;
 }
 
-/* The class of every factor, looked up by every plan that is priced. */
+/* Stores the class of every factor, which every priced plan looks up. */
 static AmStatus index_factors(Classes *classes, const Rules *rules, Arena *arena, AmError *error) {
     classes->first_factor = ARENA_ARRAY(arena, int32_t, rules->count + 1);
     if (!classes->first_factor) return am_fail_memory(error, rules->count);

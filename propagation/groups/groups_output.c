@@ -34,7 +34,7 @@ static json_t *group_to_json(const LinkageGroup *group, int32_t id, const PlanCo
     return object;
 }
 
-/* Text that may be anything, as JSON: "" where it is not valid UTF-8. */
+/* Returns any text as JSON: "" where it is not valid UTF-8. */
 static json_t *text_to_json(const char *text) {
     json_t *value = json_string(text);
     return value ? value : json_string("");
@@ -58,7 +58,7 @@ static json_t *rejection_to_json(const LinkageRejection *rejection, const PlanCo
     return object;
 }
 
-/* JSON is UTF-8 throughout; a path that is not cannot be a member's name. */
+/* Checks that paths are UTF-8, as names of JSON members are. */
 static AmStatus check_paths(const PlanContext *context, AmError *error) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         json_t *path = json_string(context->roles->parameters[p].path);

@@ -43,7 +43,7 @@ typedef struct Weighted {
     int32_t group;
 } Weighted;
 
-/* Everything connected to `first`, in `component`. */
+/* Lists everything connected to `first` in `component`. */
 static int32_t gather(const ExclusionGraph *graph, int32_t first, bool *is_seen, Weighted *component) {
     int32_t found = 0;
     component[found++] = (Weighted){graph->weights[first], first};
@@ -60,14 +60,14 @@ static int32_t gather(const ExclusionGraph *graph, int32_t first, bool *is_seen,
     return found;
 }
 
-/* Heaviest first, then earliest. */
+/* Compares for sorting: heaviest first, then earliest. */
 static int compare_weighted(const void *left, const void *right) {
     const Weighted *a = left, *b = right;
     if (a->weight != b->weight) return a->weight > b->weight ? -1 : 1;
     return (a->group > b->group) - (a->group < b->group);
 }
 
-/* Each that nothing chosen excludes. */
+/* Chooses each node that no chosen one excludes. */
 static void choose_greedily(const ExclusionGraph *graph, const Weighted *component, int32_t size,
                             bool *is_chosen) {
     for (int32_t k = 0; k < size; k++) {

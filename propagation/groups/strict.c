@@ -107,7 +107,8 @@ static AmStatus index_variables(GroupBuilder *builder, AmError *error) {
     return AM_OK;
 }
 
-/* Closure and exclusions of seed k, which has been decided: members of the variables that were narrowed. */
+/* Gathers closure and exclusions of seed k, which has been decided: members of the variables that were
+ * narrowed. */
 static AmStatus gather_closure(GroupBuilder *builder, int32_t k, AmError *error) {
     builder->closure.count = builder->ruled_out.count = 0;
     for (int32_t n = 0; n < strict_narrowed_count(builder->problem); n++) {
@@ -138,7 +139,7 @@ static AmStatus copy_list(IndexList *to, Arena *arena, const IndexList *from, Am
     return AM_OK;
 }
 
-/* A group of seed k's closure, unless there is one. */
+/* Adds a group of seed k's closure, unless there is one. */
 static AmStatus add_group(GroupBuilder *builder, int32_t k, AmError *error) {
     LinkageGroups *groups = builder->groups;
     const IndexList *closure = &builder->closure;

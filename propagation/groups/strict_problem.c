@@ -66,7 +66,8 @@ static Domain bit_of(Sbp sbp) {
 
 /* ---- values before a product ---- */
 
-/* A fusion of products, whose results are split by their readers' tensors. */
+/* Returns whether an instruction is a fusion of products, whose results are split by their readers'
+ * tensors. */
 static bool is_fused(const Rules *rules, int32_t instruction) {
     return rules->rules[instruction].inner != NULL;
 }
@@ -179,7 +180,7 @@ static bool fits_axis(const StrictProblem *problem, int64_t size) {
     return problem->has_any_cut ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
 }
 
-/* The fewest blocks of a class in a dimension of a slot; 1: no blocks; 0: made on demand in any
+/* Returns the fewest blocks of a class in a dimension of a slot; 1: no blocks; 0: made on demand in any
  * state. */
 static int32_t blocks_in(const StrictProblem *problem, int32_t instruction, int32_t slot, int32_t dimension) {
     const Rules *rules = problem->context->rules;
@@ -265,8 +266,8 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
     }
 }
 
-/* The tensor that a use of (instruction, leaf) sees: none for free values and
- * scalars, a copy with a constraint of its own for broadcasts. */
+/* Returns the tensor that a use of (instruction, leaf) sees: none for free values and scalars, a copy with a
+ * constraint of its own for broadcasts. */
 static int32_t tensor_of_use(StrictProblem *problem, int32_t instruction) {
     const Rules *rules = problem->context->rules;
     int32_t from = rules->alias[instruction], leaf = rules->leaf[instruction];
@@ -307,7 +308,7 @@ static bool is_pointwise(const StrictProblem *problem, const FactorRule *rule, c
     return true;
 }
 
-/* The tensors of the results of a fusion with several: those of the elements that read them. */
+/* Finds the tensors of the results of a fusion with several: those of the elements that read them. */
 static void find_elements(StrictProblem *problem, int32_t fusion, int32_t *tensors) {
     const Rules *rules = problem->context->rules;
     int32_t found = 0, count = rules->rules[fusion].result_count;
@@ -351,7 +352,7 @@ static void join_uses(StrictProblem *problem, int32_t a, int32_t b) {
         union_find_join(problem->parent, a, b);
 }
 
-/* All that hold an array of a loop are one tensor. */
+/* Makes all values that hold an array of a loop one tensor. */
 static void join_carried(StrictProblem *problem, const PlannedLoop *loop) {
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
@@ -463,7 +464,7 @@ static bool revise(StrictProblem *problem, const Constraint *constraint) {
     return true;
 }
 
-/* To the fixed point; -1, or the instruction where a domain became empty. */
+/* Propagates to the fixed point. Returns -1, or the instruction where a domain became empty. */
 static int32_t propagate(StrictProblem *problem) {
     int32_t conflict = -1;
     while (problem->queue_length > 0) {
@@ -505,7 +506,7 @@ static AmStatus index_uses(StrictProblem *problem, AmError *error) {
     return AM_OK;
 }
 
-/* Every state that the sizes allow. */
+/* Returns every state that the sizes allow. */
 static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
     Domain domain = bit_of(SBP_B);
     if (shape->type == DTYPE_TUPLE) return domain;
@@ -517,7 +518,7 @@ static Domain whole_domain(const StrictProblem *problem, const IrShape *shape) {
     return domain;
 }
 
-/* The root fixed point: sizes, roots, and every operator once. */
+/* Finds the root fixed point: sizes, roots, and every operator once. */
 static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *error) {
     const Rules *rules = problem->context->rules;
     for (int32_t t = 0; t < problem->tensor_count; t++) {

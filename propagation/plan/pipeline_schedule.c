@@ -27,7 +27,7 @@ typedef struct ScheduleWriter {
     int32_t done[SCHEDULE_PASSES]; /* iterations that are written */
 } ScheduleWriter;
 
-/* The size of the last group. Micro-batches go through the chunks in groups of S; the last group
+/* Returns the size of the last group. Micro-batches go through the chunks in groups of S; the last group
  * includes the remainder. */
 static int32_t last_group(const ScheduleWriter *self) {
     return self->micro_batches >= self->stages ? self->micro_batches / self->stages - 1 : 0;
@@ -50,7 +50,7 @@ static void put(ScheduleWriter *self, SchedulePass pass) {
                             .micro_batch = first + k % size};
 }
 
-/* The number of iterations of F before the first that is followed by one of B. */
+/* Returns the number of iterations of F before the first that is followed by one of B. */
 static int32_t iterations_ahead(const ScheduleWriter *self, ScheduleKind kind, int32_t stage) {
     int32_t all = self->micro_batches * self->chunks, behind = self->stages - stage - 1, ahead = behind;
     if (kind == SCHEDULE_GPIPE) ahead = all;

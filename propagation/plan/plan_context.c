@@ -22,7 +22,7 @@ const char *plan_context_roles(Arena *arena, const char *path) {
     return roles && access(roles, R_OK) == 0 ? roles : NULL;
 }
 
-/* What follows from the canonical module and its roles. */
+/* Derives everything that follows from the canonical module and its roles. */
 static AmStatus derive(PlanContext *self, AmError *error) {
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
@@ -142,7 +142,7 @@ void plan_context_free(PlanContext *context) {
     arena_free(&arena);
 }
 
-/* Why a module has no layers to split, if it has no obstacle. */
+/* Returns why a module has no layers to split, if it has no obstacle. */
 static const char *no_layers_reason(const IrModule *module) {
     for (int32_t i = 0; i < module->instruction_count; i++)
         if (module->instructions[i].opcode == IR_WHILE)

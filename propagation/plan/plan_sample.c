@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The parts of the module as read that the sample's parameters and outputs are. */
+/* Maps the sample's parameters and outputs to those of the module as read. */
 static AmStatus map_parts(PlanSample *sample, AmError *error) {
     PlanContext *self = sample->context;
     const IrLayerSample *record = sample->record;
@@ -73,15 +73,15 @@ void plan_sample_free(PlanSample *sample) {
 
 /* ---- ranges ---- */
 
-/* The range that an instruction is in, or -1. */
+/* Returns the range that an instruction is in, or -1. */
 static int32_t range_of(const PlanRecomputation *recompute, int32_t i) {
     for (int32_t r = 0; r < recompute->range_count; r++)
         if (i >= recompute->ranges[r][0] && i < recompute->ranges[r][1]) return r;
     return -1;
 }
 
-/* The forward operators of the module for which those in the sample's ranges stand, as ranges: one for each
- * layer, if a range of the sample is in one. */
+/* Moves the sample's recomputed ranges to the module: one for each layer, if a range of the sample is in
+ * one. */
 static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, const PlanSample *sample,
                                    const PlanRecomputation *from, AmError *error) {
     const PlanContext *whole = sample->whole;
@@ -148,7 +148,8 @@ static int32_t original_of(const PlanContext *context, int32_t i) {
     return context->whole ? context->original[i] : i;
 }
 
-/* Several instructions of a context may serve one of the whole module: they correspond in their order. */
+/* Maps instructions: several of a context may serve one of the whole module, and correspond in their
+ * order. */
 static AmStatus map_instructions(Standing *self, Arena *arena, const PlanSample *sample, AmError *error) {
     const PlanContext *from = self->from, *to = self->to;
     int32_t wholes = sample->whole->rules->entry_count, samples = sample->context->rules->entry_count;

@@ -66,7 +66,8 @@ static void set_whole(StorageRoleFinder *self, int32_t i, StorageRole role, int3
     for (int32_t d = 0; d < rank_of(self, i); d++) dimensions_of(self, i)[d] = (int8_t)d;
 }
 
-/* A view of a weight, or a cast that makes it no wider: gathers are of the narrowest type. */
+/* Returns whether a value is a view of a weight, or a cast that makes it no wider: gathers are of the
+ * narrowest type. */
 static bool is_weight_view(const IrModule *module, const IrInstruction *instruction) {
     switch (instruction->opcode) {
     case IR_CONVERT:
@@ -138,7 +139,7 @@ static void claim_operands(StorageRoleFinder *self, int32_t i) {
     }
 }
 
-/* A gradient that a loop accumulates is one in the loop, too. */
+/* Marks a gradient that a loop accumulates as one in the loop, too. */
 static void enter_loop(StorageRoleFinder *self, const PlannedLoop *loop) {
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         const LoopLeaf *leaf = &loop->leaves[l];

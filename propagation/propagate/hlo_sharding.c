@@ -27,7 +27,7 @@ static int32_t append_axes(AxisOrder *order, const Mesh *mesh, SbpState state, S
     return devices;
 }
 
-/* The mesh axis of more than one device that comes next after `axis`; -1: none. */
+/* Returns the mesh axis of more than one device that comes next after `axis`; -1: none. */
 static int32_t next_axis(const Mesh *mesh, int32_t axis) {
     for (int32_t k = axis + 1; k < mesh->axis_count; k++) {
         if (mesh->axes[k].size > 1) return k;

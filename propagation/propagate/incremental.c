@@ -67,8 +67,8 @@ static bool has_room(const Incremental *self, int32_t first, const int8_t *chose
     return choice->size / choice->blocks >= ways;
 }
 
-/* The state of a value, from the keys of its dimensions: on `from` and the axes after it,
- * since only what earlier axes split bears on what later ones can. */
+/* Finds the state of a value from the keys of its dimensions, on `from` and the axes after it: only the
+ * splits of earlier axes affect later ones. */
 static void resolve(Incremental *self, int32_t i, int32_t from) {
     int32_t first = self->split_options->first_dimension[i],
             end = self->split_options->first_dimension[i + 1];
@@ -99,7 +99,7 @@ static void resolve_members(Incremental *self, const Sets *sets, int32_t set, in
 
 /* ------------------------------------------------------------------- Seeds */
 
-/* The strongest seed among the members of a set. */
+/* Returns the strongest seed among the members of a set. */
 static uint64_t strongest_seed(const Incremental *self, const Sets *sets, int32_t set, int32_t axis) {
     uint64_t best = NO_CLAIM;
     for (int32_t k = sets->first[set]; k < sets->first[set + 1]; k++) {
@@ -128,7 +128,7 @@ static void set_seed(Incremental *self, int32_t axis, int32_t node, uint64_t key
     else resolve(self, self->value_of[node], axis);
 }
 
-/* The node of a dimension; -1: nothing can split it. */
+/* Returns the node of a dimension; -1: nothing can split it. */
 static int32_t find_node(const Incremental *self, int32_t instruction, int32_t dimension) {
     const SplitOptions *split_options = self->split_options;
     if (instruction < 0 || instruction >= split_options->count || !split_options->live[instruction])
@@ -156,7 +156,7 @@ static bool passes_through(IrOpcode opcode) {
            opcode == IR_BITCAST;
 }
 
-/* The node of a value's dimension that is in a class; -1: none. */
+/* Returns the node of a value's dimension that is in a class; -1: none. */
 static int32_t node_in_class(const Incremental *self, int32_t instruction, int32_t dimension, int32_t class) {
     const SplitOptions *split_options = self->split_options;
     for (int32_t k = split_options->first_dimension[instruction];
@@ -167,7 +167,7 @@ static int32_t node_in_class(const Incremental *self, int32_t instruction, int32
     return -1;
 }
 
-/* All that hold an array of a loop are one. */
+/* Joins all values that hold an array of a loop. */
 static void join_carried(const Incremental *self, int32_t *parent) {
     const Rules *rules = self->context->rules;
     for (int32_t l = 0; l < rules->loop_count; l++) {
@@ -276,7 +276,8 @@ AmStatus incremental_create(Incremental **incremental, Arena *arena, const PlanC
 
 /* ----------------------------------------------------------------- Results */
 
-/* Between how many granules a dimension is cut `ways` ways: those of its class, or its elements. */
+/* Returns the number of granules between which a dimension is split `ways` ways: those of its class, or its
+ * elements. */
 static int64_t granules_of(const Incremental *self, const SplitOption *choice, int64_t ways) {
     int64_t size = choice->size / choice->blocks;
     int64_t granules = self->context->classes->classes[choice->class_index].size;
@@ -360,7 +361,7 @@ typedef struct Before {
     int32_t kept, refused; /* classes */
 } Before;
 
-/* The pairs of an axis; `pairs` NULL: counts only. */
+/* Returns the pairs of an axis; `pairs` NULL: counts only. */
 static int32_t list_pairs(const Incremental *self, int32_t axis, Before *pairs) {
     const SplitOptions *split_options = self->split_options;
     int32_t count = 0;

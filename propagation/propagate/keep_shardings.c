@@ -167,7 +167,7 @@ typedef struct Seeding {
     int32_t pinned[MESH_MAX_AXES]; /* entries of the axis priorities before any are added */
 } Seeding;
 
-/* The values' states, whole where the parts would be uneven. */
+/* Finds the values' states, replicated where shards would be uneven. */
 static AmStatus find_states(Seeding *self, AmWarnings *warnings, AmError *error) {
     const Mesh *mesh = &self->stage->mesh;
     SbpState found[MAX_DIFFERENT];
@@ -216,7 +216,7 @@ static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bo
     }
 }
 
-/* The classes that values split on the axis, each before those that it prevails over. */
+/* Appends the classes that values split on the axis, each before those over which it prevails. */
 static AmStatus append_axis_priority(Seeding *self, int32_t axis, AmError *error) {
     PlanAxisPriority *priority = &self->stage->axis_priorities[axis];
     int32_t classes = self->context->classes->count, left = 0;
@@ -261,7 +261,7 @@ static bool divides(const IrShape *shape, const Mesh *mesh, SbpState state) {
     return true;
 }
 
-/* The values that assignment would store otherwise, as overrides. */
+/* Appends overrides for the values that assignment would store otherwise. */
 static AmStatus append_overrides(Seeding *self, AmError *error) {
     PlanStage *stage = self->stage;
     Assignment *assignment;

@@ -84,7 +84,8 @@ static int32_t edits(const char *wanted, int32_t length, const char *word, int32
     return is_part ? fewest : row[length];
 }
 
-/* A part of a word, as "table" of "token_table", costs PART more than its edits. */
+/* Returns the edits between two words. A part of a word, as "table" of "token_table", costs PART more than
+ * its edits. */
 static int32_t word_distance(const char *wanted, int32_t length, const char *word, int32_t word_length) {
     int32_t whole = edits(wanted, length, word, word_length, false);
     if (length < SHORTEST_PART || whole <= PART) return whole;

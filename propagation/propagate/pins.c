@@ -144,8 +144,8 @@ static AmStatus fail_axis(const Mesh *mesh, const char *text, const char *at, si
                    mesh->axis_count > 1 ? "one of " : "", list, hint);
 }
 
-/* The axes of each dimension, as a state; at most one dimension per axis, and
- * axes that split one dimension jointly in the order of the mesh. */
+/* Reads the axes of each dimension as a state: at most one dimension per axis, and axes that split one
+ * dimension jointly in the order of the mesh. */
 AmStatus propagation_parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
                                     AmError *error) {
     *state = (SbpState){.axis = {SBP_B}};

@@ -23,7 +23,7 @@ static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t 
     return AM_OK;
 }
 
-/* Every shard has at least one element; with `is_even` all shards have equally many. */
+/* Checks that every shard has at least one element, and with `is_even` that all shards have equally many. */
 static AmStatus check_split(const PlanContext *context, const PropagationPin *pin,
                             const IrParameter *parameter, const Mesh *mesh, SbpState state, int32_t dimension,
                             bool is_even, AmError *error) {
@@ -84,8 +84,8 @@ AmStatus propagation_pin_seeds(Incremental *incremental, const PlanContext *cont
     return propagation_for_each_pinned(context, mesh, pins, count, pin_to_seeds, &target, error);
 }
 
-/* The state in which user u needs operand k: by its factors, or by its own state
- * where it is made on demand itself. */
+/* Returns the state in which user u needs operand k: by its factors, or by its own state where it is made on
+ * demand itself. */
 static SbpState needed_state(const PlanContext *context, const Assignment *assignment, const SbpState *states,
                              int32_t user, int32_t operand) {
     const FactorRule *rule = &context->rules->rules[user];

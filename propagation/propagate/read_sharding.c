@@ -18,7 +18,7 @@ static AmStatus fail(AmError *error, const char *what) {
     return am_fail(error, AM_ERROR_INPUT, "", "sharding: %s", what);
 }
 
-/* Product of positive sizes, each and all at most MESH_MAX_DEVICES; 0 if not so. */
+/* Returns the product of positive sizes, each and all at most MESH_MAX_DEVICES; 0 if not so. */
 static int32_t product(const int64_t *sizes, size_t count) {
     int64_t total = 1;
     for (size_t k = 0; k < count; k++) {
@@ -29,7 +29,7 @@ static int32_t product(const int64_t *sizes, size_t count) {
     return (int32_t)total;
 }
 
-/* place[] of iota over `sizes` (count of them), transposed by `order`. */
+/* Fills place[] with the iota over `sizes` (count of them), transposed by `order`. */
 static AmStatus place_iota(int32_t *place, int32_t devices, const int64_t *sizes, const int32_t *order,
                            size_t count, AmError *error) {
     int64_t stride[2 * IR_MAX_RANK];
@@ -99,7 +99,7 @@ static AmStatus read_tiled(DeviceTiles *tiles, Arena *arena, const Hlo__OpShardi
                       message->n_iota_reshape_dims, error);
 }
 
-/* Named axes: the array has the axes of dimension 0, of dimension 1, ..., then all others. */
+/* Reads named axes: the array has the axes of dimension 0, of dimension 1, ..., then all others. */
 static AmStatus read_named(DeviceTiles *tiles, Arena *arena, const Hlo__NamedShardingProto *message,
                            AmError *error) {
     const Hlo__MeshProto *mesh = message->mesh;
@@ -153,7 +153,7 @@ static int32_t part_of(const DeviceTiles *tiles, int32_t device, int32_t dimensi
     return tiles->place[device] / tiles->stride[dimension] % tiles->tiles[dimension];
 }
 
-/* The dimension of which `device` has another part than device 0: -1 none, -2 several. */
+/* Returns the dimension of which `device` has another part than device 0: -1 none, -2 several. */
 static int32_t moved_dimension(const DeviceTiles *tiles, int32_t device) {
     int32_t moved = -1;
     for (int32_t d = 0; d < tiles->rank; d++) {
@@ -187,7 +187,7 @@ bool sharding_to_state(SbpState *state, const DeviceTiles *tiles, const Mesh *me
     return true;
 }
 
-/* How many of device 0, stride, 2 stride, ... hold part 0, e, 2 e, ... of one dimension. */
+/* Returns how many of device 0, stride, 2 stride, ... hold part 0, e, 2 e, ... of one dimension. */
 static int32_t run_length(const DeviceTiles *tiles, int32_t stride) {
     int32_t count = tiles->device_count / stride, length = 1;
     if (count == 1) return 1;

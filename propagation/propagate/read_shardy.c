@@ -32,7 +32,7 @@ static bool accept(ShardyReader *reader, const char *token) {
     return true;
 }
 
-/* A name in quotes, which may be escaped; NULL without a name. */
+/* Returns a name in quotes, which may be escaped; NULL without a name. */
 static const char *read_name(ShardyReader *reader) {
     if (!accept(reader, "\"")) return NULL;
     size_t length = strcspn(reader->at, "\"\\");
@@ -41,7 +41,7 @@ static const char *read_name(ShardyReader *reader) {
     return accept(reader, "\"") ? name : NULL;
 }
 
-/* ["data"=2, "model"=4] */
+/* Reads ["data"=2, "model"=4]. */
 static bool read_axes_of_mesh(ShardyReader *reader) {
     Hlo__MeshProto *mesh = reader->mesh;
     if (!accept(reader, "[")) return false;
@@ -61,7 +61,7 @@ static bool read_axes_of_mesh(ShardyReader *reader) {
     return accept(reader, "]");
 }
 
-/* The mesh `name` of the module's meshes. */
+/* Reads the mesh `name` of the module's meshes. */
 static bool read_mesh(ShardyReader *reader, const char *meshes, const char *name, size_t length) {
     ShardyReader inner = {.at = meshes, .arena = reader->arena};
     inner.mesh = ARENA_ARRAY(reader->arena, Hlo__MeshProto, 1);
@@ -96,7 +96,7 @@ static bool append_axis(ShardyReader *reader, Hlo__NamedShardingProto__Dimension
     return false;
 }
 
-/* {"data", "model", ?}p1 */
+/* Reads {"data", "model", ?}p1. */
 static bool read_dimension(ShardyReader *reader, Hlo__NamedShardingProto *named) {
     Hlo__NamedShardingProto__DimensionSharding *dimension =
         ARENA_ARRAY(reader->arena, Hlo__NamedShardingProto__DimensionSharding, 1);

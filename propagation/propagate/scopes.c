@@ -25,8 +25,8 @@ bool scopes_is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/* The path as words with '/' before each and one after the last, with or without marks; the C heap's, NULL
- * without memory. */
+/* Returns the path as words with '/' before each and one after the last, with or without marks; the C
+ * heap's, NULL without memory. */
 static char *words_of(const char *path, bool keeps_marks) {
     size_t length = strlen(path), made = 0;
     char *words = malloc(length * 2 + 3);
@@ -300,7 +300,7 @@ static bool pins_agree(const Resolver *self, int32_t a, int32_t b) {
     return self->axis[a] == self->axis[b] && pin_number(&self->pins[a]) == pin_number(&self->pins[b]);
 }
 
-/* The scope that counts for each weight: the innermost of those that hold it. */
+/* Finds the scope of each weight: the innermost of those that hold it. */
 static AmStatus find_innermost(Resolver *self, AmError *error) {
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
         int32_t inner = -1;
@@ -428,7 +428,7 @@ AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContex
 
 /* ---- operators ---- */
 
-/* The entry's instruction that runs an instruction of a loop's body; -1: none is planned. */
+/* Returns the entry's instruction that runs an instruction of a loop's body; -1: none is planned. */
 static int32_t in_entry(const PlanContext *context, int32_t instruction) {
     const IrModule *module = context->canonical;
     const Rules *rules = context->rules;

@@ -43,7 +43,7 @@ static Hlo__OpSharding *array_sharding(ModuleWriter *writer, SbpState state, int
     return sharding_message(writer->arena, writer->mesh, state, rank, writer->how->spelling);
 }
 
-/* The planned loop whose arrays this tuple holds: the loop itself, the parameter of its body or
+/* Returns the planned loop whose arrays this tuple holds: the loop itself, the parameter of its body or
  * condition, or the body's result; or NULL. */
 static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t number, int32_t instruction) {
     const Rules *rules = context->rules;
@@ -129,7 +129,7 @@ static bool is_marker(const IrInstruction *instruction) {
            (strcmp(target, CONSTRAINT) == 0 || strcmp(target, RESULT_CONSTRAINT) == 0);
 }
 
-/* The id that stands for an instruction's value where it is used. */
+/* Returns the id that stands for an instruction's value where it is used. */
 static int64_t value_id(const ComputationWriter *self, int32_t index) {
     int32_t place = index - self->computation->first;
     int64_t id = instruction_id(self->computation, self->number, index);
@@ -188,7 +188,7 @@ static Hlo__HloInstructionProto *make_instruction(ComputationWriter *self, int32
     return message;
 }
 
-/* A custom call `target` that hands on the value of `operand`, an array in `state`. */
+/* Returns a custom call `target` that hands on the value of `operand`, an array in `state`. */
 static Hlo__HloInstructionProto *make_constraint(ComputationWriter *self,
                                                  const Hlo__HloInstructionProto *operand, const char *name,
                                                  int64_t id, const char *target, SbpState state) {
@@ -221,7 +221,7 @@ static void append(ComputationWriter *self, Hlo__HloInstructionProto *message) {
     self->message->instructions[self->message->n_instructions++] = message;
 }
 
-/* Shardy reads how an output lies from a marker before the root. */
+/* Appends a marker before the root for each output, from which Shardy reads its sharding. */
 static void append_result_markers(ComputationWriter *self, Hlo__HloInstructionProto *root) {
     ModuleWriter *writer = self->writer;
     const IrModule *module = writer->context->canonical;

@@ -12,7 +12,7 @@ static int64_t floor_divide(int64_t a, int64_t b) {
     return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
 
-/* The range that a shard reads. */
+/* Returns the range that a shard reads. */
 static HaloRange range_of(const HaloMap *map, HaloRange part) {
     if (part.extent == 0) return (HaloRange){0, 0};
     if (map->is_reversed) return (HaloRange){map->size - part.start - part.extent, part.extent};
@@ -39,7 +39,7 @@ static int64_t reach_of(const IrWindowDimension *window) {
     return (window->size - 1) * window->window_dilation;
 }
 
-/* Stride of a slice. */
+/* Returns the stride of a slice. */
 static int64_t stride_of(const Halo *halo, int32_t d) {
     const IrAttributes *attributes = halo->source->attributes;
     return attributes->slice_stride ? attributes->slice_stride[d] : 1;
@@ -103,7 +103,7 @@ static void pad_window(IrWindowDimension *window, HaloRange range, int64_t first
     window->padding_high = padded - window->padding_low - dilated(range.extent, window->base_dilation);
 }
 
-/* The spatial dimension of a convolution that the factor is. */
+/* Returns the spatial dimension of a convolution that the factor is. */
 static int32_t spatial_of(const Halo *halo) {
     const IrConvolution *convolution = halo->source->attributes->convolution;
     int32_t k = 0;
@@ -151,7 +151,7 @@ static void local_window(LocalAttributes *local, const Halo *halo) {
                part.extent);
 }
 
-/* From a place of the result to the windows that it is in. */
+/* Maps a place of the result to the windows that it is in. */
 static HaloMap map_selecting(const Halo *halo, int32_t slot) {
     HaloMap windows = map_window(halo, slot);
     return (HaloMap){

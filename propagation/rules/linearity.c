@@ -25,7 +25,7 @@ static const uint8_t linearity_of_opcode[IR_OPCODE_COUNT + 1] = {
 #undef OPCODE
 };
 
-/* The operands whose elements the instruction hands on or combines. */
+/* Returns the operands whose elements the instruction hands on or combines. */
 static uint32_t data_operands(const IrInstruction *instruction) {
     if (ir_is_product(instruction->opcode)) return 3u;
     uint32_t all = instruction->operand_count > MOST_OPERANDS ? 0 : (1u << instruction->operand_count) - 1;
@@ -46,7 +46,7 @@ static uint32_t data_operands(const IrInstruction *instruction) {
     }
 }
 
-/* The reduction that a reduce or reduce-window is, with an init value that parts may repeat. */
+/* Returns the reduction that a reduce or reduce-window is, with an init value that parts may repeat. */
 static SbpReduction reduction_of(const IrModule *module, const IrInstruction *instruction) {
     if (instruction->operand_count != 2 || instruction->called_count != 1) return SBP_REDUCTION_COUNT;
     SbpReduction reduction = sbp_reduction_of(ir_computation_operator(module, instruction->called[0]));

@@ -125,7 +125,7 @@ static bool is_short_chain(const Rules *rules, int32_t instruction) {
     return false;
 }
 
-/* Free: made of nothing but constants, by operators that give the same on every device. */
+/* Finds values made on demand: from constants alone, by operators that give the same on every device. */
 static void find_on_demand(Rules *rules, int32_t instruction) {
     int32_t from = rules->alias[instruction];
     if (from != instruction) {
@@ -243,7 +243,7 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* The most slots that any instruction has. */
+/* Returns the most slots that any instruction has. */
 static int32_t most_slots(const IrModule *module) {
     int32_t most = 1;
     for (int32_t i = 0; i < module->instruction_count; i++) {
@@ -303,13 +303,14 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
     return status;
 }
 
-/* Factor f is called a, b, ..., z, a1, b1, ... */
+/* Prints the name of factor f: a, b, ..., z, a1, b1, ... */
 static void print_name(Text *text, int32_t factor) {
     text_append(text, "%c", 'a' + factor % 26);
     if (factor >= 26) text_append(text, "%d", factor / 26);
 }
 
-/* The factor that stands for a dimension of a slot: one that is not in blocks of it, if there is any. */
+/* Returns the factor that stands for a dimension of a slot: one that is not in blocks of it, if there is
+ * any. */
 static int32_t factor_of_dimension(const FactorRule *rule, int32_t slot, int32_t dimension) {
     int32_t found = rule->factor_count;
     for (int32_t f = rule->factor_count - 1; f >= 0; f--) {
@@ -344,7 +345,7 @@ static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32
     if (is_list) text_append_string(text, ")");
 }
 
-/* " b in 3 of a": factor b is in each of three blocks of the dimension that stands as a. */
+/* Prints " b in 3 of a": factor b is in each of three blocks of the dimension that stands as a. */
 static void print_blocks(Text *text, const FactorRule *rule, int32_t f) {
     const Factor *factor = &rule->factors[f];
     for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {

@@ -12,7 +12,7 @@
 
 #include "propagation/rules/rules_builder.h"
 
-/* One factor that is dimension d of every array that has as many dimensions. */
+/* Adds one factor that is dimension d of every array that has as many dimensions. */
 static void shared_dimension(RuleBuilder *builder, int32_t d) {
     rule_factor(builder, FACTOR_PARALLEL);
     for (int32_t slot = 0; slot < builder->operand_count + builder->result_count; slot++)
@@ -59,8 +59,8 @@ void rule_triangular_solve(RuleBuilder *builder) {
     rule_put(builder, rule_result(builder), free_dimension);
 }
 
-/* x has a dimension of features, and so have, as their only one, the other arrays
- * of the operator; `also_elements`: and every element is computed on its own. */
+/* Adds the factors of a normalisation. x has a dimension of features, which is the only one of the
+ * operator's other arrays; `also_elements`: and every element is computed on its own. */
 static void normalise(RuleBuilder *builder, bool also_elements) {
     const IrOptions *options = builder->instruction->attributes->options;
     if (!rule_expect(builder, builder->operand_count > 0 && options)) return;
@@ -82,7 +82,7 @@ void rule_batch_norm(RuleBuilder *builder) {
     normalise(builder, builder->instruction->opcode == IR_BATCH_NORM_INFERENCE);
 }
 
-/* (state) -> (state, bits): the bits alone. */
+/* Splits the bits alone: (state) -> (state, bits). */
 void rule_random_bits(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count == 1 && builder->result_count == 2)) return;
     int32_t bits = rule_result(builder) + 1;
@@ -92,8 +92,8 @@ void rule_random_bits(RuleBuilder *builder) {
     }
 }
 
-/* The size of one dimension, which must be replicated; or operand 0 with a size equal to the old
- * one. */
+/* Splits all dimensions but the one of the size, which must be replicated; or operand 0 with a size equal to
+ * the old one. */
 void rule_dimension_size(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     int32_t result = rule_result(builder);
@@ -109,7 +109,7 @@ void rule_dimension_size(RuleBuilder *builder) {
     }
 }
 
-/* Operand 0 unchanged: other operands only order or annotate. */
+/* Splits operand 0 as the result: other operands only order or annotate. */
 void rule_hand_on(RuleBuilder *builder) {
     int32_t result = rule_result(builder);
     if (!rule_expect(builder, builder->result_count == 1 && builder->operand_count > 0 &&
@@ -122,7 +122,7 @@ void rule_hand_on(RuleBuilder *builder) {
     }
 }
 
-/* Result k is operand k. */
+/* Splits result k as operand k. */
 static void hand_on_all(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count == builder->result_count)) return;
     for (int32_t k = 0; k < builder->operand_count; k++) {
@@ -134,8 +134,8 @@ static void hand_on_all(RuleBuilder *builder) {
     }
 }
 
-/* Every array of a LAPACK call starts with the batch's dimensions. The first one
- * is a batch of matrices, or for gtsv of a matrix's diagonals. */
+/* Adds the batch's dimensions, with which every array of a LAPACK call starts. The first one is a batch of
+ * matrices, or for gtsv of a matrix's diagonals. */
 static void lapack(RuleBuilder *builder) {
     const char *target = builder->instruction->attributes->custom_call_target;
     if (!rule_expect(builder, builder->operand_count > 0)) return;

@@ -13,7 +13,7 @@
 /* How far a kernel is followed to a parameter. */
 enum { KERNEL_STEPS = 8 };
 
-/* The free dimensions of one side of a dot, in order, from result dimension *next. */
+/* Adds the free dimensions of one side of a dot, in order, from result dimension *next. */
 static void dot_free(RuleBuilder *builder, int32_t side, const int64_t *batch, int32_t batch_count,
                      const int64_t *contracting, int32_t contracting_count, int32_t *next) {
     for (int32_t d = 0; d < rule_rank(builder, side); d++) {
@@ -46,10 +46,9 @@ void rule_dot(RuleBuilder *builder) {
     }
 }
 
-/* A ragged dot has groups of rows of different sizes: the dimension in which they
- * lie, the group dimension and the sizes are whole. All else is as in a dot; the
- * result may begin with the groups. Sums of parts are taken where they are as
- * exact as the operator's own. */
+/* Adds the factors of a ragged dot, which has groups of rows of different sizes: the dimension in which they
+ * lie, the group dimension and the sizes are whole. All else is as in a dot; the result may begin with the
+ * groups. Sums of parts are allowed where they are as exact as the operator's own. */
 void rule_ragged_dot(RuleBuilder *builder) {
     const Hlo__HloInstructionProto *message = builder->instruction->message;
     const Hlo__RaggedDotDimensionNumbers *numbers = message ? message->ragged_dot_dimension_numbers : NULL;
@@ -110,11 +109,11 @@ static FactorHalo window_halo(const IrWindowDimension *window) {
     return is_patch ? HALO_PATCH : HALO_OVERLAP;
 }
 
-/* Spatial dimension k of a convolution: the result's positions are split, and each shard reads the
- * elements that its windows reach. In a kernel's gradient, whose window is the larger, the
- * positions in the window are split, and each shard sums its own, if sums of parts are as exact as
- * the operator's own. A convolution that may be such a gradient, of a small image, ties nothing:
- * the kernel's positions are not the image's. */
+/* Adds spatial dimension k of a convolution: the result's positions are split, and each shard reads the
+ * elements that its windows reach. In a kernel's gradient, whose window is the larger, the positions in the
+ * window are split, and each shard sums its own, if sums of parts are as exact as the operator's own. A
+ * convolution that may be such a gradient, of a small image, ties nothing: the kernel's positions are not
+ * the image's. */
 static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convolution,
                                 const IrWindowDimension *window, int32_t k) {
     int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);
@@ -197,8 +196,8 @@ static bool is_local(const IrWindowDimension *window, int64_t size, bool is_scat
     return is_splittable(window) && window->size < size && !(is_scatter && window->base_dilation > 1);
 }
 
-/* reduce-window: inputs, inits -> results. select-and-scatter: operand, source,
- * init -> result, where the source has the windows' shape. */
+/* Adds the factors of reduce-window (inputs, inits -> results) and of select-and-scatter (operand, source,
+ * init -> result, where the source has the windows' shape). */
 void rule_window(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     bool is_scatter = builder->instruction->opcode == IR_SELECT_AND_SCATTER;

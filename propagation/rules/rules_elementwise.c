@@ -17,8 +17,8 @@
 /* Places that shift by less than this part of a dimension stay on their device, all but a few. */
 enum { NEAR_PART = 8 };
 
-/* Between widths the narrower type has one more dimension, the innermost, which is
- * the parts of one element. */
+/* Adds the factors of a bitcast. Between widths the narrower type has one more dimension, the innermost,
+ * which is the parts of one element. */
 static void bitcast_convert(RuleBuilder *builder) {
     int32_t from = rule_rank(builder, 0), to = rule_rank(builder, 1);
     for (int32_t d = 0; d < from && d < to; d++) {
@@ -75,8 +75,8 @@ void rule_broadcast(RuleBuilder *builder) {
     }
 }
 
-/* Dimension d of slot `slot`, with `before` elements before it, within dimension
- * `large` of the other slot, which ends at `end`: a factor in the blocks of that. */
+/* Puts dimension d of slot `slot`, with `before` elements before it, within dimension `large` of the other
+ * slot, which ends at `end`: a factor in the blocks of that. */
 static void put_within(RuleBuilder *builder, int32_t slot, int32_t d, int64_t before, int32_t large,
                        int64_t end) {
     const IrShape *shape = builder->shapes[slot], *other = builder->shapes[1 - slot];
@@ -135,7 +135,7 @@ void rule_transpose(RuleBuilder *builder) {
     }
 }
 
-/* One factor that is dimension d of operand 0 and of the result. */
+/* Adds one factor that is dimension d of operand 0 and of the result. */
 static void same_dimension(RuleBuilder *builder, FactorHalo halo, int32_t d) {
     if (halo == HALO_NONE) rule_factor(builder, FACTOR_PARALLEL);
     else rule_halo(builder, FACTOR_PERMUTATION, halo, rule_size(builder, rule_result(builder), d));
@@ -143,7 +143,7 @@ static void same_dimension(RuleBuilder *builder, FactorHalo halo, int32_t d) {
     rule_put(builder, rule_result(builder), d);
 }
 
-/* One of several equal blocks of dimension d is a factor in each of them. */
+/* Adds one of several equal blocks of dimension d, as a factor in each of them. */
 static void put_block(RuleBuilder *builder, const IrAttributes *attributes, int32_t d) {
     int64_t start = attributes->slice_start[d], size = attributes->slice_limit[d] - start;
     bool is_dense = !attributes->slice_stride || attributes->slice_stride[d] == 1;
@@ -154,7 +154,8 @@ static void put_block(RuleBuilder *builder, const IrAttributes *attributes, int3
     rule_put_in_blocks(builder, 0, d, whole / size);
 }
 
-/* A slice or a pad of a dimension of `size` that leaves out or adds so many places at its ends. */
+/* Returns the halo of a slice or a pad of a dimension of `size` that leaves out or adds so many places at
+ * its ends. */
 static FactorHalo shift_halo(int64_t outside, int64_t size) {
     return outside <= size / NEAR_PART ? HALO_NEAR : HALO_FAR;
 }
@@ -174,8 +175,8 @@ void rule_slice(RuleBuilder *builder) {
     }
 }
 
-/* A dimension that is read completely starts at 0 for any start index. In another dimension a shard
- * returns its part of the slice, and zeros elsewhere. */
+/* Splits the result. A dimension that is read completely starts at 0 for any start index. In another
+ * dimension a shard returns its part of the slice, and zeros elsewhere. */
 void rule_dynamic_slice(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     if (!rule_expect(builder,
@@ -192,7 +193,7 @@ void rule_dynamic_slice(RuleBuilder *builder) {
     }
 }
 
-/* A shard takes what of the update falls into it. */
+/* Splits the array; each shard writes the part of the update that falls into it. */
 void rule_dynamic_update_slice(RuleBuilder *builder) {
     if (!rule_expect(builder, builder->operand_count >= 2 && builder->result_count == 1)) return;
     for (int32_t d = 0; d < rule_rank(builder, 0); d++) {

@@ -26,7 +26,7 @@ typedef struct Inside {
     Spread *spread;    /* [instruction of the body]: for the class that is examined */
 } Inside;
 
-/* The instruction of the body in a slot of instruction i's rule. */
+/* Returns the instruction of the body in a slot of instruction i's rule. */
 static int32_t slot_instruction(const Inside *self, int32_t i, int32_t slot) {
     const IrInstruction *instruction = &self->module->instructions[self->body->first + i];
     return slot < instruction->operand_count ? instruction->operands[slot] - self->body->first : i;
@@ -83,7 +83,7 @@ static int32_t dimension_in(Inside *self, int32_t value, int32_t class) {
     return found;
 }
 
-/* How value i lies when a class is split, its operands being known. */
+/* Returns how value i lies when a class is split, its operands being known. */
 static Spread spread_of(Inside *self, int32_t i, int32_t class) {
     const IrInstruction *instruction = &self->module->instructions[self->body->first + i];
     int32_t dimension = dimension_in(self, i, class);

@@ -93,7 +93,7 @@ static void put_updates(RuleBuilder *builder, int32_t count, int64_t dimension) 
     for (int32_t k = 0; k < count; k++) rule_put(builder, count + 1 + k, dimension);
 }
 
-/* Operands, indices, updates -> results; as many operands and results as updates. */
+/* Adds the factors of operands, indices, updates -> results; as many operands and results as updates. */
 void rule_scatter(RuleBuilder *builder) {
     const IrInstruction *instruction = builder->instruction;
     const IrGather *scatter = instruction->attributes->gather;

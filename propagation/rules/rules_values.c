@@ -105,7 +105,7 @@ static AmStatus make_constants(ValueResolver *self, Arena *arena, AmError *error
     return AM_OK;
 }
 
-/* The first constant of the computation that is the same as this one: it stands for all. */
+/* Returns the first constant of the computation that is equal to this one, and stands for all. */
 static int32_t first_constant(ValueResolver *self, int32_t instruction, int32_t computation) {
     const IrInstruction *instructions = self->rules->module->instructions;
     const IrInstruction *value = &instructions[instruction];
@@ -164,7 +164,7 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
 
 /* ---- values ---- */
 
-/* The origin of a tuple value, through barriers and elements of tuples. It follows from the origin
+/* Returns the origin of a tuple value, through barriers and elements of tuples. It follows from the origin
  * of its operand in one step, for chains of any length. */
 static int32_t tuple_source(const Rules *rules, int32_t instruction) {
     const IrModule *module = rules->module;
@@ -176,7 +176,7 @@ static int32_t tuple_source(const Rules *rules, int32_t instruction) {
                                     : instruction;
 }
 
-/* The value that leaf *leaf of *instruction hands on; false if it makes it itself. */
+/* Finds the value that leaf *leaf of *instruction hands on. Returns false if it makes it itself. */
 static bool step_back(const Rules *rules, int32_t *instruction, int32_t *leaf) {
     const IrModule *module = rules->module;
     const IrInstruction *from = &module->instructions[*instruction];
@@ -212,9 +212,8 @@ static int32_t computation_of(const IrModule *module, int32_t instruction) {
     return low;
 }
 
-/* The place in a planned loop's or conditional's table for who reads leaf `leaf` of
- * `instruction`: that itself, or the parameter of a computation that it runs; NULL
- * for other values. */
+/* Returns the place in a planned loop's or conditional's table for who reads leaf `leaf` of `instruction`:
+ * that itself, or the parameter of a computation that it runs; NULL for other values. */
 static int32_t *reader_of(const Rules *rules, int32_t instruction, int32_t leaf) {
     const IrModule *module = rules->module;
     if (rules->loop_of[instruction] >= 0)
@@ -252,7 +251,7 @@ void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf) {
     }
 }
 
-/* An array read from a loop's tuple, in it or after it. */
+/* Finds the reader of an array that is read from a loop's tuple, in the loop or after it. */
 static void resolve_reader(Rules *rules, int32_t instruction, int32_t from, int32_t leaf) {
     if (rules->loop_of[from] >= 0) {
         const LoopLeaf *carried = &rules->loops[rules->loop_of[from]].leaves[leaf];

@@ -20,7 +20,7 @@ static const char *opcode_name_of(const IrInstruction *instruction) {
     return instruction->opcode_name ? instruction->opcode_name : ir_opcode_name(instruction->opcode);
 }
 
-/* Bytes of the result or of the largest operand, whichever is more. */
+/* Returns the bytes of the result or of the largest operand, whichever is more. */
 static int64_t bytes_of(const IrModule *module, const IrInstruction *instruction) {
     int64_t most = ir_shape_bytes(&instruction->shape);
     for (int32_t k = 0; k < instruction->operand_count; k++) {

@@ -46,8 +46,8 @@ static void grow(Sharing *self) {
     *self = larger;
 }
 
-/* The array that stands for this one: itself, or where it does not last its copy, if it is the first. Without
- * memory arrays stand for themselves. */
+/* Returns the array that stands for this one: the first equal one, or this one itself, copied if it does not
+ * last. Without memory arrays stand for themselves. */
 static const void *share_bytes(Sharing *self, const void *bytes, size_t unit, size_t count, bool lasts) {
     if (2 * self->count >= self->capacity) grow(self);
     if (self->arena->failed) return lasts ? bytes : NULL;

@@ -22,7 +22,7 @@ void reduction_encode(char bytes[16], Dtype type, double value) {
     }
 }
 
-/* Least or greatest value of a type: the identity of max and of min. */
+/* Writes the least or greatest value of a type: the identity of max and of min. */
 static void encode_extreme(char *bytes, Dtype type, bool least) {
     if (dtype_is_floating(type)) {
         reduction_encode(bytes, type, least ? -INFINITY : INFINITY);

@@ -103,7 +103,7 @@ int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension) {
     return ways;
 }
 
-/* The start of shard k of `size` elements on this axis; k = axis->size gives the end. */
+/* Returns the start of shard k of `size` elements on this axis; k = axis->size gives the end. */
 static int64_t part_start(const MeshAxis *axis, int64_t size, int32_t k) {
     if (k == axis->size) return size;
     if (!axis->shares) {

@@ -343,7 +343,7 @@ static void notify_all_related(Spread *self, int32_t caller, int32_t i) {
     arena_release(self->arena, mark); /* no sharding is made meanwhile */
 }
 
-/* The operand of a conditional or call that a parameter of a called computation stands for; -1. */
+/* Returns the operand of a conditional or call that a parameter of a called computation stands for; -1. */
 static int32_t argument_of(const Spread *self, int32_t parameter) {
     int32_t c = self->parent[parameter], caller = self->caller[c];
     if (caller < 0) return -1;
@@ -420,13 +420,13 @@ static bool is_open(const Spread *self, int32_t i) {
     return self->level > 0 && self->open[i] != 0 && spread_leaf_count(self, i) == 1;
 }
 
-/* The sharding of the value that an annotation is about. */
+/* Returns the sharding of the value that an annotation is about. */
 static const Tiles *annotated(const Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     return instruction->operand_count > 0 ? spread_array(self, instruction->operands[0]) : NULL;
 }
 
-/* One pass over a computation in each direction; returns whether something changed. */
+/* Makes one pass over a computation in each direction. Returns whether something changed. */
 static bool pass_over(Spread *self, int32_t first, int32_t count) {
     bool is_changed = false;
     for (int32_t k = 0; self->member_count > 0 && k < count; k++) {
@@ -499,7 +499,7 @@ static Hlo__OpSharding *leaf_message(Spread *self, const Tiles *tiles) {
     return tiles_message(&self->pool, tiles ? tiles : self->pool.replicated);
 }
 
-/* The sharding to print: as the module has it where it is given. */
+/* Returns the sharding to print: as the module has it where it is given. */
 static const Hlo__OpSharding *message_of(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     const Hlo__OpSharding *spelling = self->spelling[i];

@@ -34,7 +34,8 @@ static const Tiles *reverse_operand(Spread *self, const IrInstruction *user, con
     return tiles_reverse(&self->pool, tiles, is_reversed);
 }
 
-/* The inputs of a reduce agree, so that shardings of the others are merged. */
+/* Returns the sharding of input i of a reduce: that of the result, merged with those of the other inputs,
+ * since inputs agree. */
 static const Tiles *reduce_operand(Spread *self, const IrInstruction *user, int32_t i, const Tiles *tiles) {
     const IrShape *shape = &ir_instruction(self->module, i)->shape;
     DimensionMap map = spread_no_map(shape->rank);
@@ -69,7 +70,7 @@ static const Tiles *slice_operand(Spread *self, const IrInstruction *user, int32
     return tiles_replicate(&self->pool, tiles, is_dropped);
 }
 
-/* The operand of a tuple: the most specific of the elements that it is. */
+/* Finds, for each leaf of an operand of a tuple, the most specific sharding of the elements that it is. */
 static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tiles **out) {
     int32_t user = self->users[use], count = spread_leaf_count(self, i), used_as = self->used_as[use];
     const IrInstruction *tuple = ir_instruction(self->module, user);
@@ -99,8 +100,8 @@ static const Tiles *outfeed_operand(Spread *self, const IrInstruction *user, int
     return tiles->kind == TILES_TILED && tiles->rank != rank ? NULL : tiles;
 }
 
-/* The sharding of an array operand; `tiles` is that of the user, of its element for this operand in a tuple.
- */
+/* Returns the sharding of an array operand; `tiles` is that of the user, of its element for this operand in
+ * a tuple. */
 static const Tiles *array_operand(Spread *self, int32_t i, int32_t user_index, int32_t operand, int32_t level,
                                   const Tiles *tiles) {
     const IrInstruction *user = ir_instruction(self->module, user_index);

@@ -137,7 +137,7 @@ static bool is_splittable(const Spread *self, int32_t i) {
     }
 }
 
-/* The operand with the most specific sharding; -1: none has one. */
+/* Returns the operand with the most specific sharding; -1: none has one. */
 static int32_t best_operand(const Spread *self, const IrInstruction *instruction) {
     int32_t best = -1;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
@@ -245,7 +245,8 @@ static bool reverse_result(Spread *self, int32_t i) {
                               spread_has_one_user(self, i));
 }
 
-/* A sort along a split dimension needs another one that could be split in its place. */
+/* Spreads the sharding of an operand to a sort. A split of the sorted dimension needs another dimension that
+ * could be split in its place. */
 static bool sort_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     int32_t best = best_operand(self, instruction);
@@ -263,7 +264,8 @@ static bool sort_result(Spread *self, int32_t i) {
     return from_operand(self, i, best, NULL);
 }
 
-/* The first `self->operand` of a slice-update is the whole, the second the update; of a slice the whole. */
+/* Spreads to a slice from the whole array; to a slice-update from the update (operand 1), then from the
+ * whole array (operand 0). */
 static bool slice_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_update = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE, is_changed = false;
@@ -306,7 +308,7 @@ static bool elementwise_result(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* A manual operand makes the result manual. */
+/* Makes the result manual if an operand is manual. */
 static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     IrOpcode opcode = instruction->opcode;
@@ -334,7 +336,7 @@ static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
     return false;
 }
 
-/* A result that cannot be split is replicated if an operand is replicated. */
+/* Replicates a result that cannot be split if an operand is replicated. */
 static bool unsplit_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     bool has_effect =
@@ -448,7 +450,7 @@ bool spread_from_operands(Spread *self, int32_t i) {
 
 /* ---------------------------------------------------------------- From users */
 
-/* A manual user makes the value manual. */
+/* Makes the value manual if a user is manual. */
 static bool takes_manual_user(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *own = spread_array(self, i);

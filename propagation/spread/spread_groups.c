@@ -118,7 +118,7 @@ bool spread_from_group(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* The refinement of the members' shardings, or the first without one. */
+/* Returns the refinement of the members' shardings, or the first without one. */
 static const Tiles *common_sharding(Spread *self, int32_t first) {
     const Tiles *common = NULL, *chosen = NULL;
     bool is_common = true;

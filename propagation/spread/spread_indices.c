@@ -235,7 +235,7 @@ bool spread_scatter_result(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* The indices take the refinement of what all updates imply. */
+/* Returns the refinement of the shardings that all updates imply for the indices. */
 static const Tiles *scatter_indices(Spread *self, const IrInstruction *instruction, int32_t arrays) {
     const Tiles *found = NULL;
     for (int32_t k = 0; k < arrays; k++) {

@@ -129,7 +129,7 @@ static const Tiles *result_from(Spread *self, int32_t i, const Product *product,
     return spread_apply(self, tiles, &map);
 }
 
-/* The sharding that the next users in a row imply, from the first that has one; NULL without any. */
+/* Returns the sharding that the next users in a row imply, from the first that has one; NULL without any. */
 static const Tiles *look_ahead(Spread *self, int32_t i) {
     int32_t *chain = self->path, count = 0, at = i;
     chain[count++] = i;
@@ -191,7 +191,7 @@ static bool has_small_kernel(const Spread *self, const IrInstruction *instructio
     return true;
 }
 
-/* A convolution along a split spatial dimension, or in groups, is split as its input. */
+/* Splits a convolution along a split spatial dimension, or in groups, as its input. */
 static bool window_product_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     const IrConvolution *conv = instruction->attributes->convolution;
@@ -222,7 +222,7 @@ bool spread_product_result(Spread *self, int32_t i) {
     return is_split || is_grouped ? window_product_result(self, i) : product_result(self, i, &product);
 }
 
-/* The sharding from the result, and from the other operand for dimensions without a counterpart
+/* Returns the sharding from the result, and from the other operand for dimensions without a counterpart
  * there. */
 const Tiles *spread_product_operand(Spread *self, int32_t user, int32_t operand) {
     const IrInstruction *instruction = ir_instruction(self->module, user);

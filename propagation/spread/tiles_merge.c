@@ -24,7 +24,7 @@ static bool has_device(const Tiles *tiles, const int32_t *place, int32_t highest
     return k >= 0 && k < tiles->device_count && tiles->devices[k] == device;
 }
 
-/* The part of each dimension, and of the manual subgroup, at place k. */
+/* Finds the part of each dimension, and of the manual subgroup, at place k. */
 static void find_parts(int32_t parts[IR_MAX_RANK + 1], const Tiles *tiles, int32_t k) {
     int32_t rest = k / tiles->copies;
     parts[tiles->rank] = rest % tiles->manual;

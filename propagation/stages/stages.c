@@ -60,7 +60,7 @@ static void need(Spreader *self, int32_t i, StageSet where) {
     add(self, &self->map->needed[i], where);
 }
 
-/* The stages on which an instruction without a seed is computed. */
+/* Returns the stages on which an instruction without a seed is computed. */
 static StageSet choose(const Spreader *self, int32_t i) {
     StageSet needed = self->map->needed[i], allowed = self->seeds->allowed[i];
     if (needed == 0) return 0;
@@ -111,7 +111,7 @@ static void spread_loop(Spreader *self, const PlannedLoop *loop) {
     }
 }
 
-/* `everywhere`: it is computed there, whatever its seed; 0: as it says. */
+/* Spreads an instruction to stages. `everywhere`: it is computed there, whatever its seed; 0: as it says. */
 static void spread_instruction(Spreader *self, int32_t i, StageSet everywhere) {
     const IrInstruction *instruction = &self->module->instructions[i];
     StageMap *map = self->map;

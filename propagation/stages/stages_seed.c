@@ -17,7 +17,7 @@
 
 #include "ir/dataflow.h"
 
-/* The stage that holds a canonical instruction, or -1. */
+/* Returns the stage that holds a canonical instruction, or -1. */
 static int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
@@ -52,7 +52,7 @@ static bool is_scalar(const Seeder *self, int32_t i) {
     return shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
 }
 
-/* Moves, converts or changes elements one by one. */
+/* Returns whether an operator moves, converts or changes elements one by one. */
 static bool is_light(const Seeder *self, int32_t i) {
     IrOpcode opcode = ir_instruction(self->module, i)->opcode;
     return ir_opcode_has(opcode, FACT_MOVES) || ir_is_elementwise(opcode);
@@ -65,14 +65,14 @@ static bool is_computed(const Seeder *self, int32_t i) {
            opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
 }
 
-/* The stages on which operand o is available without an additional transfer. */
+/* Returns the stages on which operand o is available without an additional transfer. */
 static StageSet available(const Seeder *self, int32_t o) {
     if (self->rules->is_free[o]) return EVERYWHERE;
     bool is_open = self->parameter_of[o] >= 0 && self->available[o] == 0;
     return is_open ? EVERYWHERE : self->available[o];
 }
 
-/* The first (or last) stage at which an operand is computed, -1 where none has a stage. */
+/* Returns the first (or last) stage at which an operand is computed, -1 where none has a stage. */
 static int32_t operand_stage(const Seeder *self, int32_t i, bool first, bool arrays_only) {
     int32_t found = -1;
     for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
@@ -129,7 +129,8 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
     return AM_OK;
 }
 
-/* Forward values are available where forward operators read them, weights where they are used. */
+/* Marks where values are available: forward values where forward operators read them, weights where they are
+ * used. */
 static void find_available(Seeder *self) {
     for (int32_t i = self->count - 1; i >= 0; i--) {
         if (!self->split_options->live[i] || !ir_phase_is_with_forward(self->roles->phases[i]) ||
@@ -155,8 +156,8 @@ static void join_weight(int32_t *weight, int32_t other) {
     *weight = *weight == NO_WEIGHT ? other : SEVERAL_WEIGHTS;
 }
 
-/* Which weight's gradient or update an instruction ends in. Scalars, as the norm of all
- * gradients, tie nothing together. */
+/* Finds the weight whose gradient or update an instruction ends in. Scalars, as the norm of all gradients,
+ * tie nothing together. */
 static void find_weights(Seeder *self) {
     for (int32_t i = 0; i < self->count; i++) self->weight[i] = NO_WEIGHT;
     for (int32_t k = 0; k < self->roles->parameter_count; k++) {
@@ -174,18 +175,18 @@ static void find_weights(Seeder *self) {
     }
 }
 
-/* The stage of the weight that i ends in, or -1. */
+/* Returns the stage of the weight that i ends in, or -1. */
 static int32_t weight_stage(const Seeder *self, int32_t i) {
     return self->weight[i] >= 0 ? self->seeds->owner[self->weight[i]] : -1;
 }
 
-/* The last stage up to `most` of a set, -1: it has none. */
+/* Returns the last stage up to `most` of a set, -1: it has none. */
 static int32_t last_up_to(StageSet set, int32_t most) {
     set &= most >= 63 ? EVERYWHERE : stage_bit(most + 1) - 1;
     return set ? stage_last(set) : -1;
 }
 
-/* The stage with the largest part of a backward operator's operands other than gradients. */
+/* Returns the stage with the largest part of a backward operator's operands other than gradients. */
 static StageSet largest_available(const Seeder *self, int32_t i) {
     StageSet found = EVERYWHERE;
     double most = -1;
@@ -235,7 +236,7 @@ static void seed_backward(Seeder *self, int32_t i) {
     self->is_gradient[i] = true;
 }
 
-/* The state of an optimizer and what only prepares it are where the update is. */
+/* Seeds the state of an optimizer, and operators that only prepare it, with the stage of the update. */
 static void seed_optimizer(Seeder *self, int32_t i) {
     bool scalar = is_scalar(self, i);
     int32_t wanted = scalar ? -1 : weight_stage(self, i);
