@@ -21,7 +21,7 @@ typedef struct NameTable {
     uint64_t mask; /* number of slots - 1, a power of two above twice the names */
 } NameTable;
 
-/* The slot of `name`, or the free one where it belongs. */
+/* Returns the slot of `name`, or the free one where it belongs. */
 static Slot *find_slot(const NameTable *table, const char *name) {
     uint64_t at = hash_bytes(name, strnlen(name, MAX_PREFIX), 0) & table->mask;
     for (; table->slots[at].name; at = (at + 1) & table->mask)

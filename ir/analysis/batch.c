@@ -255,7 +255,7 @@ static void count_uses(const Batch *batch, int32_t value) {
     }
 }
 
-/* The representative of the batch class, or -1. */
+/* Returns the representative of the batch class, or -1. */
 static int32_t choose_class(const Batch *batch, const IrComputation *entry, const bool *is_candidate) {
     int32_t best = -1;
     for (int32_t p = 0; p < entry->parameter_count; p++) {

@@ -128,9 +128,8 @@ static double window_elements(const IrAttributes *attributes) {
     return product;
 }
 
-/* The dimension of a reduce-window that gives every place of a row the sum of the
- * whole row: the only one with a window and the only one padded, by one less than
- * its size on both sides. -1: none. */
+/* Returns the dimension of a reduce-window that gives every place of a row the sum of the whole row: the
+ * only one with a window and the only one padded, by one less than its size on both sides. -1: none. */
 static int32_t whole_row_dimension(const IrAttributes *attributes, const IrShape *result) {
     int32_t found = -1, reduced = 0, padded = 0;
     for (int32_t d = 0; d < attributes->window_count; d++) {
@@ -261,7 +260,7 @@ static double scatter_bytes(const IrInstruction *scatter, const IrShape *operand
     return bytes;
 }
 
-/* The bytes of the computations that implement an operator; -1 for other operators. */
+/* Returns the bytes of the computations that implement an operator; -1 for other operators. */
 static double called_bytes(const IrComputationWork *computations, const IrInstruction *instruction) {
     const int32_t *called = instruction->called;
     double bytes = 0;

@@ -52,7 +52,7 @@ int32_t ir_flow_producer(const IrFlowGraph *graph, int32_t value) {
     return is_carried || is_region(tuple) ? producer : -1;
 }
 
-/* The one loop whose carried element `value` is, or -1. */
+/* Returns the one loop whose carried element `value` is, or -1. */
 static int32_t loop_around(const IrFlowGraph *graph, int32_t value) {
     int32_t producer = ir_flow_producer(graph, value);
     if (producer < 0 || ir_instruction(graph->module, producer)->opcode != IR_PARAMETER) return -1;
@@ -63,7 +63,7 @@ static int32_t loop_around(const IrFlowGraph *graph, int32_t value) {
     return is_body ? caller.region : -1;
 }
 
-/* The element of the result of the loop's body that corresponds to `value`. */
+/* Returns the element of the result of the loop's body that corresponds to `value`. */
 static int32_t returned_element(const IrFlowGraph *graph, int32_t loop, int32_t value) {
     int64_t k = ir_instruction(graph->module, value)->attributes->tuple_index;
     return ir_dataflow_element(graph->flow, root_of(graph, ir_instruction(graph->module, loop)->called[0]),

@@ -94,7 +94,7 @@ static int32_t searched_operands(const IrInstruction *instruction, bool in_body)
     return ir_is_elementwise(instruction->opcode) ? instruction->operand_count : 0;
 }
 
-/* The value with which a loop's element starts, if `instruction` takes one from a while. */
+/* Returns the value with which a loop's element starts, if `instruction` takes one from a while. */
 static int32_t loop_start(const Matcher *matcher, const IrInstruction *instruction) {
     if (instruction->opcode != IR_GET_TUPLE_ELEMENT) return -1;
     const IrInstruction *loop =

@@ -205,7 +205,7 @@ static void find_named_bodies(Phases *work) {
     }
 }
 
-/* The phase of an instruction that an update depends on. */
+/* Returns the phase of an instruction that an update depends on. */
 static IrPhase phase_of_update(const Phases *work, int32_t value) {
     if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
     return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER

@@ -9,7 +9,7 @@
 
 static const IrProgression unknown;
 
-/* The number of elements along the only dimension above 1, or 1; 0: there are several. */
+/* Returns the number of elements along the only dimension above 1, or 1; 0: there are several. */
 static int64_t length_of(const IrShape *shape) {
     int64_t length = 1;
     for (int32_t d = 0; d < shape->rank; d++) {

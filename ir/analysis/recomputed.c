@@ -133,7 +133,7 @@ static uint64_t mix_literal(uint64_t hash, const IrLiteral *literal, const IrSha
 
 static uint64_t structure_of(Classes *work, int32_t computation);
 
-/* The operator without its operands. */
+/* Returns the operator without its operands. */
 static uint64_t operator_class(Classes *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     const IrAttributes *attributes = instruction->attributes;
@@ -179,7 +179,7 @@ static void take_class(Classes *work, int32_t value, int32_t other) {
     work->progressions[value] = work->progressions[other];
 }
 
-/* The value that another loop has stacked, a slice per iteration, into the array `stack`; or -1. */
+/* Returns the value that another loop has stacked, a slice per iteration, into the array `stack`; or -1. */
 static int32_t stacked_value(const Classes *work, int32_t stack) {
     int32_t made = ir_flow_value_in_body(work->graph, stack);
     if (made < 0) return -1;

@@ -47,7 +47,7 @@ static bool is_widened(const Fuser *self, const IrAttention *row, int32_t instru
            dtype_is_floating(result->shape.type) && dtype_bits(result->shape.type) < 32;
 }
 
-/* The shape of a result of the fusion. */
+/* Returns the shape of a result of the fusion. */
 static IrShape result_shape(const Fuser *self, const IrAttention *row, int32_t instruction) {
     IrShape shape = self->from->instructions[instruction].shape;
     if (is_widened(self, row, instruction)) shape.type = DTYPE_F32;
@@ -109,8 +109,8 @@ static int32_t repeat_of(const IrAttention *row, int32_t member) {
     return -1;
 }
 
-/* The computation of an operator: parameters for operands, positions and repeats, members in order, and a
- * tuple of several results. */
+/* Makes the computation of an operator: parameters for operands, positions and repeats, members in order,
+ * and a tuple of several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
     const IrModule *from = self->from;
     int32_t made =

@@ -120,7 +120,7 @@ static int64_t count_large_literals(const IrShape *shape, const IrLiteral *liter
     return count;
 }
 
-/* A table with room for every large literal of the module. */
+/* Makes a table with room for every large literal of the module. */
 static LiteralDigest *make_literal_table(const IrModule *module, Arena *scratch, uint64_t *mask) {
     int64_t count = 0;
     for (int32_t i = 0; i < module->instruction_count; i++)
@@ -137,7 +137,7 @@ static bool is_of_entry(const Hasher *hasher, const IrInstruction *instruction) 
     return at >= entry->first && at < entry->first + entry->count;
 }
 
-/* The number of an instruction within its computation. */
+/* Returns the number of an instruction within its computation. */
 static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first) {
     bool is_renumbered = hasher->rank && first == hasher->module->computations[hasher->module->entry].first;
     return is_renumbered ? hasher->rank[instruction - first] : instruction - first;

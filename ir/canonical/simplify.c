@@ -85,7 +85,7 @@ static bool only_reshapes(const IrInstruction *instructions, const IrInstruction
            ir_shape_elements(&instructions[instruction->operands[0]].shape);
 }
 
-/* The value that a reshape of a reshape comes back to, or -1. */
+/* Returns the value that a reshape of a reshape comes back to, or -1. */
 static int32_t reshaped_back(const IrInstruction *instructions, const IrInstruction *instruction) {
     if (instruction->operand_count != 1 || !only_reshapes(instructions, instruction)) return -1;
     const IrInstruction *between = &instructions[instruction->operands[0]];
@@ -95,8 +95,8 @@ static int32_t reshaped_back(const IrInstruction *instructions, const IrInstruct
     return ir_shape_equal(&instruction->shape, &instructions[value].shape) ? value : -1;
 }
 
-/* The value that instruction i stands for: i itself, or an earlier one. Its
- * operands are translated already. */
+/* Returns the value that instruction i stands for: i itself, or an earlier one. Its operands are translated
+ * already. */
 static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_output) {
     const IrInstruction *instruction = &instructions[i];
     if (instruction->control_count > 0 || says_sharding(instruction)) return i;
@@ -128,7 +128,7 @@ typedef struct Forms {
 /* Forms of one form that are compared with a new one. */
 #define MOST_SIBLINGS 8
 
-/* The form that instruction i hands on through a barrier, or -1. */
+/* Returns the form that instruction i hands on through a barrier, or -1. */
 static int32_t handed_form(const Forms *forms, const IrInstruction *instructions, int32_t i) {
     const IrInstruction *instruction = &instructions[i];
     const IrInstruction *operand = &instructions[instruction->operands[0]];
@@ -146,7 +146,7 @@ static bool is_same_form(const IrInstruction *a, const IrInstruction *b) {
     return memcmp(a->attributes->dimensions, b->attributes->dimensions, bytes) == 0;
 }
 
-/* The form that represents instruction i: an earlier one or itself. Other values do not represent
+/* Returns the form that represents instruction i: an earlier one or itself. Other values do not represent
  * i. */
 static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, int32_t i, bool is_output) {
     const IrInstruction *instruction = &instructions[i];

@@ -34,7 +34,7 @@ bool layer_is_activation(const LayerFinder *self, int32_t i) {
     return self->run.roles->phases[i] == IR_PHASE_FORWARD && self->has_weight[i] && self->has_data[i];
 }
 
-/* The layer that follows from the operands; LAYER_NONE: none has one. */
+/* Returns the layer that follows from the operands; LAYER_NONE: none has one. */
 static int32_t layer_of_operands(const LayerFinder *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->run.from, i);
     IrPhase phase = self->run.roles->phases[i];

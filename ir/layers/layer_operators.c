@@ -163,7 +163,7 @@ static bool has_depth(const Splitter *self, const IrShape *shape) {
            self->has_depth[shape->dimensions[0]];
 }
 
-/* A copy of a stack, so that the other users still see the old one. */
+/* Copies a stack, so that the other users still see the old one. */
 static SplitValue *copy_stack(Splitter *self, SplitValue *from) {
     SplitValue *stack = split_stack(self, from->shape);
     if (!stack) return NULL;
@@ -232,7 +232,7 @@ static SplitValue *concatenate_stacks(Splitter *self, const IrInstruction *instr
 
 /* ---- one operator for each layer ---- */
 
-/* The fill of layer k of an operand, LAYERS_NONE if its elements may differ. */
+/* Returns the fill of layer k of an operand, LAYERS_NONE if its elements may differ. */
 static int32_t fill_of(Splitter *self, SplitValue *operand, int32_t k) {
     if (operand->shape->rank == 0) return split_whole(self, operand);
     if (operand->layers) return operand->layers[k].fill;
@@ -292,7 +292,8 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
     return stack;
 }
 
-/* The operator of one layer, with attributes->dimensions lowered by one; first = 1: without the first one. */
+/* Returns the operator of one layer, with attributes->dimensions lowered by one; first = 1: without the
+ * first one. */
 static const IrAttributes *lower_dimensions(Splitter *self, const IrAttributes *attributes, int32_t first) {
     Arena *arena = &self->composer.module->arena;
     IrAttributes *lowered = ARENA_ARRAY(arena, IrAttributes, 1);
@@ -374,7 +375,7 @@ static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, Spl
     return stack;
 }
 
-/* A sum over layers and other dimensions: of each layer, then of all. */
+/* Returns a sum over layers and other dimensions: of each layer, then of all. */
 static SplitValue *reduce_layers(Splitter *self, const IrInstruction *instruction,
                                  SplitValue *const *operands) {
     IrOpcode opcode = ir_computation_operator(self->from, instruction->called[0]);

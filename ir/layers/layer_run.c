@@ -50,7 +50,7 @@ static bool equals_next(const LayerFinder *self, int32_t layer) {
     return true;
 }
 
-/* The longest run of equal layers; its length. */
+/* Finds the longest run of equal layers. Returns its length. */
 static int32_t find_run(LayerFinder *self) {
     self->run.low = self->run.high = 0;
     for (int32_t l = 0, low = 0; l + 1 < self->run.layers; l++) {
@@ -93,8 +93,8 @@ static void count_crossing(const LayerFinder *self, int64_t *crossing) {
     for (int32_t i = 1; i <= self->run.count; i++) crossing[i] += crossing[i - 1];
 }
 
-/* The operator of a layer before which the fewest bytes cross, of those with work; LAYER_NONE: it has none.
- */
+/* Returns the operator of a layer before which the fewest bytes cross, of those with work; LAYER_NONE: it
+ * has none. */
 static int32_t find_border(const LayerFinder *self, int32_t layer, const int64_t *crossing) {
     int32_t best = LAYER_NONE;
     for (int32_t m = self->run.first[layer]; m < self->run.first[layer + 1]; m++) {

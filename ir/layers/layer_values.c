@@ -127,7 +127,7 @@ IrShape split_layer_shape(const IrShape *shape) {
     return (IrShape){.type = shape->type, .rank = shape->rank - 1, .dimensions = shape->dimensions + 1};
 }
 
-/* A constant of one element. */
+/* Returns a constant of one element. */
 static int32_t split_constant(Splitter *self, Dtype type, int64_t number) {
     Arena *arena = &self->composer.module->arena;
     IrLiteral *literal = ARENA_ARRAY(arena, IrLiteral, 1);
@@ -227,7 +227,7 @@ int32_t split_layer(Splitter *self, SplitValue *value, int32_t k) {
     return layer->value = reshape(self, sliced, &shape);
 }
 
-/* The array of a stack: its layers one after the other. */
+/* Returns the array of a stack: its layers one after the other. */
 static int32_t concatenate(Splitter *self, SplitValue *stack) {
     int32_t count = (int32_t)stack->shape->dimensions[0];
     int32_t *rows = ARENA_ARRAY(self->arena, int32_t, count);

@@ -143,7 +143,7 @@ static SplitValue *plain(Splitter *self, const IrInstruction *instruction, Split
     return value;
 }
 
-/* A barrier of a tuple that has stacks: of all their layers. */
+/* Returns a barrier of a tuple that has stacks: of all their layers. */
 static SplitValue *barrier(Splitter *self, const IrInstruction *instruction, SplitValue *tuple) {
     int32_t count = 0, made = 0;
     bool has_stack = false;
@@ -297,7 +297,8 @@ static void number_parameters(Splitter *self) {
 
 /* ---- outputs ---- */
 
-/* The number of outputs from k on that are made of stacks in one tree; 1: it is no stack, or alone. */
+/* Returns the number of outputs from k on that are made of stacks in one tree; 1: it is no stack, or
+ * alone. */
 static int32_t count_tree(const Splitter *self, const int32_t *split_of, int32_t k) {
     int32_t count = 1, first = split_of[k];
     while (first >= 0 && k + count < self->roles->output_count && split_of[k + count] == first + count &&

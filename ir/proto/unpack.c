@@ -119,7 +119,7 @@ static AmStatus out_of_memory(const Unpacker *unpacker, size_t bytes) {
     return am_fail_memory(unpacker->error, (int64_t)bytes);
 }
 
-/* The entry of the bytes; NULL for a value too long to be remembered. */
+/* Returns the entry of the bytes; NULL for a value too long to be remembered. */
 static Seen *seen_entry(const Unpacker *unpacker, const ProtobufCMessageDescriptor *type,
                         const uint8_t *bytes, int64_t length) {
     if (length > LONGEST_SHARED) return NULL;

@@ -107,7 +107,7 @@ AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instructi
     return AM_OK;
 }
 
-/* The operator that an update or done belongs to, or NULL. */
+/* Returns the operator that an update or done belongs to, or NULL. */
 static Hlo__HloInstructionProto *find_wrapped(const IrTextReader *reader,
                                               const Hlo__HloInstructionProto *instruction) {
     for (int32_t step = 0; step < MOST_UPDATES && instruction && instruction->n_operand_ids == 1; step++) {

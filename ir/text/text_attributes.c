@@ -256,7 +256,7 @@ AmStatus ir_attributes_index(IrTextReader *reader) {
     return AM_OK;
 }
 
-/* The row of that name that fits the opcode, else the first of that name. */
+/* Returns the row of that name that fits the opcode, else the first of that name. */
 static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, const char *opcode) {
     int32_t first = ir_names_find(&reader->attributes, name);
     if (first < 0) return NULL;
@@ -274,7 +274,7 @@ static void *follow(void *message, size_t offset, const ProtobufCMessageDescript
     return *pointer;
 }
 
-/* The message that holds the row's field, or NULL; made if `arena` is given. */
+/* Returns the message that holds the row's field, or NULL; made if `arena` is given. */
 static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *instruction, Arena *arena) {
     if (!row->part) return instruction;
     void *part = follow(instruction, row->part, row->part_type, arena);
@@ -349,7 +349,7 @@ static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruct
     return AM_OK;
 }
 
-/* The comparison type that XLA takes for operands of `type`. */
+/* Returns the comparison type that XLA takes for operands of `type`. */
 static const char *usual_comparison(Dtype type) {
     if (dtype_is_floating(type) || dtype_is_complex(type)) return "FLOAT";
     return dtype_is_signed(type) && type != DTYPE_PRED ? "SIGNED" : "UNSIGNED";

@@ -30,7 +30,7 @@ static AmStatus set_shape(Inference *self, Hlo__ShapeProto *shape) {
     return shape ? AM_OK : ir_scan_memory(&self->reader->scanner);
 }
 
-/* The shape of operand k; NULL if missing. */
+/* Returns the shape of operand k; NULL if missing. */
 static Hlo__ShapeProto *operand(const Inference *self, size_t k) {
     if (k >= self->instruction->n_operand_ids) return NULL;
     return ir_reader_instruction(self->reader->computation, self->instruction->operand_ids[k])->shape;
@@ -42,7 +42,7 @@ static Hlo__ShapeProto *array(const Inference *self, size_t k) {
     return shape && dtype_bits((Dtype)shape->element_type) > 0 ? shape : NULL;
 }
 
-/* The shape of the result of called computation k; NULL if missing. */
+/* Returns the shape of the result of called computation k; NULL if missing. */
 static Hlo__ShapeProto *called(const Inference *self, size_t k) {
     if (k >= self->instruction->n_called_computation_ids) return NULL;
     int64_t id = self->instruction->called_computation_ids[k];
@@ -527,7 +527,7 @@ static AmStatus of_after_all(Inference *self) {
 
 /* ---------------------------------------------------------------------- Table */
 
-/* The function of an opcode; NULL: its shape is always written. */
+/* Returns the function of an opcode; NULL: its shape is always written. */
 static InferFunction *function_of(IrOpcode opcode) {
     switch (opcode) {
     case IR_ABS:

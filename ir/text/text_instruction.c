@@ -32,7 +32,7 @@ static AmStatus append_instruction(IrTextReader *reader, Hlo__HloInstructionProt
     return AM_OK;
 }
 
-/* A new instruction of that opcode and name, without operands. */
+/* Makes a new instruction of that opcode and name, without operands. */
 static Hlo__HloInstructionProto *new_instruction(IrTextReader *reader, const char *opcode, IrWord name,
                                                  Hlo__ShapeProto *shape) {
     Hlo__HloInstructionProto *instruction =

@@ -297,7 +297,7 @@ static bool has_all_axes(const Hlo__NamedShardingProto *sharding, const Hlo__Mes
     return count > 0 && count == mesh->n_axes;
 }
 
-/* The word for a sharding of all dimensions: nothing is listed, or all axes in one list. */
+/* Returns the word for a sharding of all dimensions: nothing is listed, or all axes in one list. */
 static const char *find_word(const Hlo__NamedShardingProto *sharding, const Hlo__MeshProto *mesh) {
     const char *word = "replicated";
     if (sharding->n_dim_shardings > 0) return NULL;

@@ -336,7 +336,7 @@ typedef struct IrNameEntry {
     int32_t value;
 } IrNameEntry;
 
-/* The entry that holds `name`, or the free one where it belongs. */
+/* Returns the entry that holds `name`, or the free one where it belongs. */
 static IrNameEntry *name_entry(const IrNames *names, IrWord name) {
     uint32_t mask = (uint32_t)names->capacity - 1;
     uint32_t at = (uint32_t)hash_bytes(name.text, (size_t)name.length, 0) & mask;

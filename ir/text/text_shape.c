@@ -247,8 +247,8 @@ static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **result, int dep
     return at_layout(scanner) ? read_layout(scanner, shape) : AM_OK;
 }
 
-/* Bytes of the array shape that begins here, where nothing but a shape can follow
- * from them: "f32[8,4]{1,0}". 0: not seen at a glance. */
+/* Returns the bytes of the array shape that begins here, where nothing but a shape can follow from them:
+ * "f32[8,4]{1,0}". 0: not seen at a glance. */
 static int64_t plain_length(const IrScanner *scanner) {
     enum { LONGEST_PLAIN = 64 };
     const char *text = scanner->text + scanner->at;

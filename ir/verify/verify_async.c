@@ -41,7 +41,8 @@ AmStatus verify_copy_done(const Verifier *verifier, const IrInstruction *instruc
                           &instruction->shape);
 }
 
-/* The part of a shape at a path through its tuples; NULL if missing. A buffer counts as its array. */
+/* Returns the part of a shape at a path through its tuples; NULL if missing. A buffer counts as its
+ * array. */
 static const Hlo__ShapeProto *part_of(const Hlo__ShapeProto *shape, const int64_t *path, size_t length) {
     for (size_t i = 0; i < length; i++) {
         bool is_tuple = shape->element_type == HLO__PRIMITIVE_TYPE__TUPLE;
@@ -156,7 +157,7 @@ AmStatus verify_outfeed(const Verifier *verifier, const IrInstruction *instructi
     return verify_refuse(verifier, instruction, "its outfeed_shape is not that of its operand");
 }
 
-/* The number of buffers in a shape. */
+/* Returns the number of buffers in a shape. */
 static size_t count_buffers(const Hlo__ShapeProto *shape) {
     if (shape->element_type == HLO__PRIMITIVE_TYPE__BUFFER) return 1;
     size_t count = 0;

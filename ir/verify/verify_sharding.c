@@ -31,7 +31,7 @@ static bool is_permutation(const int32_t *order, size_t count) {
     return true;
 }
 
-/* The product of positive sizes; 0: one is not positive or they do not fit. */
+/* Returns the product of positive sizes; 0: one is not positive or they do not fit. */
 static int64_t product(const int64_t *sizes, size_t count) {
     int64_t total = 1;
     for (size_t i = 0; i < count; i++)
