@@ -60,7 +60,7 @@ AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError 
     return kernel_refuse(call->program, op ? op->origin : -1, op ? op->opcode : IR_FUSION, reason, error);
 }
 
-/* The value that operand (or result) k of a call stands for. */
+/* Returns the value that operand (or result) k of a call stands for. */
 static int32_t operand_value(const KernelCall *call, int32_t k) {
     return call->fusion ? call->fusion->inputs[k].value : call->instruction->operands[k];
 }

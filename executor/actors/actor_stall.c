@@ -16,7 +16,7 @@ static bool has_iterations(const ActorGraph *graph, const ActorState *state) {
     return ACTOR_GET(state->iteration) / state->actor.iterations_per_step <= ACTOR_GET(graph->last_step);
 }
 
-/* The sum of all workers' activities, or -1 while any of them works or has messages. */
+/* Returns the sum of all workers' activities, or -1 while any of them works or has messages. */
 static int64_t sum_if_idle(ActorGraph *graph, bool *waits_outside) {
     int64_t sum = 0;
     *waits_outside = false;

@@ -56,7 +56,7 @@ static int32_t heap_pop(ActorWorker *worker) {
     return best;
 }
 
-/* The follower whose iteration is next in its leader's order, or -1. */
+/* Returns the follower whose iteration is next in its leader's order, or -1. */
 static int32_t first_granted(const ActorWorker *worker) {
     return worker->grant_count > 0 ? worker->grants[worker->grant_head] : -1;
 }

@@ -88,7 +88,7 @@ AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error) {
     return AM_OK;
 }
 
-/* The first edge into the actor that lacks registers, or -1. */
+/* Returns the first edge into the actor that lacks registers, or -1. */
 static int32_t find_empty(const ActorGraph *graph, const ActorState *state) {
     for (int32_t k = 0; k < state->in_count; k++)
         if (graph->edges[state->in_edges[k]].full < graph->edges[state->in_edges[k]].gather)

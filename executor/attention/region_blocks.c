@@ -85,7 +85,7 @@ static bool feeds_dot(const RegionBlocks *self, int32_t i, bool *reached) {
     return false;
 }
 
-/* The dot with the largest result on which another dot depends, or NULL. */
+/* Returns the dot with the largest result on which another dot depends, or NULL. */
 static const ProgramInstruction *find_scores(const RegionBlocks *self, bool *reached) {
     const ProgramInstruction *found = NULL;
     int64_t most = 0;

@@ -217,7 +217,7 @@ static void product_both_turned(Text *text, const char *type, const int64_t *n) 
     append_product(text, type, n, true, true);
 }
 
-/* The side of images with that many positions: 8 x 8, or 16 x 16 if those would be many. */
+/* Returns the side of images with that many positions: 8 x 8, or 16 x 16 if those would be many. */
 static int64_t image_side(int64_t positions) {
     return positions >= 16 * 256 ? 16 : 8;
 }

@@ -278,7 +278,7 @@ static AmStatus run_queued(Member *member, const CommCall *call, int32_t iterati
     return AM_OK;
 }
 
-/* The time of a group that begins at that rank, in which each rank has its own processor. */
+/* Returns the time of a group that begins at that rank, in which each rank has its own processor. */
 static double time_in_step(const CaseTimer *timer, int32_t first, int32_t iterations) {
     double samples[MOST_ITERATIONS];
     for (int32_t k = 0; k < iterations; k++) {
@@ -292,9 +292,8 @@ static double time_in_step(const CaseTimer *timer, int32_t first, int32_t iterat
     return probe_median(samples, iterations) - timer->clock_seconds;
 }
 
-/* The time of one rank that shares its processor: a mean, since some iterations pass before the
- * others are scheduled.
- */
+/* Returns the time of one rank that shares its processor: a mean, since some iterations pass before the
+ * others are scheduled. */
 static double time_shared(const CaseTimer *timer, const Member *member, int32_t iterations) {
     double computing = 0, last = member->last;
     for (int32_t k = 0; k < iterations; k++) {
@@ -304,7 +303,7 @@ static double time_shared(const CaseTimer *timer, const Member *member, int32_t 
     return (last - member->last - timer->ranks->sharing * computing) / iterations;
 }
 
-/* The time of one, by the series that all have ended: the mean of the groups. */
+/* Returns the time of one, by the series that all have ended: the mean of the groups. */
 static double time_series(const CaseTimer *timer) {
     int32_t n = timer->group_size, count = timer->ranks->count;
     double sum = 0;

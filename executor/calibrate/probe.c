@@ -118,7 +118,7 @@ static double rate_of(const Series *series, int32_t k, double launch) {
     return series->sizes[k] / fmax(series->seconds[k] - launch, 0.1 * series->seconds[k]);
 }
 
-/* The best rate among runs that are long compared with a launch; in short ones the remainder is
+/* Returns the best rate among runs that are long compared with a launch; in short ones the remainder is
  * mostly noise. */
 static double best_rate(const Series *series, double launch) {
     double best = 0;

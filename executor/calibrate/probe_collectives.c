@@ -26,7 +26,7 @@ typedef struct Measured {
     double seconds[MOST_GROUPS][KINDS][PROBE_MOST_COLLECTIVE_SIZES];
 } Measured;
 
-/* The next larger number of ranks that divides them, above all of them if there is none. */
+/* Returns the next larger number of ranks that divides them, above all of them if there is none. */
 static int32_t next_group(int32_t size, int32_t ranks) {
     for (int32_t next = size + 1; next <= ranks; next++)
         if (ranks % next == 0) return next;
@@ -47,7 +47,7 @@ static void report_progress(void *user, int32_t done) {
     probe_progress(self->listener, (self->measured + of_group) / self->planned);
 }
 
-/* The number of sizes for which every kind was measured. */
+/* Returns the number of sizes for which every kind was measured. */
 static int32_t count_complete(const ProbeCase *cases, int32_t sizes) {
     for (int32_t c = 0; c < KINDS * sizes; c++)
         if (cases[c].seconds < 0) return c / KINDS;

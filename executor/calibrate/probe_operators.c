@@ -94,7 +94,7 @@ typedef struct Worker {
     AmError error;
 } Worker;
 
-/* A value that does not repeat soon, from 0 to 2^16 - 1. */
+/* Returns a value that does not repeat soon, from 0 to 2^16 - 1. */
 static uint32_t scatter_bits(int64_t i) {
     return (uint32_t)((uint64_t)i * 2654435761u >> 7) & 0xffff;
 }
@@ -133,7 +133,7 @@ static double flush_caches(Station *station) {
     return seconds;
 }
 
-/* The median of some samples; few suffice for long runs. `*stretch`: of the work between. */
+/* Returns the median of some samples; few suffice for long runs. `*stretch`: of the work between. */
 static double run_series(Worker *worker, bool is_late, double *stretch) {
     Station *station = worker->station;
     double samples[SAMPLES], between[SAMPLES];

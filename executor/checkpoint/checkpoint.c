@@ -79,7 +79,7 @@ static void write_save(Checkpoint *self, Iteration iteration) {
     if (self->status == AM_OK) checkpoint_remove_old(&self->writer, &self->save_arena, &self->not_removed);
 }
 
-/* The worker's thread. */
+/* Runs the worker's thread. */
 static void *work(void *argument) {
     Checkpoint *self = argument;
     pthread_mutex_lock(&self->mutex);
@@ -361,7 +361,7 @@ CheckpointPosition checkpoint_position(const Checkpoint *self) {
     return self && self->has_found ? self->found.manifest.position : (CheckpointPosition){0};
 }
 
-/* The parameter of the module as read to which parameter k of the programs belongs. */
+/* Returns the parameter of the module as read to which parameter k of the programs belongs. */
 static const IrParameter *parameter_of(const Checkpoint *self, int32_t k) {
     const PlanContext *context = self->owner.context;
     return &plan_context_source(context)->roles->parameters[plan_source_parameter(context, k).original];

@@ -29,7 +29,7 @@ void checkpoint_part_of(const PlanContext *context, const Rank *rank, int32_t k,
     }
 }
 
-/* The part as an array of its file; `dimensions` has room for one more than the rank. */
+/* Returns the part as an array of its file; `dimensions` has room for one more than the rank. */
 static ArrayToWrite array_of(const Rank *rank, int32_t k, int64_t *dimensions) {
     const IrShape *shape = &rank->program->values[rank->parameters[k].value].shape;
     ArrayToWrite array = {.name = rank->program->roles->parameters[k].path,

@@ -23,7 +23,7 @@ enum { WINDOW_BYTES = 1 << 20 };
 
 static const char step_prefix[] = "step-";
 
-/* The step of "step-00000010"; -1 for other names. */
+/* Returns the step of "step-00000010"; -1 for other names. */
 static int64_t step_of_name(const char *name) {
     size_t length = strlen(step_prefix);
     if (strncmp(name, step_prefix, length) != 0) return -1;

@@ -151,7 +151,7 @@ static AmStatus add_transfer_streams(MpiCall *self, Comm *comm, CommCall *call, 
     return AM_OK;
 }
 
-/* The most that a stream of this call can hold. */
+/* Returns the most that a stream of this call can hold. */
 static int64_t longest_stream(const CommCall *call) {
     int64_t given = 0, taken = 0;
     for (int32_t k = 0; k < call->operand_count; k++)
@@ -180,7 +180,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 
 /* ---- running ---- */
 
-/* The memory of a chunk for MPI: in the arrays, or in the stream's buffer. */
+/* Returns the memory of a chunk for MPI: in the arrays, or in the stream's buffer. */
 static char *chunk_place(const MpiCall *self, const CommCall *call, const PeerStream *stream, int64_t chunk) {
     int32_t box = 0;
     int64_t run;

@@ -123,7 +123,7 @@ static void pin(const Team *team, int32_t index) {
     }
 }
 
-/* A part of the stretch of `owner` in work number `generation`, or -1. */
+/* Returns a part of the stretch of `owner` in work number `generation`, or -1. */
 static int32_t claim(Member *owner, uint32_t generation) {
     uint64_t word = atomic_load_explicit(&owner->next, memory_order_acquire);
     while (word >> 32 == generation) {
@@ -153,7 +153,7 @@ static void take_parts(Team *team, int32_t self, uint32_t generation) {
     }
 }
 
-/* The number of a work after `seen`; `seen` when the team is closed. */
+/* Returns the number of a work after `seen`; `seen` when the team is closed. */
 static uint32_t await_work(Team *team, uint32_t seen) {
     uint32_t generation = seen;
     for (int32_t k = 0; k < team->spins; k++) {
@@ -171,7 +171,7 @@ static uint32_t await_work(Team *team, uint32_t seen) {
     return generation;
 }
 
-/* The loop of a helper thread: it waits for work and takes parts of it. */
+/* Runs the loop of a helper thread: it waits for work and takes parts of it. */
 static void *serve(void *argument) {
     Member *self = argument;
     Team *team = self->team;

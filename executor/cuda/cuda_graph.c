@@ -23,7 +23,7 @@ static void release_record(void *object) {
     free(record);
 }
 
-/* A failure is noted; the stretch is then issued plainly. */
+/* Makes an empty record of a stretch. A failure is noted; the stretch is then issued plainly. */
 static CudaRecord *make_record(CudaKernelDevice *device) {
     AmError failure = {0};
     CudaRecord *record = calloc(1, sizeof *record);

@@ -62,7 +62,7 @@ static double fan_in(const IrModule *module, const IrInstruction *user, bool is_
            product(kernel, form->kernel_spatial, form->spatial_count);
 }
 
-/* The width of the one-hot that a compare makes: the other operand counts along a dimension. */
+/* Returns the width of the one-hot that a compare makes: the other operand counts along a dimension. */
 static int64_t one_hot_width(const IrModule *module, const IrInstruction *user, int32_t from) {
     int32_t other = user->operands[0] == from ? user->operands[1] : user->operands[0];
     const IrInstruction *instruction = &module->instructions[other];

@@ -23,8 +23,8 @@ static const Names mpich = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCA
 
 static const double share_seconds = 60;
 
-/* The names of Open MPI's mpirun, or of MPICH's mpiexec and its derivatives, which set the number
- * of processes on this host. Under srun, PMI_SIZE alone is Slurm's. */
+/* Returns the names of Open MPI's mpirun, or of MPICH's mpiexec and its derivatives, which set the number of
+ * processes on this host. Under srun, PMI_SIZE alone is Slurm's. */
 static const Names *find_names(void) {
     if (getenv(open_mpi.count) && getenv(open_mpi.process)) return &open_mpi;
     if (!getenv(mpich.count) || !getenv(mpich.process)) return NULL;

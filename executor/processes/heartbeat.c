@@ -153,7 +153,8 @@ static void report_failure(Heartbeat *self) {
     pthread_cond_broadcast(&self->changed);
 }
 
-/* The thread of the heartbeat: sends and reads notices, and fails peers that are silent for too long. */
+/* Runs the thread of the heartbeat: sends and reads notices, and fails peers that are silent for too
+ * long. */
 static void *watch(void *argument) {
     Heartbeat *self = argument;
     double round = fmin(most_round_seconds, self->silence_seconds / 8), spoke = 0;

@@ -36,7 +36,7 @@ static struct addrinfo *resolve(const char *host, uint16_t port, int flags, int 
     return *code == 0 ? found : NULL;
 }
 
-/* A listener on one address, or -1 with errno. */
+/* Returns a listener on one address, or -1 with errno. */
 static int listen_at(const struct addrinfo *address) {
     int yes = 1, no = 0;
     int listener = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -243,7 +243,7 @@ void executable_watch(Executable *self, Timeline *timeline, int32_t micro_batche
     }
 }
 
-/* The number of the micro-batch plus 1, for records. */
+/* Returns the number of the micro-batch plus 1, for records. */
 static int32_t micro_batch_of(const Executable *self) {
     return self->micro_batch ? (int32_t)*self->micro_batch + 1 : 0;
 }

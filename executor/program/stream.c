@@ -12,7 +12,7 @@ static int64_t piece_bytes(const ProgramPiece *piece, const IrShape *shape) {
     return strided_elements(piece->extent, shape->rank) * dtype_bytes(shape->type);
 }
 
-/* The pieces that go to peers, or come from them. */
+/* Returns the pieces that go to peers, or come from them. */
 static const ProgramPiece *pieces_of(const ProgramTransfer *transfer, bool puts, int32_t *count) {
     *count = puts ? transfer->send_count : transfer->receive_count;
     return puts ? transfer->sends : transfer->receives;

@@ -42,7 +42,7 @@ static bool is_chosen(const TimelineRecord *const *steps, int64_t count, double 
     return count == 0;
 }
 
-/* The fastest ones first; returns how many of them are chosen. */
+/* Puts the fastest steps first. Returns how many of them are chosen. */
 static int64_t choose_steps(const TimelineRecord **steps, const Timeline *timeline, int64_t kept) {
     int64_t count = 0;
     for (int64_t k = 0; k < kept; k++)

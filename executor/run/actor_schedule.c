@@ -84,7 +84,8 @@ static const InterleavedLoops *iterations_at(const Executable *program, int32_t 
     return instruction < 0 ? NULL : program->program->instructions[instruction].loop.iterations;
 }
 
-/* The end of the actor of a body that begins at step `first`: before it receives after it has sent. */
+/* Returns the end of the actor of a body that begins at step `first`: before it receives after it has
+ * sent. */
 static int32_t actor_end(const Executable *body, int32_t first) {
     int32_t count = body->program->execution.step_count, s = first;
     for (bool has_sent = false; s < count; s++) {
@@ -267,7 +268,7 @@ static AmStatus add_report(Schedule *self, AmError *error) {
     return AM_OK;
 }
 
-/* The actor that runs a stream; NULL: none of this process's. */
+/* Returns the actor that runs a stream; NULL: none of this process's. */
 static const ScheduledActor *actor_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
     int32_t r = rank - self->options.ranks[0].comm->rank;
     if (r < 0 || r >= self->options.rank_count) return NULL;

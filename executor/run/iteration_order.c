@@ -28,7 +28,7 @@ static bool can_fire(const Paper *paper, int32_t a, bool with_room) {
     return true;
 }
 
-/* The best actor that can fire; -1: none. */
+/* Returns the best actor that can fire; -1: none. */
 static int32_t choose(const Paper *paper, bool with_room) {
     int32_t best = -1;
     for (int32_t a = 0; a < paper->actor_count; a++)

@@ -15,7 +15,7 @@
 
 enum { BLOCK_BYTES = 512 << 10, LEAST_BLOCKS = 8, LEAST_ROWS = 32, MOST_ROWS = 128 };
 
-/* The extents of the array of a link. */
+/* Returns the extents of the array of a link. */
 static const int64_t *array_extents(const RegionKernel *kernel, const RegionLink *link, int32_t size) {
     switch (link->place) {
     case REGION_MADE_BEFORE: return kernel->before.part.extents;
@@ -182,7 +182,7 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
     return rows < all ? rows : all;
 }
 
-/* The extents of a stage's programs, by label. */
+/* Returns the extents of a stage's programs, by label. */
 static int64_t *extents_of(const RegionKernel *kernel, Arena *arena, RegionStage stage, int64_t rows) {
     const RegionBlocks *blocks = &kernel->blocks;
     int64_t *extents = ARENA_ARRAY(arena, int64_t, blocks->labels.count + 1);

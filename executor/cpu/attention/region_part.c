@@ -38,7 +38,7 @@ static int64_t extent_of(const RegionPartBuilder *self, const ValueLabels *label
     return extent;
 }
 
-/* The shape of a value of the region in this part. */
+/* Returns the shape of a value of the region in this part. */
 static IrShape shape_of(const RegionPartBuilder *self, int32_t value, Dtype type) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
     int32_t rank = self->blocks->region->values[value].shape.rank;

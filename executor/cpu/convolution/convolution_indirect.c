@@ -352,7 +352,7 @@ static bool fits(const ConvolutionKernel *kernel) {
     return true;
 }
 
-/* The cells of a phase; returns their number. */
+/* Lists the cells of a phase. Returns their number. */
 static int64_t list_cells(const ConvolutionKernel *kernel, const Image *image, const Phase *phase,
                           Cell *cells) {
     int64_t index[MOST_SPATIAL] = {0}, sizes[MOST_SPATIAL], count = 0, number = 0;

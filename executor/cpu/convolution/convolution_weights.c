@@ -253,7 +253,8 @@ static bool fits(const ConvolutionKernel *kernel) {
     return true;
 }
 
-/* The reach of output index o: positions o * stride + k * dilation - padding are inside and on the base. */
+/* Returns the reach of output index o: positions o * stride + k * dilation - padding are inside and on the
+ * base. */
 static Reach find_reach(const ConvolutionKernel *kernel, int32_t spatial, int64_t o, int64_t period) {
     Reach reach = {0};
     int64_t size = kernel->window[spatial].size, at;

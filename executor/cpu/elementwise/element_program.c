@@ -45,7 +45,7 @@ typedef struct ElementProgramBuilder {
     bool failed; /* no memory */
 } ElementProgramBuilder;
 
-/* The type in which a program holds values of `type`. */
+/* Returns the type in which a program holds values of `type`. */
 static Dtype held(Dtype type) {
     if (dtype_is_16bit_float(type)) return DTYPE_F32;
     if (dtype_is_floating(type) && dtype_bits(type) <= 8) return DTYPE_F32;
@@ -105,7 +105,7 @@ static ElementLoop *make_iota(ElementProgramBuilder *builder, const ProgramFusio
     return element_iota;
 }
 
-/* The loop of an operator that has to do with complex numbers. */
+/* Returns the loop of an operator that has to do with complex numbers. */
 static ElementLoop *find_complex_loop(ElementProgramBuilder *builder, const ProgramFusionOp *op,
                                       Dtype operand, const ElementParameter **parameter) {
     Dtype from = held(operand);
@@ -124,7 +124,7 @@ static ElementLoop *find_complex_loop(ElementProgramBuilder *builder, const Prog
     }
 }
 
-/* The loop of an operator whose operands are held as `type`; fills in the parameter. */
+/* Returns the loop of an operator whose operands are held as `type`; fills in the parameter. */
 static ElementLoop *find_loop(ElementProgramBuilder *builder, const ProgramFusionOp *op, Dtype operand,
                               const ElementParameter **parameter) {
     Dtype from = held(operand), to = held(op->type);
@@ -201,7 +201,7 @@ static bool add_constant(ElementProgramBuilder *builder, const ProgramFusionOp *
     return true;
 }
 
-/* The literal of 1 / x, where x is a power of two and both are normal f32 numbers; else NULL. */
+/* Returns the literal of 1 / x, where x is a power of two and both are normal f32 numbers; else NULL. */
 static const IrLiteral *reciprocal(Arena *arena, const ProgramFusionOp *constant) {
     float number;
     int exponent;
@@ -218,8 +218,8 @@ static const IrLiteral *reciprocal(Arena *arena, const ProgramFusionOp *constant
     return literal;
 }
 
-/* The operators with x * 2^-k in place of x / 2^k, which has the same bits and takes a fraction of the time,
- * where nothing else reads the constant. */
+/* Returns the operators with x * 2^-k in place of x / 2^k, which has the same bits and takes a fraction of
+ * the time, where nothing else reads the constant. */
 static const ProgramFusionOp *multiply_by_reciprocals(ElementProgramBuilder *builder,
                                                       const ProgramFusionOp *ops, int32_t op_count,
                                                       const int32_t *output_slots, int32_t output_count) {
@@ -503,7 +503,7 @@ Dtype element_program_output_type(const ElementProgram *program, int32_t k) {
     return program->output_types[k];
 }
 
-/* The pointer table comes first, rounded up to 64 bytes, then the buffers. */
+/* Returns the bytes of the pointer table, rounded up to 64; the buffers follow it. */
 static int64_t table_bytes(const ElementProgram *program) {
     return ((int64_t)sizeof(void *) * program->slot_count + 63) / 64 * 64;
 }

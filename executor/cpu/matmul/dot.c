@@ -149,7 +149,7 @@ static void run_units(void *user, int32_t part, int32_t parts) {
     }
 }
 
-/* An operand, or the result, as products use it. */
+/* Returns an operand, or the result, as products use it. */
 static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t a) {
     const DotPlan *plan = &kernel->plan;
     const DotCopy *copy = &plan->copies[a];

@@ -39,7 +39,7 @@ typedef struct LapackKernel {
     bool is_empty;
 } LapackKernel;
 
-/* The number after "name = " in the custom call's configuration, or `otherwise`. */
+/* Returns the number after "name = " in the custom call's configuration, or `otherwise`. */
 static int read_option(const KernelCall *call, const char *name, int otherwise) {
     const IrModule *module = call->program->module;
     int32_t origin = call->instruction->origin;
@@ -70,7 +70,7 @@ static Dtype piece_type(char letter, Dtype type) {
     }
 }
 
-/* The size that a letter stands for; a free letter takes `actual` when it is first seen. */
+/* Returns the size that a letter stands for; a free letter takes `actual` when it is first seen. */
 static int64_t size_of(int64_t sizes[26], char letter, int64_t actual) {
     int64_t m = sizes['m' - 'a'], n = sizes['n' - 'a'];
     if (letter == 'k') return m < n ? m : n;

@@ -69,7 +69,7 @@ static void pack_rows_along(const ProductPlan *plan, float *to, const char *from
     }
 }
 
-/* A group's rows of one depth; the sizes of tiles are constants, so that no function is called. */
+/* Copies a group's rows of one depth; the sizes of tiles are constants, so that no function is called. */
 static inline void copy_group(float *to, const float *from, int64_t group) {
     if (group == 6) memcpy(to, from, 6 * sizeof(float));
     else if (group == 8) memcpy(to, from, 8 * sizeof(float));
@@ -208,7 +208,7 @@ static void multiply_small(const ProductPlan *plan, float *out, const float *lef
     plan->tile->multiply(&product);
 }
 
-/* The destination of the block from row `i` and column `j` on, the depth from `k` on. For a product
+/* Returns the destination of the block from row `i` and column `j` on, the depth from `k` on. For a product
  * that is added to an array, incomplete sums go to `partial`, whose rows are column_block apart. */
 static Target target_of(const ProductPlan *plan, float *out, const float *addend, float *partial, int64_t i,
                         int64_t j, int64_t k) {

@@ -37,7 +37,7 @@ static void find_group(const KernelCall *call, int64_t g, int64_t length, int64_
     }
 }
 
-/* The group that row r is in, or -1. */
+/* Returns the group that row r is in, or -1. */
 static int64_t group_of(const KernelCall *call, int64_t groups, int64_t row, int64_t length) {
     for (int64_t g = 0; g < groups; g++) {
         int64_t start, end;

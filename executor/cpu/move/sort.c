@@ -149,7 +149,7 @@ typedef struct TopkKernel {
     bool largest;
 } TopkKernel;
 
-/* A number that orders elements of any type as unsigned 64-bit integers. */
+/* Returns a number that orders elements of any type as unsigned 64-bit integers. */
 static uint64_t order_key(const char *data, Dtype type, int64_t at) {
     int64_t bytes = dtype_bytes(type), width = dtype_is_floating(type) ? dtype_bits(type) : 8 * bytes;
     uint64_t bits = 0, sign = (uint64_t)1 << (width - 1);

@@ -56,8 +56,8 @@ void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64
     words[3] = c3;
 }
 
-/* The block, counted from the state's, that makes the element at a place in the
- * whole, and the first of its words. */
+/* Returns the block, counted from the state's, that makes the element at a place in the whole, and the first
+ * of its words. */
 static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
     bool wide = bits->bytes == 8;
     if (bits->philox) {
@@ -110,7 +110,7 @@ static void run_random_bits(const KernelCall *call) {
     next[1] = counted;
 }
 
-/* The first even dimension, else the largest. */
+/* Returns the first even dimension, else the largest. */
 static int32_t split_dimension(const IrShape *shape) {
     int32_t largest = 0;
     for (int32_t d = 0; d < shape->rank; d++) {

@@ -41,8 +41,8 @@ typedef struct Stretch {
     int64_t first, count, channel, channels;
 } Stretch;
 
-/* The part of a stretch that cell k of the line reaches; returns the offset in the line of the
- * first position. */
+/* Finds the part of a stretch that cell k of the line reaches. Returns the offset in the line of the first
+ * position. */
 static int64_t reach(const Pool *pool, const Stretch *stretch, int64_t k, int64_t *skip,
                      VectorPlaces *places) {
     int32_t d = pool->rank - 1;

@@ -19,7 +19,7 @@ static AmStatus describe(BatchNormForm *self, const KernelCall *call, int32_t op
     return batch_norm_form_read(self, call, operands, whole, results, error);
 }
 
-/* A sum over each feature; the expressions are filled in by the caller. */
+/* Returns a sum over each feature; the expressions are filled in by the caller. */
 static CudaFold new_fold(const BatchNormForm *self, int32_t value_count) {
     return (CudaFold){.kept_rank = 1,
                       .kept = {self->features},

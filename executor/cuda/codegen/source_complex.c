@@ -90,7 +90,7 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op) {
     return false;
 }
 
-/* The type as which a value is held in registers. */
+/* Returns the type as which a value is held in registers. */
 static Dtype held(Dtype type) {
     return dtype_is_16bit_float(type) ? DTYPE_F32 : type;
 }

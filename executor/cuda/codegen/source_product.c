@@ -65,7 +65,7 @@ void cuda_append_result(Text *out, const KernelCall *call, Dtype product) {
     text_free(&value);
 }
 
-/* The result's dimension that is number `natural` of [batch, left free, right free]. */
+/* Returns the result's dimension that is number `natural` of [batch, left free, right free]. */
 static int32_t result_dimension(const IrAttributes *attributes, int32_t natural) {
     if (attributes->dimension_count == 0) return natural;
     return int_list_place(attributes->dimensions, attributes->dimension_count, natural);

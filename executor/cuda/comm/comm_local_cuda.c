@@ -121,7 +121,7 @@ static AmStatus make_moves(CudaPhase *phase, CudaCommRank *rank, const Members *
     return status;
 }
 
-/* The part of operand k that this rank folds: `operand` is its own array. */
+/* Returns the part of operand k that this rank folds: `operand` is its own array. */
 static CudaPart folded_part(const CommCall *own, int32_t k, int32_t count) {
     const IrShape *shape = own->operand_shapes[k];
     if (own->collective->kind == PROGRAM_ALL_REDUCE)
@@ -164,7 +164,7 @@ fail:
     return status;
 }
 
-/* The call of a rank that takes part in this one's transfer, or its own. */
+/* Returns the call of a rank that takes part in this one's transfer, or its own. */
 static const CommCall *sender_of(void *user, int32_t peer) {
     const Members *members = user;
     for (int32_t m = 0; members->group && m < members->group->count; m++)

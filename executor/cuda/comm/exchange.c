@@ -6,8 +6,8 @@
 
 #include "executor/array/strided.h"
 
-/* The last dimension after which an array is cut in one place at most: indices before it are taken one by
- * one. */
+/* Returns the last dimension after which an array is cut in one place at most: indices before it are taken
+ * one by one. */
 static int32_t single_from(const CudaBox *box, const int64_t *extent, int32_t rank) {
     int32_t last = -1, before = -1;
     for (int32_t d = 0; box->start && d < rank; d++)
@@ -18,7 +18,7 @@ static int32_t single_from(const CudaBox *box, const int64_t *extent, int32_t ra
     return before < 0 ? 0 : before;
 }
 
-/* The elements of a box with these indices before dimension `from`. */
+/* Returns the elements of a box with these indices before dimension `from`. */
 static CudaPart part_of(const CudaBox *box, const int64_t *extent, int32_t rank, int32_t from,
                         const int64_t *index, int64_t element_bytes) {
     int64_t strides[IR_MAX_RANK], at = 0, elements = 1;

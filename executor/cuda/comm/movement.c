@@ -26,7 +26,7 @@ CudaPart cuda_part_contiguous(void *address, int64_t elements) {
     return (CudaPart){.address = address, .elements = elements, .slab = {elements, elements}};
 }
 
-/* The widest unit, up to 16 bytes, that everything is a multiple of. */
+/* Returns a move in the widest unit, of up to 16 bytes, that divides all addresses and sizes. */
 CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_bytes) {
     uint64_t all = (uint64_t)(uintptr_t)from->address | (uint64_t)(uintptr_t)to->address |
                    (uint64_t)(from->slab.row * element_bytes) | (uint64_t)(from->slab.pitch * element_bytes) |

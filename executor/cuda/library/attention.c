@@ -58,7 +58,7 @@ static int64_t size_of(const Planner *self, int32_t label) {
     return self->form.blocks.labels.sizes[label];
 }
 
-/* The stride of a label in an array of the value's shape. */
+/* Returns the stride of a label in an array of the value's shape. */
 static int64_t stride_of(const Planner *self, int32_t value, int32_t label) {
     const ValueLabels *labels = &self->form.blocks.labels.values[value];
     int64_t stride = 1;

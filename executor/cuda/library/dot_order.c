@@ -55,7 +55,7 @@ static void sort_free(int32_t *free, const int64_t *strides, int32_t count) {
     }
 }
 
-/* The stride of an operand's free dimensions in the result, or -1; their elements. */
+/* Returns the stride of an operand's free dimensions in the result, or -1; their elements. */
 static int64_t free_stride(int64_t *elements, const Result *result, const CudaDotOrder *order,
                            int32_t operand) {
     int32_t first = result->batch_count + (operand == 0 ? 0 : result->free_counts[0]);

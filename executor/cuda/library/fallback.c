@@ -55,7 +55,7 @@ static void count_refusal(CudaKernelDevice *device, const KernelCall *call, cons
     refusals->is_stated = false;
 }
 
-/* The line's number among the warnings, or -1. */
+/* Returns the line's number among the warnings, or -1. */
 static int32_t find_line(const AmWarnings *warnings, const char *line) {
     for (int32_t k = 0; line && k < warnings->count; k++)
         if (strcmp(warnings->texts[k], line) == 0) return k;

@@ -18,7 +18,7 @@ static bool is_sum(const RegionPlan *self, int32_t value) {
     return self->sum_of[value] >= 0;
 }
 
-/* The operands whose labels are summed over: both of a dot, the first of a reduction. */
+/* Returns the operands whose labels are summed over: both of a dot, the first of a reduction. */
 static int32_t summed_operands(const ProgramInstruction *instruction) {
     return instruction->opcode == IR_DOT ? 2 : instruction->opcode == IR_REDUCE ? 1 : 0;
 }

@@ -180,7 +180,7 @@ static void append_unrolled(TileWriter *self, const char *name, int64_t count) {
                 (long long)count, name);
 }
 
-/* The parameters, shared arrays and the place of a block. Returns the number of blocks. */
+/* Appends the parameters, shared arrays and the place of a block. Returns the number of blocks. */
 static int64_t append_head(TileWriter *self) {
     RegionWriter *writer = self->writer;
     int64_t blocks = 1;

@@ -307,7 +307,7 @@ static void append_position(Text *out, const IndexMap *map, const char *number, 
     }
 }
 
-/* The dimension of the operand along which window dimension w lies. */
+/* Returns the dimension of the operand along which window dimension w lies. */
 static int32_t window_dimension(const IrGather *form, int32_t w) {
     int32_t d = 0, seen = -1;
     for (;; d++) {
