@@ -144,7 +144,7 @@ static void *fail(Arena *arena) {
     return NULL;
 }
 
-/* The next bytes of a block, zeroed on request. */
+/* Returns the next bytes of a block, zeroed on request. */
 static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     unsigned char *memory = block->data + block->used;
     size_t end = block->used + bytes;
@@ -155,7 +155,7 @@ static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     return memory;
 }
 
-/* The smallest spare block with so much room, or NULL. */
+/* Returns the smallest spare block with so much room, or NULL. */
 static ArenaBlock *take_spare(Arena *arena, size_t bytes) {
     ArenaBlock **best = NULL;
     for (ArenaBlock **place = &arena->spare; *place; place = &(*place)->older)

@@ -32,7 +32,7 @@ static uint64_t sign_bit(const Format *format) {
     return (uint64_t)1 << (format->exponent_bits + format->mantissa_bits);
 }
 
-/* The largest code, without its sign, that is a finite number. */
+/* Returns the largest code, without its sign, that is a finite number. */
 static uint64_t largest_code(const Format *format) {
     uint64_t codes = sign_bit(format) - 1;
     if (format->top == TOP_IEEE) return codes - ones(format->mantissa_bits) - 1;

@@ -112,8 +112,8 @@ static const Rational FAR_TAIL = {
      7.86869131145613259100e-4, 1.48753612908506148525e-2, 1.36929880922735805310e-1,
      5.99832206555887937690e-1, 1.0}};
 
-/* The u-quantile of the normal distribution; u is moved off 0 by half a step
- * so that it lies strictly between 0 and 1. */
+/* Returns the u-quantile of the normal distribution; u is moved off 0 by half a step so that it lies
+ * strictly between 0 and 1. */
 static double to_normal(uint64_t bits) {
     double u = ((double)(bits >> 12) + 0.5) * 0x1p-52;
     double q = u - 0.5;

@@ -325,7 +325,8 @@ static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const Cuda
     return result;
 }
 
-/* Bytes from the first to the last element of a matrix [rows, columns] and of the others of its batch. */
+/* Returns the bytes from the first to the last element of a matrix [rows, columns] and of the others of its
+ * batch. */
 static int64_t extent(const CudaMatrix *matrix, int64_t rows, int64_t columns, int64_t batch) {
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
     int64_t leading = matrix->leading ? matrix->leading : inner;

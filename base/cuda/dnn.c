@@ -292,7 +292,7 @@ static AmStatus check_shape(const CudaConvolutionShape *shape, AmError *error) {
     return AM_OK;
 }
 
-/* A spatial list as cuDNN takes it: at least two, `before` in front of a single one. */
+/* Returns a spatial list as cuDNN takes it: at least two, `before` in front of a single one. */
 static int spatial_list(int *out, const int64_t *values, int32_t count, int before) {
     int n = 0;
     if (count == 1) out[n++] = before;
@@ -418,7 +418,7 @@ static cudnnStatus_t convolve(CudaConvolution *it, const CudaConvolutionBuffers 
     return result;
 }
 
-/* Bytes from the first to the last element of an input or output. */
+/* Returns the bytes from the first to the last element of an input or output. */
 static int64_t extent(const CudaConvolutionShape *shape, int64_t features, const int64_t *sizes,
                       const int64_t *strides) {
     int64_t last = (shape->batch - 1) * strides[0] + (features - 1) * strides[1];

@@ -60,7 +60,7 @@ static int32_t add_array(CudaAttention *self, CudaAttentionArray array, bool is_
                            sizes, strides);
 }
 
-/* The result of an operator, virtual and of f32. */
+/* Adds an operator, and returns its result, virtual and of f32. */
 static int32_t compute(CudaAttention *self, DnnOperator kind, int32_t a, int32_t b,
                        const int64_t sizes[DNN_RANK]) {
     int32_t result = dnn_graph_virtual(self->graph, DTYPE_F32, sizes);
@@ -233,7 +233,7 @@ static int64_t align(int64_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Bytes from the first to the last element. */
+/* Returns the bytes from the first to the last element. */
 static int64_t extent(const CudaAttention *self, int32_t array) {
     const CudaAttentionShape *shape = &self->shape;
     int64_t sizes[DNN_RANK], last = 0;

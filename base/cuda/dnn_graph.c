@@ -79,7 +79,7 @@ static bool note(DnnGraph *graph, cudnnStatus_t status, const char *what) {
     return graph->failure == CUDNN_STATUS_SUCCESS;
 }
 
-/* A new descriptor, which the graph owns; NULL after a failure. */
+/* Creates a descriptor, which the graph owns; NULL after a failure. */
 static cudnnBackendDescriptor_t create(DnnGraph *graph, cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t made = NULL;
     if (graph->failure != CUDNN_STATUS_SUCCESS) return NULL;

@@ -20,7 +20,7 @@ static const char *const folders[] = {"",
                                       "/usr/local/cuda/compat/"};
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-/* The first that opens; else NULL, and why the first name did not. */
+/* Returns the first that opens; else NULL, and why the first name did not. */
 static void *open_first(const char *const *names, char *why, size_t why_bytes) {
     char path[512];
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)

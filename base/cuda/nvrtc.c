@@ -63,7 +63,7 @@ int32_t cuda_compiler_version(void) {
     return 1000 * major + 10 * minor;
 }
 
-/* The newest architecture that NVRTC knows and that is not above the card's; 0: none. */
+/* Returns the newest architecture that NVRTC knows and that is not above the card's; 0: none. */
 static int32_t newest_known(int32_t architecture) {
     enum { MOST = 128 };
     int known[MOST], count = 0, newest = 0;

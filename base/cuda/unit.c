@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/cuda/nvrtc.h"
 
-/* The driver compiles an image of PTX here, and may report messages. */
+/* Loads an image. The driver compiles one of PTX here, and may report messages. */
 static CUresult load(CudaUnit *unit, const CudaImage *image, char *log, size_t log_bytes) {
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)log_bytes};

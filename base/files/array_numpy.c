@@ -66,7 +66,7 @@ static AmStatus check_memory(Source source, const char *path, AmError *error) {
     return am_fail(error, AM_ERROR_INTERNAL, path, "cannot be read: out of memory");
 }
 
-/* The type of "<f4" and similar. Kind and size decide. If several types share a name, the first row
+/* Returns the type of "<f4" and similar. Kind and size decide. If several types share a name, the first row
  * counts, except that a raw byte is f8e4m3fn as documented. */
 static Dtype type_from_description(const char *text) {
     if (strchr("<|=", text[0]) == NULL || !text[0]) return DTYPE_INVALID;

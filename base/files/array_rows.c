@@ -29,7 +29,8 @@ static AmStatus open_bytes(ArrayRows *rows, ArrayFile *file, const ArrayEntry *e
     return handle->format->unpack(file, entry, &rows->file, error);
 }
 
-/* The row-major position of element `at` of one index of the first dimension, counted column-major. */
+/* Returns the row-major position of element `at` of one index of the first dimension, counted
+ * column-major. */
 static int64_t place_in_slice(const ArrayEntry *entry, int64_t at, int64_t elements) {
     int64_t place = 0, stride = elements;
     for (int32_t d = 1; d < entry->rank; d++) {

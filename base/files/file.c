@@ -141,7 +141,8 @@ AmStatus file_check_exists(const char *path, AmError *error) {
     return fail_to_open(path, errno, error);
 }
 
-/* The most bytes that a compressed file may become; a number in the environment raises the least bound. */
+/* Returns the most bytes that a compressed file may become; a number in the environment raises the least
+ * bound. */
 static size_t expansion_limit(size_t stored) {
     const char *text = getenv("AUTOMAP_EXPANSION_MB");
     size_t limit = stored > SIZE_MAX / FILE_EXPANSION_RATIO ? SIZE_MAX : stored * FILE_EXPANSION_RATIO;
@@ -343,8 +344,8 @@ static bool draw_name(FileWriter *writer) {
     return true;
 }
 
-/* A file without a name in the target's folder, which vanishes with the process; -1: the file system has
- * none, or /proc, by which it gets its name, is missing. */
+/* Opens a file without a name in the target's folder, which vanishes with the process. Returns -1 if the
+ * file system has none, or no /proc, by which the file gets its name. */
 static int open_nameless(FileWriter *writer) {
     char link_name[SUFFIX_ROOM];
     struct stat facts;
@@ -361,7 +362,7 @@ static int open_nameless(FileWriter *writer) {
     return -1;
 }
 
-/* A new file beside the target, under a name that cannot be predicted; -1 and errno. */
+/* Opens a new file beside the target, under a name that cannot be predicted; -1 and errno. */
 static int open_beside(FileWriter *writer) {
     int file = -1;
     for (int k = 0; k < NAME_TRIES && file < 0; k++) {

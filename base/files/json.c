@@ -188,7 +188,7 @@ static int compare_keys(const void *left, const void *right) {
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-/* The keys in the order of the style; NULL for none or without memory. */
+/* Returns the keys in the order of the style; NULL for none or without memory. */
 static const char **keys_in_order(const json_t *object, JsonStyle style) {
     size_t count = json_object_size(object), i = 0;
     const char **keys = count ? malloc(count * sizeof *keys) : NULL;

@@ -29,7 +29,7 @@ typedef struct Tasks {
     locale_t locale; /* of the calling thread, which a new thread does not inherit */
 } Tasks;
 
-/* The loop of a thread: takes the next number and runs its task. */
+/* Runs the loop of a thread: takes the next number and runs its task. */
 static void *work(void *argument) {
     Tasks *tasks = argument;
     uselocale(tasks->locale);
@@ -40,7 +40,7 @@ static void *work(void *argument) {
     }
 }
 
-/* The value of AUTOMAP_THREADS; 0: not set, -1: no valid number of threads. */
+/* Returns the value of AUTOMAP_THREADS; 0: not set, -1: no valid number of threads. */
 static long wanted_threads(void) {
     const char *text = getenv("AUTOMAP_THREADS");
     if (!text || !*text) return 0;
