@@ -187,7 +187,7 @@ AmStatus agent_check(const Agent *agent, AmError *error) {
                                   : am_fail(error, failure->code, failure->source, "%s", failure->text);
 }
 
-/* A legal action with uniform probability; -1 without one. */
+/* Returns a legal action with uniform probability; -1 without one. */
 static int32_t random_action(Agent *agent, const uint8_t *mask) {
     int32_t actions = agent->shape.action_count, legal = 0;
     if (!mask) return (int32_t)random_below(&agent->random, actions);

@@ -44,7 +44,7 @@ AmStatus dqn_device_check(DqnDevice device, AmError *error) {
     return DEVICES[device].check(error);
 }
 
-/* The additional memory of a learner with a thread of its own. */
+/* Returns the additional memory of a learner with a thread of its own. */
 static int64_t thread_bytes(const Network *network, const LearnerSettings *settings) {
     int64_t bank_row = 8 * (int64_t)network->shape.observation_size + network->shape.action_count +
                        (int64_t)sizeof(Transition);

@@ -82,7 +82,7 @@ static void gather_batch(LearnerCpu *learner, int64_t update) {
     }
 }
 
-/* The input of a pass: the parameters, or the sum of a noisy network's in `noise`. */
+/* Returns the input of a pass: the parameters, or the sum of a noisy network's in `noise`. */
 static const float *means_of(const LearnerCpu *learner, const float *parameters, Noise *noise,
                              NoiseStream stream, int64_t update) {
     const Network *network = &learner->base.network;
@@ -92,8 +92,8 @@ static const float *means_of(const LearnerCpu *learner, const float *parameters,
     return noise->means;
 }
 
-/* The loss of the batch, its derivatives in output_gradients, and errors.
- * `choosing`: outputs of the next states by which the next action is chosen. */
+/* Returns the loss of the batch, its derivatives in output_gradients, and errors. `choosing`: outputs of the
+ * next states by which the next action is chosen. */
 static double loss_of_batch(LearnerCpu *learner, const float *choosing) {
     const LearnerSettings *settings = &learner->base.settings;
     const Atoms *atoms = &learner->base.atoms;

@@ -56,7 +56,7 @@ static bool has_work(const LearnerThreaded *learner) {
     return learner->banks[learner->filling].count > 0 || learner->updates_waiting > 0;
 }
 
-/* The thread. Calls of a CPU learner do not fail. */
+/* Runs the thread of the learner. Calls of a CPU learner do not fail. */
 static void *work(void *user) {
     LearnerThreaded *learner = user;
     pthread_mutex_lock(&learner->mutex);
