@@ -27,35 +27,29 @@ static double log_between(Random *random, double least, double most) {
     return exp(between(random, log(least), log(most)));
 }
 
-static double noise_uniform(Random *random) {
-    return random_uniform(random);
-}
+enum { NOISE_UNIFORM, NOISE_NORMAL, NOISE_EXPONENTIAL, NOISE_BINOMIAL, NOISE_COUNT };
 
-static double noise_normal(Random *random) {
-    return fmax(0.02, 0.5 + 0.2 * random_normal(random));
-}
-
-static double noise_exponential(Random *random) {
-    return -log(1 - random_uniform(random));
-}
-
-static double noise_binomial(Random *random) {
+static double draw_noise(Random *random, int64_t noise) {
     int32_t ones = 0;
-    for (uint64_t bits = random_bits(random) & 0xff; bits; bits &= bits - 1) ones++;
-    return ones / 8.0;
+    switch (noise) {
+    case NOISE_UNIFORM: return random_uniform(random);
+    case NOISE_NORMAL: return fmax(0.02, 0.5 + 0.2 * random_normal(random));
+    case NOISE_EXPONENTIAL: return -log(1 - random_uniform(random));
+    default:
+        for (uint64_t bits = random_bits(random) & 0xff; bits; bits &= bits - 1) ones++;
+        return ones / 8.0;
+    }
 }
 
-static double (*const noises[])(Random *) = {noise_uniform, noise_normal, noise_exponential, noise_binomial};
-
-/* Numbers >= 0 of mean 1. */
+/* Draws numbers >= 0 of mean 1. */
 static void draw_array(Random *random, double *values, int32_t count) {
-    double (*noise)(Random *) = noises[random_below(random, sizeof(noises) / sizeof(*noises))];
+    int64_t noise = random_below(random, NOISE_COUNT);
     int64_t shape = random_below(random, 3);
     int32_t block = 2 + (int32_t)random_below(random, 15);
     double ramp = shape == 1 ? between(random, -log(16), log(16)) : 0;
     for (int32_t i = 0; i < count; i++) {
-        values[i] =
-            shape == 2 && i >= block ? values[i - block] * (1 + 0.02 * random_normal(random)) : noise(random);
+        values[i] = shape == 2 && i >= block ? values[i - block] * (1 + 0.02 * random_normal(random))
+                                             : draw_noise(random, noise);
         values[i] = fmax(0, values[i]);
     }
     for (int32_t i = 0; i < count; i++) values[i] *= exp(ramp * i / count);
@@ -71,7 +65,7 @@ static void draw_array(Random *random, double *values, int32_t count) {
     for (int32_t i = 0; i < count; i++) values[i] *= count / fmax(sum, 1e-9);
 }
 
-/* places + 1 numbers: the prefix sums of values[layers] at even points, the last being their sum. */
+/* Writes places + 1 numbers: the prefix sums of values[layers] at even points, the last being their sum. */
 static void coarsen_sum(double *row, int32_t places, const double *values, int32_t layers) {
     double sum = 0;
     int32_t done = 0;
