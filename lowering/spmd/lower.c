@@ -184,8 +184,8 @@ static AmStatus require_operands(Lowering *self, int32_t i, Split split, uint8_t
             continue;
         }
         int32_t leaf = self->rules->leaf[instruction->operands[k]];
-        if (self->assignment->deferred[producer] && has_leaf(self, producer, LOWERED_WIDE))
-            leaf = LOWERED_WIDE;
+        if (self->assignment->deferred[producer] && has_leaf(self, producer, LOWERED_F32_SUM))
+            leaf = LOWERED_F32_SUM;
         TRY(lower_operand_in_state(self, producer, leaf, operand_state(self, i, split, carries, k),
                                    &operands[count++], error));
     }
@@ -237,9 +237,9 @@ static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int3
                                AmError *error) {
     *is_wide = false;
     for (int32_t k = 0; k < source->operand_count; k++)
-        *is_wide |= self->states[operands[k]].leaf == LOWERED_WIDE;
+        *is_wide |= self->states[operands[k]].leaf == LOWERED_F32_SUM;
     for (int32_t k = 0; *is_wide && k < source->operand_count; k++) {
-        if (self->states[operands[k]].leaf == LOWERED_WIDE) continue;
+        if (self->states[operands[k]].leaf == LOWERED_F32_SUM) continue;
         const IrInstruction *operand = &self->module->instructions[source->operands[k]];
         IrShape wide = lower_widened(&operand->shape);
         TRY(lower_convert(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &wide, operands[k],
@@ -268,7 +268,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
         (is_wide || (ir_is_matrix_product(source->opcode) && sbp_has_partial(result_state) &&
                      !self->assignment->stage->rounds_parts))) {
         IrShape wide = lower_widened(&source->shape);
-        lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
+        lower_add_value(self, i, LOWERED_F32_SUM, &wide, result_state);
     } else {
         for (int32_t leaf = 0; leaf < results; leaf++)
             lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf),
@@ -366,7 +366,7 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     IrShape wide = lower_widened(shape);
-    if (leaf == LOWERED_WIDE) shape = &wide;
+    if (leaf == LOWERED_F32_SUM) shape = &wide;
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
@@ -420,7 +420,7 @@ static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState s
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, whole);
     IrShape wide = lower_widened(shape);
-    TRY(reshard_value(self, i, LOWERED_WIDE, &wide, value, rounded, &value, error));
+    TRY(reshard_value(self, i, LOWERED_F32_SUM, &wide, value, rounded, &value, error));
     if (is_part) return AM_OK;
     TRY(lower_convert(self, i, 0, shape, value, &value, error));
     return reshard_value(self, i, 0, shape, value, state, &value, error);
@@ -443,7 +443,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     for (int32_t axis = 0; axis < axes; axis++)
         if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    if (self->states[value].leaf == LOWERED_WIDE) return finish_wide(self, i, value, state, error);
+    if (self->states[value].leaf == LOWERED_F32_SUM) return finish_wide(self, i, value, state, error);
     return reshard_value(self, i, leaf, shape, value, state, &value, error);
 }
 

@@ -13,7 +13,7 @@
 
 /* Numbers in the place of a leaf (LoweredState.leaf), for values that are no leaf of a result of the module.
  */
-#define LOWERED_WIDE      (-1) /* the f32 sum of a result of a 16-bit type, not yet rounded */
+#define LOWERED_F32_SUM   (-1) /* the f32 sum of a result of a 16-bit type, not yet rounded */
 #define LOWERED_HALO      (-2) /* a shard with elements of its neighbours, for one user */
 #define LOWERED_IN_BLOCKS (-3) /* a view of the value in which it is moved */
 #define LOWERED_HELPER    (-4) /* a value of a reshard or a conversion */
