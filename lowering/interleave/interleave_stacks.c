@@ -93,16 +93,16 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
 
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const Program *program = loops->program;
-    const ProgramInstruction *makes = &program->instructions[loops->first];
-    const ProgramInstruction *takes = &program->instructions[loops->second];
-    const Program *writes = makes->regions.programs[0], *reads = takes->regions.programs[0];
-    int32_t value = takes->operands[operand];
+    const ProgramInstruction *first_loop = &program->instructions[loops->first];
+    const ProgramInstruction *second_loop = &program->instructions[loops->second];
+    const Program *writes = first_loop->regions.programs[0], *reads = second_loop->regions.programs[0];
+    int32_t value = second_loop->operands[operand];
     const int32_t *producer = loops->uses.producer;
     while (producer[value] >= 0 && is_reshape(&program->instructions[producer[value]]))
         value = program->instructions[producer[value]].operands[0];
     bool is_kept = reads->outputs[operand] == reads->parameters[operand];
     if (loops->uses.producer[value] != loops->first || !is_kept) return false;
-    int32_t result = value - makes->first_result, p = makes->loop.carried[result];
+    int32_t result = value - first_loop->first_result, p = first_loop->loop.carried[result];
     int32_t writer = find_writer(writes, &loops->in_first, p);
     if (writer < 0) return false;
     const ProgramInstruction *write = &writes->instructions[writer];
@@ -111,7 +111,7 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     int32_t dimension = iteration_dimension(writes, write, 2, window, loops->iterations);
     if (dimension < 0) return false;
     *stack = (LoopStack){.operand = operand, .result = result, .dimension = dimension};
-    stack->may_shrink = is_private(program, &loops->uses, value, loops->second, makes->operands[p]);
+    stack->may_shrink = is_private(program, &loops->uses, value, loops->second, first_loop->operands[p]);
     return is_read_by_iteration(reads, &loops->in_second, reads->parameters[operand], shape, dimension);
 }
 
@@ -420,8 +420,9 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     for (int32_t k = 0; k < count; k++) {
         const LoopStack *stack = &stacks[k];
         if (!changes(stack, loops->iterations)) continue;
-        const ProgramInstruction *makes = &program->instructions[loops->first];
-        int32_t p = makes->loop.carried[stack->result], result = makes->first_result + stack->result;
+        const ProgramInstruction *first_loop = &program->instructions[loops->first];
+        int32_t p = first_loop->loop.carried[stack->result],
+                result = first_loop->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
         int32_t writer = loops->in_first.producer[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
@@ -431,7 +432,7 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
                                 error));
             array->shape = with_places(program->arena, &array->shape, stack->dimension, stack->kept);
             array->state = with_places_state(array->state, stack->dimension);
-            set_shape(makes, p, array);
+            set_shape(first_loop, p, array);
             TRY(shrink_initial(program, &loops->first, &loops->second, p, stack, error));
         }
         TRY(redirect_readers(reads, &in_reads, &loops->in_second, added, in_second, stack,

@@ -50,17 +50,17 @@ static void find_had(RepeatableFinder *self) {
 AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, int32_t count,
                             AmError *error) {
     Program *program = loops->program;
-    const ProgramInstruction *makes = &program->instructions[loops->first];
-    const Program *body = makes->regions.programs[0];
+    const ProgramInstruction *first_loop = &program->instructions[loops->first];
+    const Program *body = first_loop->regions.programs[0];
     RepeatableFinder self = {.body = body,
                              .is_kept = ARENA_ARRAY(program->arena, bool, body->value_count + 1),
                              .is_had = ARENA_ARRAY(program->arena, bool, body->value_count + 1)};
-    int32_t *kept_value = ARENA_ARRAY(program->arena, int32_t, makes->result_count + 1);
+    int32_t *kept_value = ARENA_ARRAY(program->arena, int32_t, first_loop->result_count + 1);
     if (program->arena->failed) return am_fail_memory(error, body->value_count);
-    for (int32_t p = 0; p < makes->operand_count; p++)
+    for (int32_t p = 0; p < first_loop->operand_count; p++)
         self.is_had[body->parameters[p]] = p == 0 || body->outputs[p] == body->parameters[p];
     for (int32_t k = 0; k < count; k++) {
-        int32_t written = body->outputs[makes->loop.carried[stacks[k].result]];
+        int32_t written = body->outputs[first_loop->loop.carried[stacks[k].result]];
         const ProgramInstruction *write = &body->instructions[loops->in_first.producer[written]];
         kept_value[stacks[k].result] = viewed_value(body, &loops->in_first, write->operands[1]);
         self.is_kept[kept_value[stacks[k].result]] = true;
