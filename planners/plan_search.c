@@ -111,6 +111,9 @@ static AmStatus narrow_options(SearchVariant *narrowed, const SearchOptions *opt
     TRY(check_pinned_stages(cluster, options, error));
     TRY(degrees_complete(&constraints->degrees, cluster, error));
     TRY(placement_find(placement, arena, whole, cluster, constraints->pins, constraints->pin_count, error));
+    constraints->degrees.excludes_one_stage =
+        *placement && search_spans_stages(&narrowed->options) &&
+        !placement_allows_devices(*placement, 0, (*placement)->count, 0, cluster->device_count);
     return placement_check_numbers(*placement, constraints->degrees.stages, error);
 }
 

@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "planners/devices/device_order.h"
+#include "planners/problem/placement.h"
 
 enum { MOST_LEVELS = 20 };
 
@@ -159,32 +160,40 @@ static AmStatus add_products(Lister *self, int32_t *numbers) {
     return AM_OK;
 }
 
-/* Leaves out the types that no pin names, where pins name types alone: no operator may be left for them. */
-static AmStatus add_pinned_types(Lister *self, const SearchOptions *options, int32_t *numbers) {
+/* Leaves out the devices that no pin of devices names: no operator may be left for them. */
+static AmStatus add_pinned_devices(Lister *self, const SearchOptions *options) {
     const Cluster *cluster = self->cluster;
-    int32_t named = 0, types = 0;
-    memset(numbers, 0, sizeof *numbers * (size_t)cluster->type_count);
+    const PropagationPin *pins = options->request->constraints.pins;
+    DeviceChoice *choice = &self->choices->choices[self->choices->count];
+    bool *named = ARENA_ARRAY(self->arena, bool, cluster->device_count);
+    int32_t all = self->choices->choices[0].count, kept = 0;
+    if (!named) return am_fail_memory(self->error, cluster->device_count);
     for (int32_t k = 0; k < options->request->constraints.pin_count; k++) {
-        const PropagationPin *pin = &options->request->constraints.pins[k];
         char list[PIN_ARGUMENT_BYTES], *rest = NULL;
-        if (pin_kind(pin) != PIN_DEVICES) continue;
-        pin_argument(list, pin);
-        for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
-            int32_t type = cluster_type_named(cluster, item);
-            if (type < 0) return AM_OK;
-            named += numbers[type] == 0 && self->most[type] > 0;
-            numbers[type] = self->most[type];
-        }
+        if (pin_kind(&pins[k]) != PIN_DEVICES) continue;
+        pin_argument(list, &pins[k]);
+        for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest))
+            if (!placement_mark_devices(named, cluster, item)) return AM_OK;
     }
-    for (int32_t t = 0; t < cluster->type_count; t++) types += self->most[t] > 0;
-    return named > 0 && named < types ? add_choice(self, numbers) : AM_OK;
+    TRY(add_choice(self, self->most));
+    for (int32_t k = 0; k < all; k++) {
+        int32_t device = choice->devices[k], type = cluster->servers[cluster->server_of[device]].type;
+        if (named[device]) {
+            choice->devices[kept++] = device;
+            continue;
+        }
+        choice->of_type[type]--;
+        choice->price_per_hour -= cluster->types[type].price_per_hour;
+    }
+    choice->count = kept;
+    if (kept == 0 || kept == all) self->choices->count--;
+    return AM_OK;
 }
 
-/* Returns whether the options leave open how many devices plans have, but for pins. */
+/* Returns whether the options leave open how many devices plans have, but for pins and degrees. */
 static bool is_free(const SearchOptions *options) {
     return !options->request->space.mesh && !options->request->constraints.kept &&
            !options->request->space.initial && !options->request->devices.keeps_order &&
-           degrees_are_free(&options->request->constraints.degrees) &&
            options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
 }
 
@@ -234,6 +243,7 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
         keep_devices(&choices->choices[0], cluster, options->request->space.initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
     if (!is_free(options)) return AM_OK;
-    if (options->request->constraints.pin_count > 0) return add_pinned_types(&self, options, numbers);
+    if (options->request->constraints.pin_count > 0) return add_pinned_devices(&self, options);
+    if (!degrees_are_free(&options->request->constraints.degrees)) return AM_OK;
     return options->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
 }

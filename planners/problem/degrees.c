@@ -101,6 +101,7 @@ AmStatus degrees_complete(Degrees *degrees, const Cluster *cluster, AmError *err
 /* ---- checks ---- */
 
 bool degrees_allow_stages(const Degrees *degrees, int32_t stages) {
+    if (stages == 1 && degrees->excludes_one_stage) return false;
     return degrees->stages == 0 || degrees->stages == stages;
 }
 

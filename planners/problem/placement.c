@@ -39,8 +39,7 @@ static const Cluster *described(const Cluster *cluster) {
     return cluster->whole ? cluster->whole : cluster;
 }
 
-/* Marks the devices of one item of a list: a type, a number, or FIRST-LAST; false: the cluster has none. */
-static bool mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
+bool placement_mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
     int32_t type = cluster_type_named(cluster, item);
     bool found = false;
     for (int32_t d = 0; type >= 0 && d < cluster->device_count; d++) {
@@ -66,7 +65,7 @@ static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluste
     if (!*allowed) return am_fail_memory(error, cluster->device_count);
     pin_argument(list, pin);
     for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
-        if (mark_devices(*allowed, cluster, item)) continue;
+        if (placement_mark_devices(*allowed, cluster, item)) continue;
         return am_fail(
             error, pin_error(pin), pin_file(pin),
             "%s: \"%s\" is no device of cluster %s (expected a type, such as %s, or numbers from 0 to %d)",

@@ -115,8 +115,8 @@ Budget search_user_budget(const SearchOptions *options) {
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
-    TRY(degrees_check_plan(&options->request->constraints.degrees, plan, error));
     TRY(placement_check_plan(options->nested.placement, plan, error));
+    TRY(degrees_check_plan(&options->request->constraints.degrees, plan, error));
     return pins_check_plan(options->request->constraints.pins, options->request->constraints.pin_count, plan,
                            error);
 }
