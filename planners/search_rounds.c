@@ -258,5 +258,7 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
         result->plan->evaluations = self->budget.used;
         return AM_OK;
     }
-    return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
+    if (phases.refusal.code != AM_OK) return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+                   "no plan was priced within the limit (expected more --evaluations or --seconds)");
 }

@@ -388,12 +388,19 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     if (placement_free_stage(options->request->constraints.pins, options->request->constraints.pin_count) >=
         0)
         return fail_degrees(self, error);
+    if (self->refusal.code != AM_OK && self->budget.is_cut && options->request->constraints.pin_count > 0)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
+                       "no plan with the pins was priced within the limit (expected more --evaluations or "
+                       "--seconds); the first one: %s",
+                       self->refusal.text);
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
     if (!degrees_are_free(&options->request->constraints.degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
-                   "no hybrid plan fits by the tables of its layers");
+                   self->budget.is_cut
+                       ? "no plan was priced within the limit (expected more --evaluations or --seconds)"
+                       : "no hybrid plan fits by the tables of its layers");
 }
 
 /* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */

@@ -155,13 +155,16 @@ def write_mixed(path, servers):
 
 def check_odd_servers(folder):
     """Stages are runs of entire servers where pins name devices: one device beside three, or three of two types beside
-    one. Types without operators are left out."""
+    one. Devices without operators are left out, also with few evaluations or fixed stages."""
     cluster, plan = folder / "odd.json", folder / "odd.plan.json"
     cases = [
         ("V100:3,T4:1", ["layers/0=devices(T4)", "--stages=2"], 0, {3}),
         ("V100:2,T4:1,H100:1", ["layers/0=devices(T4,V100)", "layers/1=devices(H100)", "--stages=2"], 0, {0, 1, 2}),
         ("V100:2,T4:1,H100:1", ["*=devices(V100)"], 1, {0, 1}),
         ("H100:1,V100:2,T4:1", ["*=devices(V100)", "--evaluations=20"], 1, {1, 2}),
+        ("H100:1,V100:2,T4:1", ["*=devices(1-2)", "--evaluations=20"], 1, {1, 2}),
+        ("H100:1,V100:2,T4:1", ["*=devices(V100)", "--evaluations=20", "--stages=2"], 1, {1, 2}),
+        ("H100:1,V100:2,T4:1", ["layers/0=devices(T4)", "layers/1=devices(V100)", "--evaluations=20"], 0, {3}),
     ]
     for servers, words, layer, devices in cases:
         write_mixed(cluster, [(name, int(count)) for name, count in (one.split(":") for one in servers.split(","))])
@@ -169,6 +172,10 @@ def check_odd_servers(folder):
         done = automap("search", MODEL, "--cluster", cluster, "-o", plan, *options)
         assert done.returncode == 0, (words, done.stderr)
         assert devices_of(json.loads(plan.read_text()), layer) <= devices, (words, plan.read_text())
+    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--pin",
+                   "layers/1=devices(V100)", "--evaluations", "2")  # fmt: skip
+    assert done.returncode == 4 and "was priced within the limit (expected more --evaluations" in done.stderr, (
+        done.stderr)
 
 
 def check_many_devices(folder):
