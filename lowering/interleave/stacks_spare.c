@@ -14,13 +14,6 @@ typedef struct RepeatableFinder {
     bool *is_had;  /* [value]: the backward pass has it, or computes it again */
 } RepeatableFinder;
 
-/* Returns the value of which this one is a view. */
-static int32_t viewed_value(const Program *body, const ProgramUses *uses, int32_t value) {
-    while (uses->producer[value] >= 0 && body->instructions[uses->producer[value]].kind == PROGRAM_VIEW)
-        value = body->instructions[uses->producer[value]].operands[0];
-    return value;
-}
-
 static bool is_cheap(const ProgramInstruction *instruction) {
     static const IrOpcode others[] = {IR_ABS,       IR_BROADCAST, IR_CONSTANT, IR_DYNAMIC_SLICE, IR_IOTA,
                                       IR_IS_FINITE, IR_SIGN,      IR_SLICE,    IR_TRANSPOSE,     IR_XOR};
@@ -62,7 +55,7 @@ AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, i
     for (int32_t k = 0; k < count; k++) {
         int32_t written = body->outputs[first_loop->loop.carried[stacks[k].result]];
         const ProgramInstruction *write = &body->instructions[loops->in_first.producer[written]];
-        kept_value[stacks[k].result] = viewed_value(body, &loops->in_first, write->operands[1]);
+        kept_value[stacks[k].result] = program_viewed(body, loops->in_first.producer, write->operands[1]);
         self.is_kept[kept_value[stacks[k].result]] = true;
     }
     find_had(&self);

@@ -12,6 +12,7 @@
  * where it is made.
  */
 #include "lowering/passes/passes.h"
+#include "lowering/program/program_edit.h"
 #include "propagation/sharding/sbp.h"
 
 enum { MOST_STEPS = 48, BLOCK_BYTES = 256 << 10, LEAST_BLOCK_BYTES = 16 << 10, LEAST_BLOCKS = 16 };
@@ -29,10 +30,7 @@ typedef struct RowGroupFinder {
 
 /* Returns the value whose memory a view shows. */
 static int32_t root_of(const RowGroupFinder *self, int32_t value) {
-    int32_t i;
-    while ((i = self->producer[value]) >= 0 && self->program->instructions[i].kind == PROGRAM_VIEW)
-        value = self->program->instructions[i].operands[0];
-    return value;
+    return program_viewed(self->program, self->producer, value);
 }
 
 static int64_t elements_of(const RowGroupFinder *self, int32_t value) {

@@ -35,6 +35,12 @@ AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, A
     return AM_OK;
 }
 
+int32_t program_viewed(const Program *program, const int32_t *producer, int32_t value) {
+    while (producer[value] >= 0 && program->instructions[producer[value]].kind == PROGRAM_VIEW)
+        value = program->instructions[producer[value]].operands[0];
+    return value;
+}
+
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error) {
     ProgramInstruction *instructions = ARENA_ARRAY_RAW(program->arena, ProgramInstruction, count + 1);
     if (!instructions) return am_fail_memory(error, (int64_t)sizeof *instructions * count);

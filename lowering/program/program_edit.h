@@ -11,10 +11,13 @@ typedef struct ProgramUses {
     bool *is_output;        /* [value] */
 } ProgramUses;
 
-/* Adds a value that has its own memory; its number. */
+/* Adds a value that has its own memory. Returns its number. */
 int32_t program_add_value(Program *program, const ProgramValue *value);
+/* Finds producers and users of all values, in the arena. */
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
-/* The list becomes list[count], a selection and order of the present ones. */
+/* Returns the value of which `value` is a view, or `value` itself. `producer`: as in ProgramUses. */
+int32_t program_viewed(const Program *program, const int32_t *producer, int32_t value);
+/* Replaces the list of instructions by list[count], a selection and order of the present ones. */
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error);
 
 #endif
