@@ -25,7 +25,7 @@ static bool ends_with(const char *path, size_t length, const char *suffix) {
     return length >= suffix_length && memcmp(path + length - suffix_length, suffix, suffix_length) == 0;
 }
 
-/* Standard output gets text, for human readers. */
+/* Returns the encoding of a path; standard output gets text, for human readers. */
 static const Encoding *choose(const char *path) {
     size_t length = strcmp(path, "-") == 0 ? 0 : strlen(path);
     if (length == 0) return &encodings[2];

@@ -96,7 +96,7 @@ static AmStatus out_of_memory(const JsonWalk *walk, size_t bytes) {
     return am_fail_memory(walk->scanner.error, (int64_t)bytes);
 }
 
-/* "entryComputationId" and "entry_computation_id" are the same field. */
+/* Finds a field: "entryComputationId" and "entry_computation_id" are the same field. */
 static const ProtobufCFieldDescriptor *search_field(const ProtobufCMessageDescriptor *type, JsonString key) {
     char snake[96];
     size_t length = 0;
@@ -134,7 +134,7 @@ static bool at_string(JsonWalk *walk) {
     return json_scan_peek(&walk->scanner) == '"';
 }
 
-/* A number, or a string that holds one and nothing else; `*is_number` says whether it is one. */
+/* Reads a number, or a string that holds one and nothing else; `*is_number` says whether it is one. */
 static AmStatus read_number(JsonWalk *walk, JsonNumber *number, bool *is_number) {
     *is_number = true;
     if (at_number(walk)) return json_scan_number(&walk->scanner, number);
@@ -230,7 +230,7 @@ static int32_t base64_digit(char c) {
     return c == '/' || c == '_' ? 63 : -1;
 }
 
-/* Either alphabet, with or without padding. */
+/* Reads bytes in either alphabet, with or without padding. */
 static AmStatus read_bytes(JsonWalk *walk, const Place *place, ProtobufCBinaryData *bytes) {
     JsonString string;
     if (!at_string(walk)) return expected(walk, place, "a string of base64");
@@ -314,7 +314,7 @@ static AmStatus read_nested(JsonWalk *walk, const Place *place, const ProtobufCM
     return AM_OK;
 }
 
-/* One value, of whatever type the field has, into memory of its element size. */
+/* Reads one value, of the field's type, into memory of its element size. */
 static AmStatus read_value(JsonWalk *walk, const Place *place, const ProtobufCFieldDescriptor *field,
                            void *address, int32_t depth) {
     switch (field->type) {
@@ -358,7 +358,7 @@ static AmStatus read_repeated(JsonWalk *walk, const Place *place, void *message,
     return json_scan_expect(&walk->scanner, ']');
 }
 
-/* An entry's key, in the form that the entry's message has for it. */
+/* Reads an entry's key, in the form that the entry's message has for it. */
 static AmStatus read_map_key(JsonWalk *walk, const Place *place, const ProtobufCFieldDescriptor *field,
                              void *address, IrNames *names, Arena *scratch) {
     int64_t start = walk->scanner.at;

@@ -10,7 +10,7 @@
 #include "ir/encodings.h"
 #include "ir/proto/unpack.h"
 
-/* The first field `number` that holds bytes; cut off files are searched too. */
+/* Finds the first field `number` that holds bytes; cut off files are searched too. */
 static bool find_bytes(const uint8_t *data, int64_t at, int64_t end, uint32_t number, IrWireField *field) {
     while (at < end) {
         const char *problem = ir_wire_next(data, end, &at, field);

@@ -86,7 +86,7 @@ const char *ir_wire_next(const uint8_t *data, int64_t end, int64_t *at, IrWireFi
     return field->cut ? "a value longer than the rest of the file or message" : NULL;
 }
 
-/* How a single value of the type is written. */
+/* Returns how a single value of the type is written. */
 static int32_t wire_of(ProtobufCType type) {
     switch (type) {
     case PROTOBUF_C_TYPE_STRING:
@@ -98,7 +98,7 @@ static int32_t wire_of(ProtobufCType type) {
     }
 }
 
-/* Several numbers in one value, one after the other. */
+/* Returns whether several numbers are in one value, one after the other. */
 static bool is_packed(const ProtobufCFieldDescriptor *field, int32_t wire) {
     return field_is_repeated(field) && wire == IR_WIRE_BYTES && wire_of(field->type) != IR_WIRE_BYTES;
 }
@@ -169,7 +169,7 @@ static void store_number(ProtobufCType type, void *address, uint64_t value) {
 static AmStatus unpack_message(Unpacker *unpacker, void *message, const ProtobufCMessageDescriptor *type,
                                int64_t at, int64_t end, int32_t depth);
 
-/* The message in `value`, merged into a copy of `*slot` where there is one. */
+/* Unpacks the message in `value`, merged into a copy of `*slot` where there is one. */
 static AmStatus unpack_nested(Unpacker *unpacker, void **slot, const ProtobufCMessageDescriptor *type,
                               const IrWireField *value, int32_t depth) {
     const uint8_t *bytes = unpacker->data + value->start;
@@ -193,7 +193,7 @@ static AmStatus unpack_nested(Unpacker *unpacker, void **slot, const ProtobufCMe
     return AM_OK;
 }
 
-/* One value of the field into memory of its element size. */
+/* Unpacks one value of the field into memory of its element size. */
 static AmStatus unpack_value(Unpacker *unpacker, const ProtobufCFieldDescriptor *field, void *address,
                              const IrWireField *value, int32_t depth) {
     int64_t length = value->end - value->start;
@@ -308,7 +308,7 @@ static AmStatus unpack_repeated(Unpacker *unpacker, void *message, const Protobu
     return AM_OK;
 }
 
-/* A field that the schema does not have, as its bytes after the tag. */
+/* Keeps a field that the schema does not have, as its bytes after the tag. */
 static AmStatus keep_unknown(Unpacker *unpacker, ProtobufCMessage *message, const IrWireField *value,
                              int64_t tag_at, int64_t after) {
     ProtobufCMessageUnknownField *fields = message->unknown_fields;

@@ -29,7 +29,7 @@ static void break_line(JsonOutput *output, int32_t level) {
     if (level <= LINED_LEVELS) text_append_bytes(output->text, spaces, (size_t)level + 1);
 }
 
-/* Length of the UTF-8 sequence at `text`, or 0 if it is invalid. */
+/* Returns the length of the UTF-8 sequence at `text`, or 0 if it is invalid. */
 static size_t sequence_length(const unsigned char *text) {
     if (text[0] < 0x80) return 1;
     size_t length = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
@@ -81,7 +81,7 @@ static void append_base64(JsonOutput *output, const ProtobufCBinaryData *bytes) 
     append_character(output, '"');
 }
 
-/* The fewest digits that read back as the same value. */
+/* Appends the fewest digits that read back as the same value. */
 static void append_float(JsonOutput *output, float value) {
     char digits[32];
     for (int precision = 6; precision <= 9; precision++) {
@@ -204,7 +204,7 @@ static void append_repeated(JsonOutput *output, const ProtobufCMessage *message,
     append_character(output, is_map ? '}' : ']');
 }
 
-/* Level 0 is the module, 2 a computation, 4 an instruction. */
+/* Appends a message. Level 0 is the module, 2 a computation, 4 an instruction. */
 static void append_message(JsonOutput *output, const ProtobufCMessage *message, int32_t level) {
     bool first = true, lined = level < LINED_LEVELS;
     append_character(output, '{');

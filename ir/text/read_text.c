@@ -46,8 +46,8 @@ AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto 
     return AM_OK;
 }
 
-/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: `*result` is the shape after the arrow; NULL if there
- * is no arrow. */
+/* Reads (a: f32[2], b: (f32[], s32[])) -> f32[2]: `*result` is the shape after the arrow; NULL if there is
+ * no arrow. */
 static AmStatus read_program_shape(IrScanner *scanner, Hlo__ShapeProto **result) {
     Hlo__ShapeProto *written;
     *result = NULL;
@@ -64,7 +64,7 @@ static AmStatus read_program_shape(IrScanner *scanner, Hlo__ShapeProto **result)
     return ir_read_shape(scanner, result);
 }
 
-/* execution_thread="..." before or after the body. */
+/* Reads execution_thread="..." before or after the body. */
 static AmStatus read_computation_attributes(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner;
     while (ir_scan_accept(scanner, ",")) {
@@ -83,7 +83,7 @@ static AmStatus read_computation_attributes(IrTextReader *reader) {
     return AM_OK;
 }
 
-/* The root is the instruction marked so, else the last one. */
+/* Sets the root: the instruction marked so, else the last one. */
 static AmStatus finish_body(IrTextReader *reader, int64_t start) {
     Hlo__HloComputationProto *computation = reader->computation;
     if (computation->n_instructions == 0)
@@ -195,8 +195,8 @@ AmStatus ir_read_inline_computation(IrTextReader *reader, Hlo__HloComputationPro
     return ir_reader_add_computation(reader, computation, name);
 }
 
-/* One instruction, with its name or without: an entry computation of it and of parameters. It runs in the
- * order of the text, as XLA says. */
+/* Reads one instruction, with its name or without, as an entry computation of it and of parameters. It runs
+ * in the order of the text, as XLA says. */
 static AmStatus read_single_instruction(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner;
     IrWord name = {"_", 1};
@@ -217,7 +217,7 @@ static AmStatus read_single_instruction(IrTextReader *reader) {
     return ir_reader_add_computation(reader, computation, name);
 }
 
-/* The entry is the computation marked so, else the last one. */
+/* Sets the entry: the computation marked so, else the last one. */
 static void finish_module(Hlo__HloModuleProto *module) {
     if (!module->entry_computation_id) module->entry_computation_id = (int64_t)module->n_computations;
     const Hlo__HloComputationProto *entry = module->computations[module->entry_computation_id - 1];
@@ -230,7 +230,7 @@ static void finish_module(Hlo__HloModuleProto *module) {
     module->host_program_shape->parameter_names = program->parameter_names;
 }
 
-/* is_scheduled=true: computations outside fusions run in the order of the text. */
+/* Makes the schedule of is_scheduled=true: computations outside fusions run in the order of the text. */
 static AmStatus make_schedule(IrTextReader *reader) {
     Arena *arena = reader->scanner.arena;
     Hlo__HloModuleProto *module = reader->module;

@@ -224,7 +224,7 @@ const IrSyntax IR_SYNTAX_STATISTICS = {read_statistics, write_statistics, has_no
 
 /* -------------------------------------------------------------------- Origin */
 
-/* One leaf at path[0..depth): {}, {"name"} or {"name" {0,1}}. */
+/* Reads one leaf at path[0..depth): {}, {"name"} or {"name" {0,1}}. */
 static AmStatus read_origin_leaf(IrScanner *scanner, Hlo__OriginalValueProto *origin, const int64_t *path,
                                  int32_t depth) {
     Hlo__OriginalValueElementProto **slot =

@@ -102,7 +102,7 @@ static AmStatus read_donors(IrTextReader *reader) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* {(shape, shape)->shape} */
+/* Reads {(shape, shape)->shape}. */
 static AmStatus read_layout(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner;
     Hlo__ProgramShapeProto *program = ir_new_message(scanner->arena, &hlo__program_shape_proto__descriptor);
@@ -124,8 +124,8 @@ static AmStatus read_layout(IrTextReader *reader) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* {log_mode=default, callback_id=3, partitioned=true, op_id=4}: checked and dropped, since the message has no
- * place for it. */
+/* Reads {log_mode=default, callback_id=3, partitioned=true, op_id=4}: checked and dropped, since the message
+ * has no place for it. */
 static AmStatus read_debug_entry(IrScanner *scanner) {
     TRY(ir_scan_expect(scanner, "{"));
     do {
@@ -152,7 +152,7 @@ static AmStatus read_debug_entry(IrScanner *scanner) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* { {"array" {0}}:({...}, {...}), {"other"}:{...} } */
+/* Reads { {"array" {0}}:({...}, {...}), {"other"}:{...} }. */
 static AmStatus read_debug_attributes(IrScanner *scanner) {
     TRY(ir_scan_expect(scanner, "{"));
     if (ir_scan_accept(scanner, "}")) return AM_OK;
@@ -206,7 +206,7 @@ bool ir_at_instruction(IrScanner *scanner) {
     return ir_scan_peek(&ahead) == '=';
 }
 
-/* A text without the HloModule line begins with a computation or is one instruction. */
+/* Reads the header. A text without the HloModule line begins with a computation or is one instruction. */
 AmStatus ir_read_header(IrTextReader *reader) {
     IrScanner *scanner = &reader->scanner, ahead = *scanner;
     ahead.error = NULL;

@@ -66,7 +66,7 @@ static void add_size(Sizes *sizes, int64_t size) {
     if (!sizes->is_wrong) sizes->sizes[sizes->rank++] = size;
 }
 
-/* Dimension d of `shape`, with its flag. */
+/* Adds dimension d of `shape`, with its flag. */
 static void add_dimension(Sizes *sizes, const Hlo__ShapeProto *shape, int64_t d) {
     sizes->is_wrong |= sizes->rank == IR_MAX_RANK || d < 0 || d >= (int64_t)shape->n_dimensions;
     if (sizes->is_wrong) return;
@@ -81,7 +81,7 @@ static bool holds(size_t count, const int64_t *values, int64_t value) {
     return false;
 }
 
-/* The dimensions of `shape` that neither list names. */
+/* Adds the dimensions of `shape` that neither list names. */
 static void add_others(Sizes *sizes, const Hlo__ShapeProto *shape, size_t count, const int64_t *without,
                        size_t more_count, const int64_t *more) {
     for (int64_t d = 0; d < (int64_t)shape->n_dimensions; d++)
@@ -106,7 +106,7 @@ static Hlo__ShapeProto *new_tuple(const Inference *self, size_t count) {
     return tuple->tuple_shapes ? tuple : NULL;
 }
 
-/* One shape for one, a tuple for several: `make` gives the shape of input k. */
+/* Sets one shape for one input, a tuple for several: `make` gives the shape of input k. */
 static AmStatus set_each(Inference *self, size_t count, Hlo__ShapeProto *make(const Inference *, size_t)) {
     if (count == 0) return fail(self);
     Hlo__ShapeProto *tuple = new_tuple(self, count);
@@ -135,7 +135,7 @@ static bool is_dynamic(const Hlo__ShapeProto *shape, size_t d) {
     return d < shape->n_is_dynamic_dimension && shape->is_dynamic_dimension[d];
 }
 
-/* Element-wise: per dimension the size that is known; dynamic where an operand is. */
+/* Infers an element-wise shape: per dimension the size that is known; dynamic where an operand is. */
 static AmStatus alike_but_first(Inference *self, size_t first) {
     Hlo__ShapeProto *shape = array(self, first);
     if (!shape) return fail(self);
@@ -219,7 +219,7 @@ static AmStatus of_dot(Inference *self) {
     return set_product(self, self->instruction->dot_dimension_numbers, &sizes, 0, NULL);
 }
 
-/* Contracted ragged dimensions give one product for each group. */
+/* Infers the shape of a ragged dot: contracted ragged dimensions give one product for each group. */
 static AmStatus of_ragged_dot(Inference *self) {
     const Hlo__RaggedDotDimensionNumbers *ragged = self->instruction->ragged_dot_dimension_numbers;
     const Hlo__ShapeProto *groups = array(self, 2);
@@ -304,7 +304,7 @@ static AmStatus of_reduce_window(Inference *self) {
     return set_each(self, self->instruction->n_operand_ids / 2, windowed);
 }
 
-/* The operands that the result repeats: all of a sort, the first third of a scatter. */
+/* Infers the operands that the result repeats: all of a sort, the first third of a scatter. */
 static AmStatus of_sort(Inference *self) {
     return set_each(self, self->instruction->n_operand_ids, operand);
 }
@@ -382,7 +382,8 @@ static AmStatus of_pad(Inference *self) {
     return set_array(self, (Dtype)shape->element_type, &sizes);
 }
 
-/* Offset dimensions take the window's sizes, the others those of the indices. */
+/* Infers the shape of a gather: offset dimensions have the window's sizes, the others those of the
+ * indices. */
 static AmStatus of_gather(Inference *self) {
     const Hlo__ShapeProto *source = array(self, 0), *indices = array(self, 1);
     const Hlo__GatherDimensionNumbers *numbers = self->instruction->gather_dimension_numbers;
@@ -405,7 +406,8 @@ static AmStatus of_gather(Inference *self) {
     return set_array(self, (Dtype)source->element_type, &sizes);
 }
 
-/* The transform of real numbers halves the last dimension, its inverse doubles it. */
+/* Infers the shape of a transform: that of real numbers halves the last dimension, its inverse doubles
+ * it. */
 static AmStatus of_fft(Inference *self) {
     const Hlo__ShapeProto *shape = array(self, 0);
     const Hlo__HloInstructionProto *instruction = self->instruction;
@@ -466,13 +468,14 @@ static AmStatus of_get_tuple_element(Inference *self) {
     return set_shape(self, tuple->tuple_shapes[index]);
 }
 
-/* call and conditional */
+/* Infers the shape of call and conditional. */
 static AmStatus of_call(Inference *self) {
     Hlo__ShapeProto *root = called(self, 0);
     return root ? set_shape(self, root) : fail(self);
 }
 
-/* A training pass gives the mean and the variance as well, a gradient those of scale and offset. */
+/* Infers the shapes of batch normalisation: a training pass gives the mean and the variance as well, a
+ * gradient those of scale and offset. */
 static AmStatus of_batch_norm(Inference *self) {
     Hlo__ShapeProto *tuple = new_tuple(self, 3);
     if (!tuple) return ir_scan_memory(&self->reader->scanner);

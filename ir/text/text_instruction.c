@@ -44,7 +44,7 @@ static Hlo__HloInstructionProto *new_instruction(IrTextReader *reader, const cha
     return instruction->opcode ? instruction : NULL;
 }
 
-/* The parameter that stands for an operand without an instruction. */
+/* Makes the parameter that stands for an operand without an instruction. */
 static AmStatus make_parameter(IrTextReader *reader, IrWord name, Hlo__ShapeProto *shape,
                                Hlo__HloInstructionProto **result) {
     IrScanner *scanner = &reader->scanner;
@@ -60,7 +60,7 @@ static AmStatus make_parameter(IrTextReader *reader, IrWord name, Hlo__ShapeProt
     return append_instruction(reader, *result, name);
 }
 
-/* Element `index` of a tuple, made once for each tuple and index. */
+/* Finds element `index` of a tuple, made once for each tuple and index. */
 static AmStatus read_element(IrTextReader *reader, IrWord *name, Hlo__HloInstructionProto **operand) {
     IrScanner *scanner = &reader->scanner;
     int64_t start = scanner->at, index;
@@ -169,7 +169,7 @@ static AmStatus read_arguments(IrTextReader *reader, Hlo__HloInstructionProto *i
     return ir_scan_expect(scanner, ")");
 }
 
-/* A name for an instruction that has none in the text. */
+/* Names an instruction that has no name in the text. */
 static AmStatus name_nested(IrTextReader *reader, IrWord opcode, IrWord *name) {
     Arena *arena = reader->scanner.arena;
     do {
@@ -180,7 +180,7 @@ static AmStatus name_nested(IrTextReader *reader, IrWord opcode, IrWord *name) {
     return AM_OK;
 }
 
-/* SHAPE OPCODE(OPERANDS), ATTRIBUTES; an empty `name` stands for one that is made here. */
+/* Reads SHAPE OPCODE(OPERANDS), ATTRIBUTES; an empty `name` stands for one that is made here. */
 static AmStatus read_right_side(IrTextReader *reader, IrWord name, int64_t start, bool has_attributes,
                                 Hlo__HloInstructionProto **result) {
     IrScanner *scanner = &reader->scanner;

@@ -200,7 +200,7 @@ static bool accept_elided(IrScanner *scanner) {
     return true;
 }
 
-/* From logical order into that of the layout. */
+/* Moves elements from logical order into that of the layout. */
 static AmStatus put_in_layout(Values *values) {
     const Hlo__ShapeProto *shape = values->shape;
     const Hlo__LayoutProto *layout = shape->layout;

@@ -162,7 +162,7 @@ static Hlo__AxisRefProto ***axes_of(const Hlo__NamedShardingProto *sharding, siz
     return (Hlo__AxisRefProto ***)(void *)((char *)(uintptr_t)sharding + AXIS_LISTS[list].axes);
 }
 
-/* `unreduced` or `manual` without a list. */
+/* Adds all axes for `unreduced` or `manual` without a list. */
 static AmStatus add_all_axes(IrScanner *scanner, Hlo__NamedShardingProto *sharding, size_t list) {
     for (size_t i = 0; i < sharding->mesh->n_axes; i++) {
         Hlo__AxisRefProto **axis =
@@ -287,7 +287,7 @@ void ir_write_axes(Text *out, const Hlo__MeshProto *mesh, size_t count, Hlo__Axi
     text_append_string(out, "}");
 }
 
-/* All axes of the mesh, in order. */
+/* Returns whether a list has all axes of the mesh, in order. */
 static bool has_all_axes(const Hlo__NamedShardingProto *sharding, const Hlo__MeshProto *mesh, size_t list) {
     size_t count = *axis_count_of(sharding, list);
     for (size_t i = 0; i < count; i++) {

@@ -74,7 +74,7 @@ static AmStatus read_metadata_field(IrScanner *scanner, Hlo__OpMetadata *metadat
     return AM_OK;
 }
 
-/* {1,2}: kinds of profiles by number. */
+/* Reads {1,2}: kinds of profiles by number. */
 static AmStatus read_profile_types(IrScanner *scanner, Hlo__OpMetadata *metadata) {
     size_t count;
     int64_t *values;
@@ -128,7 +128,7 @@ AmStatus ir_read_metadata_list(IrScanner *scanner, size_t *count, Hlo__OpMetadat
     return is_list ? ir_scan_expect(scanner, "}") : AM_OK;
 }
 
-/* "key=", after a blank unless it is the first. */
+/* Writes "key=", after a blank unless it is the first. */
 static void write_key(Text *out, bool *has_any, const char *name) {
     text_append(out, *has_any ? " %s=" : "%s=", name);
     *has_any = true;

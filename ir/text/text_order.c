@@ -35,7 +35,7 @@ static AmStatus put_in_order(IrTextWriter *writer, int32_t *order, const IrInstr
     return am_fail(writer->error, AM_ERROR_INPUT, "", "computations or instructions depend on themselves");
 }
 
-/* The positions that ids stand for; those of nothing are left out. */
+/* Finds the positions that ids stand for; ids without a position are left out. */
 static AmStatus find_all(IrTextWriter *writer, const int64_t *ids, size_t count,
                          int32_t (*find)(const IrTextWriter *writer, int64_t id), const int32_t **positions,
                          int32_t *found) {
@@ -49,7 +49,7 @@ static AmStatus find_all(IrTextWriter *writer, const int64_t *ids, size_t count,
     return AM_OK;
 }
 
-/* The sequence of the computation as positions; false if it has none. */
+/* Finds the sequence of the computation as positions; false if it has none. */
 static AmStatus take_schedule(IrTextWriter *writer, int32_t *order, bool *has_one) {
     const Hlo__HloComputationProto *computation = writer->computation;
     int32_t count = (int32_t)computation->n_instructions;

@@ -162,7 +162,7 @@ AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value) {
     return AM_OK;
 }
 
-/* nan(0x123): the mantissa bits of a NaN that is not the usual one. */
+/* Reads nan(0x123): the mantissa bits of a NaN that is not the usual one. */
 static AmStatus scan_payload(IrScanner *scanner, uint64_t *payload) {
     if (scanner->at >= scanner->length || scanner->text[scanner->at] != '(') return AM_OK;
     int64_t start = ++scanner->at;

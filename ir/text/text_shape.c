@@ -72,7 +72,7 @@ static AmStatus read_tile(IrScanner *scanner, Hlo__LayoutProto *layout) {
     return ir_scan_expect(scanner, ")");
 }
 
-/* (1:4,8): dimension 1 is split at indices 4 and 8. */
+/* Reads (1:4,8): dimension 1 is split at indices 4 and 8. */
 static AmStatus read_split(IrScanner *scanner, Hlo__LayoutProto *layout) {
     Hlo__SplitConfigProto **split =
         ir_push(scanner->arena, &layout->split_configs, &layout->n_split_configs, sizeof *split);
@@ -83,7 +83,8 @@ static AmStatus read_split(IrScanner *scanner, Hlo__LayoutProto *layout) {
     return ir_scan_integers(scanner, ":", ")", &(*split)->n_split_indices, &(*split)->split_indices);
 }
 
-/* (D,C,S): dense, compressed or single, one for each dimension; with '+' not unique, with '~' not ordered. */
+/* Reads (D,C,S): dense, compressed or single, one for each dimension; with '+' not unique, with '~' not
+ * ordered. */
 static AmStatus read_level_types(IrScanner *scanner, const Hlo__ShapeProto *shape) {
     int64_t start = scanner->at;
     size_t count = 0;
@@ -118,14 +119,14 @@ static AmStatus read_element_type(IrScanner *scanner, Hlo__PrimitiveType *result
     return AM_OK;
 }
 
-/* #(u32) and *(u64): the types of the indices and pointers of a sparse array. */
+/* Reads #(u32) and *(u64): the types of the indices and pointers of a sparse array. */
 static AmStatus read_index_type(IrScanner *scanner, Hlo__PrimitiveType *type) {
     TRY(ir_scan_expect(scanner, "("));
     TRY(read_element_type(scanner, type));
     return ir_scan_expect(scanner, ")");
 }
 
-/* One property of a layout; the scanner is after its letters. */
+/* Reads one property of a layout; the scanner is after its letters. */
 static AmStatus read_property(IrScanner *scanner, const Hlo__ShapeProto *shape, IrWord letters) {
     Hlo__LayoutProto *layout = shape->layout;
     int64_t *number = ir_word_is(letters, "E")   ? &layout->element_size_in_bits
@@ -199,8 +200,8 @@ static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* A '{' that opens a layout is followed by a number, ':' or '}'; one that opens
- * the body of a computation is not. */
+/* Returns whether a '{' opens a layout: a number, ':' or '}' follows. One that opens the body of a
+ * computation has none of these. */
 static bool at_layout(const IrScanner *scanner) {
     IrScanner ahead = *scanner;
     if (!ir_scan_accept(&ahead, "{")) return false;

@@ -44,7 +44,7 @@ static const char *kind_name(Hlo__OpSharding__Type type) {
 
 static AmStatus read_sharding(IrScanner *scanner, Hlo__OpSharding **result, int depth);
 
-/* <=[2,2]T(1,0): the devices count up, reshaped and transposed. */
+/* Reads <=[2,2]T(1,0): the devices count up, reshaped and transposed. */
 static AmStatus read_iota(IrScanner *scanner, Hlo__OpSharding *sharding) {
     TRY(ir_scan_integers(scanner, "[", "]", &sharding->n_iota_reshape_dims, &sharding->iota_reshape_dims));
     size_t count = sharding->n_iota_reshape_dims;
@@ -99,7 +99,7 @@ static AmStatus read_last_tiles(IrScanner *scanner, Hlo__OpSharding *sharding) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* One word of a sharding, with what belongs to it. */
+/* Reads one word of a sharding, with its argument. */
 static AmStatus read_part(IrScanner *scanner, Hlo__OpSharding *sharding, int64_t start, IrWord word,
                           bool *has_kind) {
     if (find_kind(word, &sharding->type)) {

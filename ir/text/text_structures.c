@@ -45,7 +45,7 @@ static AmStatus window_dimension(IrScanner *scanner, Hlo__Window *window, size_t
     return AM_OK;
 }
 
-/* `*count` dimensions are known from an earlier key; 0: none. */
+/* Reads a key of a window. `*count` dimensions are known from an earlier key; 0: none. */
 static AmStatus read_window_key(IrScanner *scanner, Hlo__Window *window, size_t key, size_t *count) {
     size_t index = 0;
     int64_t start = scanner->at;
@@ -156,8 +156,8 @@ static void label_groups(Hlo__ConvolutionDimensionNumbers *numbers, Labels group
                          &numbers->output_spatial_dimensions};
 }
 
-/* b01f: position i holds dimension letter i. Every named one and every digit
- * below the number of spatial dimensions occurs once; '?' stands for none. */
+/* Reads b01f: position i holds dimension letter i. Every named one and every digit below the number of
+ * spatial dimensions occurs once; '?' stands for none. */
 static AmStatus read_labels(IrScanner *scanner, const Labels *labels) {
     int64_t start = scanner->at, positions[IR_MAX_RANK], named[2] = {-1, -1};
     size_t count = 0;
@@ -358,7 +358,7 @@ static AmStatus read_iota_groups(IrScanner *scanner, Hlo__HloInstructionProto *i
     return AM_OK;
 }
 
-/* The devices that differ in the named axes alone make a group. */
+/* Makes the groups of a mesh: devices that differ in the named axes alone. */
 static AmStatus read_mesh_groups(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
     Hlo__MeshAxesReplicaGroupListProto *list =
         ir_new_message(scanner->arena, &hlo__mesh_axes_replica_group_list_proto__descriptor);
@@ -601,7 +601,7 @@ static bool has_no_operand_aliases(const IrAttributeRow *row, const void *part, 
 const IrSyntax IR_SYNTAX_OPERAND_ALIASES = {read_operand_aliases, write_operand_aliases,
                                             has_no_operand_aliases};
 
-/* parameter_replication={true,false}: one per leaf of the parameter. */
+/* Reads parameter_replication={true,false}: one per leaf of the parameter. */
 static AmStatus read_replication(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part;
     IrScanner *scanner = &reader->scanner;
@@ -634,8 +634,8 @@ static void write_replication(IrTextWriter *writer, const IrAttributeRow *row, c
 }
 const IrSyntax IR_SYNTAX_REPLICATION = {read_replication, write_replication, is_absent};
 
-/* domain={kind="sharding", entry={..}, exit={..}}: a border between shardings. The entry of the
- * text (the users' side) is the exit of the message, and vice versa. */
+/* Reads domain={kind="sharding", entry={..}, exit={..}}: a border between shardings. The entry of the text
+ * (the users' side) is the exit of the message, and vice versa. */
 static AmStatus read_domain(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)field;
     IrScanner *scanner = &reader->scanner;

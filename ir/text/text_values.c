@@ -100,7 +100,7 @@ static bool is_default_string(const IrAttributeRow *row, const void *part, const
 }
 const IrSyntax IR_SYNTAX_STRING = {read_string, write_string, is_default_string};
 
-/* A string, or a dictionary in braces that is kept as it stands. */
+/* Reads a string, or a dictionary in braces that is kept as it stands. */
 static AmStatus read_bytes(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part;
     IrScanner *scanner = &reader->scanner;
@@ -137,7 +137,7 @@ static void write_word(IrTextWriter *writer, const IrAttributeRow *row, const vo
 }
 const IrSyntax IR_SYNTAX_WORD = {read_word, write_word, is_default_string};
 
-/* The name of an enumeration's value as the text spells it. */
+/* Writes the name of an enumeration's value as the text spells it. */
 static void spell(char spelled[64], const IrAttributeRow *row, const char *name) {
     size_t skipped = row->prefix ? strlen(row->prefix) : 0, at = 0;
     if (skipped && strncmp(name, row->prefix, skipped) != 0) skipped = 0;
@@ -212,7 +212,7 @@ static void write_integers(IrTextWriter *writer, const IrAttributeRow *row, cons
 }
 const IrSyntax IR_SYNTAX_INTEGERS = {read_integers, write_integers, is_empty};
 
-/* A list of one, written without braces. */
+/* Reads a list of one, written without braces. */
 static AmStatus read_single(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     size_t *count = count_of(row, part);
     *count = 0;
@@ -273,7 +273,7 @@ static bool is_absent(const IrAttributeRow *row, const void *part, const void *f
 }
 const IrSyntax IR_SYNTAX_SHAPE = {read_one_shape, write_one_shape, is_absent};
 
-/* operand_layout_constraints: its presence means that layouts are constrained. */
+/* Reads operand_layout_constraints: its presence means that layouts are constrained. */
 static AmStatus read_shapes(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     IrScanner *scanner = &reader->scanner;
     ((Hlo__HloInstructionProto *)part)->constrain_layout = true;

@@ -122,7 +122,7 @@ static AmStatus write_instruction(IrTextWriter *writer, size_t index, bool is_ro
     return AM_OK;
 }
 
-/* (a: f32[2], b: s32[]) -> f32[2], parameters by number. */
+/* Writes (a: f32[2], b: s32[]) -> f32[2], parameters by number. */
 static AmStatus write_program_shape(IrTextWriter *writer, const Hlo__ShapeProto *result) {
     const Hlo__HloComputationProto *computation = writer->computation;
     size_t count = computation->n_instructions;

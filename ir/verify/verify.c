@@ -45,7 +45,7 @@ static AmStatus verify_count(const Verifier *verifier, const IrInstruction *inst
     return AM_OK;
 }
 
-/* The members of a set of types, in words. */
+/* Writes the members of a set of types, in words. */
 static void describe(uint8_t set, char text[static 128]) {
     static const char *const names[] = {"pred", "signed", "unsigned", "floating", "complex"};
     int length = 0;
@@ -58,7 +58,7 @@ static void describe(uint8_t set, char text[static 128]) {
     }
 }
 
-/* `whose` names the owner of the type in the message. */
+/* Checks that a type is in a set. `whose` names the owner of the type in the message. */
 static AmStatus verify_in_set(const Verifier *verifier, const IrInstruction *instruction, Dtype type,
                               uint8_t set, const char *whose) {
     if (verify_set_of(type) & set) return AM_OK;

@@ -19,7 +19,7 @@ static AmStatus verify_comes_after(const Verifier *verifier, const IrInstruction
                          ir_opcode_name(first));
 }
 
-/* Element k of a tuple that operand 0 must be. */
+/* Checks element k of a tuple that operand 0 must be. */
 static AmStatus verify_element(const Verifier *verifier, const IrInstruction *instruction,
                                const IrShape *tuple, int32_t k, const IrShape *expected) {
     if (tuple->type != DTYPE_TUPLE || tuple->rank <= k) {
@@ -53,7 +53,7 @@ static const Hlo__ShapeProto *part_of(const Hlo__ShapeProto *shape, const int64_
     return is_buffer ? shape->tuple_shapes[0] : shape;
 }
 
-/* A result that shares the memory of an operand has its shape. */
+/* Checks that a result that shares the memory of an operand has its shape. */
 static AmStatus verify_aliases(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     for (size_t i = 0; i < message->n_output_operand_aliasing; i++) {
@@ -74,7 +74,7 @@ static AmStatus verify_aliases(const Verifier *verifier, const IrInstruction *in
     return AM_OK;
 }
 
-/* ((operands), result, ...) */
+/* Checks ((operands), result, ...). */
 AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *tuple = &instruction->shape;
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
@@ -96,7 +96,7 @@ AmStatus verify_async_start(const Verifier *verifier, const IrInstruction *instr
     return verify_root(verifier, instruction, called, &tuple->elements[1]);
 }
 
-/* An update or a done has the computation and the thread of its start, where it has any. */
+/* Checks that an update or a done has the computation and the thread of its start, where it has any. */
 static AmStatus verify_continues(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_comes_after(verifier, instruction, IR_ASYNC_START, IR_ASYNC_UPDATE));
     const IrInstruction *start = instruction;
@@ -184,8 +184,8 @@ static bool share_part(const Hlo__OutputOperandAliasing *a, const Hlo__OutputOpe
 /* Aliases that are compared with each other: their number times itself is the work. */
 #define MOST_COMPARED 256
 
-/* A buffer comes out once for each time that it goes in; Pin, Unpin and CreateBuffer turn arrays into buffers
- * and back. */
+/* Checks that a buffer comes out once for each time that it goes in; Pin, Unpin and CreateBuffer turn arrays
+ * into buffers and back. */
 static AmStatus verify_buffers(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     const char *target = instruction->attributes->custom_call_target;
@@ -220,8 +220,8 @@ static AmStatus verify_random_seed(const Verifier *verifier, const IrInstruction
                          instruction->operand_count, dtype_name(instruction->shape.type));
 }
 
-/* The result of a custom call is free; its statements about operands, and about results that share their
- * memory, must fit. */
+/* Checks a custom call. Its result is free; its statements about operands, and about results that share
+ * their memory, must fit. */
 AmStatus verify_custom_call(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__HloInstructionProto *message = instruction->message;
     size_t operands = (size_t)instruction->operand_count;
@@ -242,7 +242,7 @@ AmStatus verify_custom_call(const Verifier *verifier, const IrInstruction *instr
 
 /* ------------------------------------------------------- Sends and receives */
 
-/* The data, a context and a token. */
+/* Checks the data, a context and a token. */
 AmStatus verify_recv(const Verifier *verifier, const IrInstruction *instruction) {
     if (instruction->shape.type == DTYPE_TUPLE && instruction->shape.rank > 0) return AM_OK;
     return verify_refuse(verifier, instruction, "its shape is no tuple that begins with the data");

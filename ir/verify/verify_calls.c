@@ -28,7 +28,7 @@ AmStatus verify_get_tuple_element(const Verifier *verifier, const IrInstruction 
     return verify_shape(verifier, instruction, &instruction->shape, &operand->elements[index]);
 }
 
-/* call and fusion. XLA lets a fusion have operands that nothing takes. */
+/* Checks call and fusion. XLA lets a fusion have operands that nothing reads. */
 AmStatus verify_call(const Verifier *verifier, const IrInstruction *instruction) {
     bool takes_less = verifier->is_lax && instruction->called_count == 1 &&
                       verify_called(verifier, instruction, 0)->parameter_count < instruction->operand_count;
@@ -44,7 +44,7 @@ AmStatus verify_call(const Verifier *verifier, const IrInstruction *instruction)
     return verify_shape(&strict, instruction, &instruction->shape, verify_root_shape(verifier, called));
 }
 
-/* Body and condition take the state; the body gives the next one. */
+/* Checks that body and condition have the state as parameter, and that the body returns the next one. */
 AmStatus verify_while(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *state = &instruction->shape;
     IrShape flag = {.type = DTYPE_PRED};
@@ -78,7 +78,7 @@ AmStatus verify_conditional(const Verifier *verifier, const IrInstruction *instr
     return AM_OK;
 }
 
-/* The computation takes a scalar of each operand and returns a scalar of the result. All operands have the
+/* Checks that the computation maps a scalar of each operand to a scalar of the result. All operands have the
  * same dimensions; XLA accepts scalars beside them. */
 AmStatus verify_map(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
@@ -95,8 +95,8 @@ AmStatus verify_map(const Verifier *verifier, const IrInstruction *instruction) 
     return verify_root(verifier, instruction, called, &result);
 }
 
-/* The comparator takes two scalars of each operand, operand by operand. One operand gives an array,
- * several give a tuple of arrays. */
+/* Checks that the comparator has two scalars of each operand, operand by operand. One operand gives an
+ * array, several give a tuple of arrays. */
 AmStatus verify_sort(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *first = verify_operand(verifier, instruction, 0);
     IrShape flag = {.type = DTYPE_PRED};
@@ -115,8 +115,8 @@ AmStatus verify_sort(const Verifier *verifier, const IrInstruction *instruction)
     return verify_each_operand(verifier, instruction, &instruction->shape, 0);
 }
 
-/* `whole` is `part` with one more dimension `along` of size *length, which is
- * set by the first and kept by the others. */
+/* Checks that `whole` is `part` with one more dimension `along` of size *length, which is set by the first
+ * and kept by the others. */
 static AmStatus verify_stacked(const Verifier *verifier, const IrInstruction *instruction,
                                const IrShape *whole, const IrShape *part, int64_t along, int64_t *length) {
     int64_t sizes[IR_MAX_RANK];

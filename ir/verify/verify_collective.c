@@ -45,7 +45,7 @@ static AmStatus verify_members(const Verifier *verifier, const IrInstruction *in
     return status;
 }
 
-/* [groups, size]<=[dimensions]T(permutation): the devices are as many as the members. */
+/* Reads [groups, size]<=[dimensions]T(permutation): the devices are as many as the members. */
 static AmStatus read_iota(const Verifier *verifier, const IrInstruction *instruction, Groups *groups,
                           const Hlo__IotaReplicaGroupListProto *list) {
     int64_t members, devices = 1;
@@ -124,7 +124,7 @@ AmStatus verify_all_reduce_done(const Verifier *verifier, const IrInstruction *i
     return verify_shape(verifier, instruction, &instruction->shape, verify_operand(verifier, instruction, 0));
 }
 
-/* `large` is `small`, but larger by the group's size along one dimension. */
+/* Checks that `large` is `small`, but larger by the group's size along one dimension. */
 static AmStatus verify_shards(const Verifier *verifier, const IrInstruction *instruction,
                               const Groups *groups, const IrShape *large, const IrShape *small,
                               int64_t *shards) {
@@ -149,8 +149,8 @@ static AmStatus verify_shards(const Verifier *verifier, const IrInstruction *ins
     return verify_shape(verifier, instruction, large, &expected);
 }
 
-/* `results` are one array, or a tuple of one per operand; they are larger than
- * the operands where `gathers`, else smaller. */
+/* Checks that `results` are one array, or a tuple of one per operand; they are larger than the operands
+ * where `gathers`, else smaller. */
 static AmStatus verify_sharded(const Verifier *verifier, const IrInstruction *instruction,
                                const IrShape *results, bool gathers) {
     int32_t count = instruction->operand_count;
@@ -179,8 +179,7 @@ AmStatus verify_reduce_scatter(const Verifier *verifier, const IrInstruction *in
     return verify_sharded(verifier, instruction, &instruction->shape, false);
 }
 
-/* The result begins with the operands (a tuple where there are several), then
- * the results. */
+/* Checks that the result begins with the operands (a tuple where there are several), then the results. */
 static AmStatus verify_started(const Verifier *verifier, const IrInstruction *instruction) {
     if (instruction->shape.type != DTYPE_TUPLE || instruction->shape.rank < 2)
         return verify_refuse(verifier, instruction, "its shape is no tuple of operands and results");
@@ -237,8 +236,8 @@ AmStatus verify_all_to_all(const Verifier *verifier, const IrInstruction *instru
     return AM_OK;
 }
 
-/* Operands: the data to send, the buffer for the result, then offsets and sizes on either side, all
- * four of one shape and type. */
+/* Checks the operands: the data to send, the buffer for the result, then offsets and sizes on either side,
+ * all four of one shape and type. */
 AmStatus verify_ragged_all_to_all(const Verifier *verifier, const IrInstruction *instruction) {
     Groups groups;
     TRY(read_groups(verifier, instruction, &groups, true));
@@ -319,7 +318,7 @@ static bool is_offset(const IrShape *buffer, const IrShape *offset) {
     return true;
 }
 
-/* The buffer, or each buffer of a tuple, has its offset. */
+/* Returns whether the buffer, or each buffer of a tuple, has its offset. */
 static bool are_offsets(const IrShape *buffers, const IrShape *offsets) {
     if (buffers->type != DTYPE_TUPLE) return is_offset(buffers, offsets);
     if (offsets->type != DTYPE_TUPLE || offsets->rank != buffers->rank) return false;
@@ -328,7 +327,8 @@ static bool are_offsets(const IrShape *buffers, const IrShape *offsets) {
     return true;
 }
 
-/* In place: slices of operand 0 at the offsets of operand 2 go into operand 1 at those of operand 3. */
+/* Checks a transfer in place: slices of operand 0 at the offsets of operand 2 go into operand 1 at those of
+ * operand 3. */
 static AmStatus verify_in_place(const Verifier *verifier, const IrInstruction *instruction) {
     if (instruction->operand_count != 4) {
         return verify_refuse(verifier, instruction,
@@ -386,7 +386,7 @@ AmStatus verify_collective_permute_done(const Verifier *verifier, const IrInstru
     return verify_done(verifier, instruction, IR_COLLECTIVE_PERMUTE_START);
 }
 
-/* partition-id and replica-id. */
+/* Checks partition-id and replica-id. */
 AmStatus verify_device_id(const Verifier *verifier, const IrInstruction *instruction) {
     IrShape expected = {.type = DTYPE_U32};
     return verify_shape(verifier, instruction, &instruction->shape, &expected);

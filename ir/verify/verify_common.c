@@ -19,7 +19,7 @@ AmStatus verify_nothing(const Verifier *verifier, const IrInstruction *instructi
     return AM_OK;
 }
 
-/* Floating types of several widths are alike where the verifier is lax. */
+/* Returns whether types are alike: floating types of several widths are where the verifier is lax. */
 static bool is_alike(const Verifier *verifier, Dtype found, Dtype expected) {
     return found == expected || (verifier->is_lax && dtype_is_floating(found) && dtype_is_floating(expected));
 }
@@ -126,7 +126,7 @@ AmStatus verify_calls(const Verifier *verifier, const IrInstruction *instruction
     return AM_OK;
 }
 
-/* A shape of a called computation. */
+/* Checks a shape of a called computation. */
 static AmStatus verify_signature(const Verifier *verifier, const IrInstruction *instruction,
                                  const IrComputation *computation, const char *what, int32_t number,
                                  const IrShape *found, const IrShape *expected) {

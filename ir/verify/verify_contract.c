@@ -84,7 +84,7 @@ AmStatus verify_dot(const Verifier *verifier, const IrInstruction *instruction) 
     return verify_dot_of(verifier, instruction, instruction->message->dot_dimension_numbers);
 }
 
-/* One scale per block of its operand: in each dimension their number divides the size. */
+/* Checks one scale per block of its operand: in each dimension their number divides the size. */
 AmStatus verify_scaled_dot(const Verifier *verifier, const IrInstruction *instruction) {
     for (int32_t k = 0; k < 2; k++) {
         const IrShape *operand = verify_operand(verifier, instruction, k),
@@ -144,7 +144,7 @@ AmStatus verify_ragged_dot(const Verifier *verifier, const IrInstruction *instru
     return verify_shape(verifier, instruction, &instruction->shape, &expected);
 }
 
-/* Dimension numbers of one side: two special ones and the spatial ones. */
+/* Checks dimension numbers of one side: two special ones and the spatial ones. */
 static AmStatus verify_roles(const Verifier *verifier, const IrInstruction *instruction, const char *what,
                              int32_t rank, int64_t first, int64_t second, const int64_t *spatial,
                              int32_t spatial_count) {

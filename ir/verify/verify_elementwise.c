@@ -68,7 +68,7 @@ AmStatus verify_is_finite(const Verifier *verifier, const IrInstruction *instruc
     return verify_type(verifier, instruction, instruction->shape.type, DTYPE_PRED);
 }
 
-/* A scalar or an array of the result's dimensions. */
+/* Checks for a scalar or an array of the result's dimensions. */
 static AmStatus verify_scalar_or_alike(const Verifier *verifier, const IrInstruction *instruction, int32_t k,
                                        Dtype type) {
     const IrShape *operand = verify_operand(verifier, instruction, k);
@@ -89,7 +89,7 @@ AmStatus verify_clamp(const Verifier *verifier, const IrInstruction *instruction
     return verify_scalar_or_alike(verifier, instruction, 2, instruction->shape.type);
 }
 
-/* abs, real and imag: a complex operand gives its part's type. */
+/* Checks abs, real and imag: a complex operand gives its part's type. */
 AmStatus verify_part(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_same_dimensions(verifier, instruction, 0));
     return verify_type(verifier, instruction, instruction->shape.type,
@@ -104,7 +104,7 @@ AmStatus verify_complex(const Verifier *verifier, const IrInstruction *instructi
                        dtype_real_part(instruction->shape.type));
 }
 
-/* A conversion to another width: the last dimension holds the parts of the wider type. Conversions
+/* Checks a conversion to another width: the last dimension holds the parts of the wider type. Conversions
  * between complex numbers and other types are accepted, which XLA refuses. */
 AmStatus verify_bitcast_convert(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0), *result = &instruction->shape;
@@ -121,7 +121,7 @@ AmStatus verify_bitcast_convert(const Verifier *verifier, const IrInstruction *i
                          "expected the last dimension to hold the %d parts of each element", ratio);
 }
 
-/* The second operand has random bits, as many as the first has. */
+/* Checks that the second operand has random bits, as many as the first has. */
 AmStatus verify_stochastic_convert(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0),
                   *random = verify_operand(verifier, instruction, 1);

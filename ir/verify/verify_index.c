@@ -14,8 +14,8 @@ static void append(int64_t *list, int32_t at, const int64_t *more, int32_t count
     for (int32_t i = 0; i < count; i++) list[at + i] = more[i];
 }
 
-/* Start indices follow as scalars, one per dimension, or as one vector. XLA requires one type for
- * all of them; kernels accept a type per scalar. */
+/* Checks start indices: scalars, one per dimension, or one vector. XLA requires one type for all of them;
+ * kernels accept a type per scalar. */
 static AmStatus verify_start_indices(const Verifier *verifier, const IrInstruction *instruction,
                                      int32_t first, int32_t rank) {
     int32_t count = instruction->operand_count - first;
@@ -75,8 +75,8 @@ static AmStatus verify_ascending(const Verifier *verifier, const IrInstruction *
     return AM_OK;
 }
 
-/* The parts that gather and scatter share: numbers within range, and how many
- * operand dimensions the index vector addresses. */
+/* Checks the parts that gather and scatter share: numbers within range, and the number of operand dimensions
+ * that the index vector addresses. */
 static AmStatus verify_indexing(const Verifier *verifier, const IrInstruction *instruction,
                                 const IrShape *operand, const IrShape *indices, const IrShape *batched) {
     const IrGather *gather = instruction->attributes->gather;

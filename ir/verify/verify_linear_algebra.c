@@ -8,7 +8,7 @@
  */
 #include "ir/verify/verify_parts.h"
 
-/* The last two dimensions of operand 0 are a square. */
+/* Checks that the last two dimensions of operand 0 are a square. */
 static AmStatus verify_square(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0);
     int32_t rank = operand->rank;

@@ -95,8 +95,8 @@ static void write_buffers(const Buffers *self, int32_t index) {
     for (int64_t k = self->first[index]; k < self->first[index + 1]; k++) self->writers[self->number[k]]++;
 }
 
-/* Custom calls and loops write the buffers that they take, as does the root of a loop's body. Each buffer has
- * one writer; none enters the module. */
+/* Checks that each buffer has one writer and none enters the module. Custom calls and loops write the
+ * buffers that they take, as does the root of a loop's body. */
 static AmStatus verify_buffer_writers(const Verifier *verifier) {
     const IrModule *module = verifier->module;
     Arena *arena = &verifier->module->arena;
@@ -149,7 +149,7 @@ static bool hands_on(const IrInstruction *instruction) {
     }
 }
 
-/* One user, which is `done` or hands it on. */
+/* Checks for one user, which is `done` or hands the value on. */
 static AmStatus verify_one_user(const Verifier *verifier, const Users *users, int32_t index, IrOpcode done) {
     const IrModule *module = verifier->module;
     const IrInstruction *instruction = &module->instructions[index];
@@ -163,7 +163,7 @@ static AmStatus verify_one_user(const Verifier *verifier, const Users *users, in
                          ir_opcode_name(done));
 }
 
-/* An asynchronous chain goes on once; a loop's body may leave that to the next step. */
+/* Checks that an asynchronous chain goes on once; a loop's body may leave that to the next step. */
 static AmStatus verify_chain(const Verifier *verifier, const Users *users, int32_t index, bool is_body_root) {
     const IrInstruction *instruction = &verifier->module->instructions[index];
     if (users->chains[index] <= 1 && (users->count[index] > 0 || is_body_root)) return AM_OK;
@@ -208,8 +208,8 @@ static AmStatus verify_thread(const Verifier *verifier, const IrInstruction *ins
     return AM_OK;
 }
 
-/* One operator beside parameters and tuples. A group of transfers and one that has attributes of its own
- * may hold several. */
+/* Checks for one operator beside parameters and tuples. A group of transfers and one that has attributes of
+ * its own may hold several. */
 static AmStatus verify_async_body(const Verifier *verifier, const IrInstruction *instruction) {
     const IrComputation *body = verify_called(verifier, instruction, 0);
     const Hlo__FrontendAttributes *attributes = instruction->message->frontend_attributes;
@@ -233,7 +233,7 @@ static AmStatus verify_async_body(const Verifier *verifier, const IrInstruction 
                          body->name, operators);
 }
 
-/* A composite call has the name of its operation and a version of at least 0. */
+/* Checks that a composite call has the name of its operation and a version of at least 0. */
 static AmStatus verify_composite(const Verifier *verifier, const IrInstruction *instruction) {
     if (!instruction->message->is_composite) return AM_OK;
     const char *name = ir_frontend_attribute(instruction->message->frontend_attributes, "composite.name");
@@ -277,7 +277,7 @@ static bool is_leaf(const IrShape *shape, const Hlo__OriginalValueElementProto *
     return shape->type != DTYPE_TUPLE;
 }
 
-/* Every leaf of an original value is one of the instruction's shape. */
+/* Checks that every leaf of an original value is one of the instruction's shape. */
 static AmStatus verify_origin(const Verifier *verifier, const IrInstruction *instruction) {
     const Hlo__OriginalValueProto *origin = instruction->message->original_value;
     if (!origin || origin->is_synthetic_call) return AM_OK;
@@ -305,7 +305,7 @@ static int compare_channels(const void *left, const void *right) {
     return x != y ? (x > y) - (x < y) : (a > b) - (a < b);
 }
 
-/* Host transfers of one channel are alike but for their operands. */
+/* Checks that host transfers of one channel are alike but for their operands. */
 static AmStatus verify_host_transfers(const Verifier *verifier) {
     IrModule *module = verifier->module;
     const IrInstruction **found =

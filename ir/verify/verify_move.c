@@ -40,7 +40,7 @@ AmStatus verify_reshape(const Verifier *verifier, const IrInstruction *instructi
     return verify_type(verifier, instruction, instruction->shape.type, operand->type);
 }
 
-/* The operands after the first are the sizes that the dimensions really have. */
+/* Checks the operands after the first: the sizes that the dimensions really have. */
 AmStatus verify_dynamic_reshape(const Verifier *verifier, const IrInstruction *instruction) {
     int32_t sizes = instruction->operand_count - 1;
     if (sizes != instruction->shape.rank) {
@@ -94,7 +94,7 @@ AmStatus verify_iota(const Verifier *verifier, const IrInstruction *instruction)
                              instruction->shape.rank, "iota_dimension");
 }
 
-/* The builder compared its literal with its shape. */
+/* Accepts a constant: the builder compared its literal with its shape. */
 AmStatus verify_constant(const Verifier *verifier, const IrInstruction *instruction) {
     Dtype type = instruction->shape.type;
     if (dtype_bits(type) > 0 || type == DTYPE_TUPLE) return AM_OK;
@@ -172,7 +172,7 @@ AmStatus verify_get_dimension_size(const Verifier *verifier, const IrInstruction
     return verify_shape(verifier, instruction, &instruction->shape, &expected);
 }
 
-/* The second operand is the size; the shape keeps the bound. */
+/* Checks that the second operand is the size; the shape keeps the bound. */
 AmStatus verify_set_dimension_size(const Verifier *verifier, const IrInstruction *instruction) {
     int64_t dimension;
     IrShape size = {.type = DTYPE_S32};

@@ -3,7 +3,7 @@
  */
 #include "ir/verify/verify_parts.h"
 
-/* Two scalars of the result's type: bounds, or mean and deviation. */
+/* Checks two scalars of the result's type: bounds, or mean and deviation. */
 AmStatus verify_rng(const Verifier *verifier, const IrInstruction *instruction) {
     IrShape scalar = {.type = instruction->shape.type};
     int distribution = (int)instruction->message->distribution;
@@ -20,7 +20,7 @@ AmStatus verify_rng(const Verifier *verifier, const IrInstruction *instruction) 
     return verify_shape(verifier, instruction, verify_operand(verifier, instruction, 1), &scalar);
 }
 
-/* (next state, bits), or the bits alone, as older modules have it. */
+/* Checks (next state, bits), or the bits alone, as older modules have it. */
 AmStatus verify_rng_bit_generator(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *result = &instruction->shape;
     int algorithm = (int)instruction->message->rng_algorithm;
@@ -35,7 +35,7 @@ AmStatus verify_rng_bit_generator(const Verifier *verifier, const IrInstruction 
                         verify_operand(verifier, instruction, 0));
 }
 
-/* rng-get-and-update-state. */
+/* Checks rng-get-and-update-state. */
 AmStatus verify_rng_state(const Verifier *verifier, const IrInstruction *instruction) {
     static const int64_t two = 2;
     IrShape expected = {.type = DTYPE_U64, .rank = 1, .dimensions = &two};

@@ -190,7 +190,7 @@ static bool differ(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
     return false;
 }
 
-/* `*first` is the sharded instruction so far, or NULL. */
+/* Checks a sharding against the earlier ones. `*first` is the sharded instruction so far, or NULL. */
 static AmStatus verify_agrees(const Verifier *verifier, const IrInstruction *owner, int32_t index,
                               const IrInstruction **first) {
     const IrInstruction *instruction = &verifier->module->instructions[index];

@@ -55,7 +55,7 @@ AmStatus verify_reduce(const Verifier *verifier, const IrInstruction *instructio
     return verify_reduced(verifier, instruction, rank, kept);
 }
 
-/* The window slides over `input`; sizes gets its positions per dimension. */
+/* Slides the window over `input`; sizes gets its positions per dimension. */
 static AmStatus slide(const Verifier *verifier, const IrInstruction *instruction, const IrShape *input,
                       int64_t *sizes) {
     const IrAttributes *attributes = instruction->attributes;
@@ -78,7 +78,7 @@ AmStatus verify_reduce_window(const Verifier *verifier, const IrInstruction *ins
     return verify_reduced(verifier, instruction, input->rank, sizes);
 }
 
-/* The first computation selects a window's element, the second adds to it. */
+/* Checks select-and-scatter: the first computation selects a window's element, the second adds to it. */
 AmStatus verify_select_and_scatter(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0);
     int64_t sizes[IR_MAX_RANK];
