@@ -27,6 +27,9 @@ enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
  * left out: each takes up to two derived modules, and the plan was improved on the sample. */
 #define MOST_WORK 300000
 enum { LEAST_CLIMB = 8 };
+/* The same where no plan of the sample fits, so that the module itself is searched. A climb without a limit
+ * takes minutes. */
+#define MOST_WORK_ALONE 3000000
 /* A form of the module is not searched if its best baseline is slower by this factor than the plan of another
  * form; by the second one where pipelines of that are about as fast as its one-stage plans. */
 #define SKIP_FORM_ABOVE                  1.25
@@ -319,6 +322,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
+    self->most_climbed = MOST_WORK_ALONE / self->whole->rules->count + LEAST_CLIMB;
     options.skip_bound = options.nested.finishes_later = true; /* the plan of the sample is not the result */
     AmStatus status = AM_OK;
     if (seconds > 0) status = compare_forms(self, sample.context, &options, far * seconds, &refusal);
@@ -330,6 +334,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (status == AM_ERROR_INFEASIBLE && !is_far) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
     search_result_choose(result);
+    if (result->plan) self->most_climbed = 0;
     if (!is_slow) TRY(climb_stages(self, error));
     if (!is_slow) TRY(improve(self, error));
     result->interrupted = found.interrupted;

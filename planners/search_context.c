@@ -137,10 +137,13 @@ AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_ri
     Plan *plan = result->plan;
     TRY(begin(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
+    bool is_short = self->most_climbed > 0 && budget_left(&self->climb.budget) > self->most_climbed;
+    if (is_short) budget_set_cap(&self->climb.budget, self->most_climbed);
     Plan *rival = has_rival ? rival_of(result) : NULL;
     AmStatus status = rival ? plan_climb_rivals(&plan, rival, &self->climb, self->arena, error)
                             : plan_climb(&plan, &self->climb, 0, self->arena, error);
     if (status == AM_OK) status = climb_orders(&plan, result, self, error);
+    if (is_short) self->climb.budget.is_cut = false; /* the budget of the search is not over */
     end(result, self, plan);
     return status;
 }

@@ -15,9 +15,10 @@ typedef struct SearchContext {
     const SearchOptions *options;
     const MicroBatching *settings; /* those of the call, or `chosen` */
     MicroBatching chosen;
-    Budget budget;   /* no cap: the rounds of the default budget */
-    bool has_floor;  /* the plans that every budget has are among the candidates */
-    PlanClimb climb; /* of all rounds, so that no plan is priced twice */
+    Budget budget;        /* no cap: the rounds of the default budget */
+    bool has_floor;       /* the plans that every budget has are among the candidates */
+    int64_t most_climbed; /* plans that a climb prices; 0: the budget alone limits it */
+    PlanClimb climb;      /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
 /* Empties the result and starts the clock. The caller closes the climb. */

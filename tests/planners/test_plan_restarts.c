@@ -11,6 +11,7 @@
 #include "planners/improve/plan_moves.h"
 #include "planners/improve/plan_restarts.h"
 #include "planners/plan_search.h"
+#include "planners/search_context.h"
 
 enum { MICRO_BATCHES = 4 };
 
@@ -57,6 +58,33 @@ static PlanClimb climb_of(Fixture *self, int64_t cap) {
     AmError error = {0};
     assert_int_equal(plan_climb_open(&climb, &self->arena, &error), AM_OK);
     return climb;
+}
+
+/* A climb ends at its own limit, or at that of the search if it is smaller. Only the latter ends the search.
+ */
+static void test_limit_of_a_climb(void **state) {
+    (void)state;
+    static const struct {
+        int64_t cap, most, used;
+        bool is_cut;
+    } cases[] = {{0, 5, 5, false}, {9, 5, 5, false}, {4, 5, 4, true}, {7, 0, 7, true}};
+    const MicroBatching settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        AmError error = {0};
+        SearchResult result;
+        self.options.limits.evaluations = cases[k].cap;
+        SearchContext search =
+            search_context(&result, &self.arena, self.whole, self.cluster, &self.options, &settings);
+        search.most_climbed = cases[k].most;
+        search_result_add(&result, self.start, PLAN_ORIGIN_BASELINE, NULL);
+        assert_int_equal(search_add_climb(&result, &search, false, &error), AM_OK);
+        assert_int_equal(search.budget.used, cases[k].used);
+        assert_int_equal(search.budget.is_cut, cases[k].is_cut);
+        plan_climb_close(&search.climb);
+    }
+    close_case(&self);
 }
 
 static void test_larger_caps_are_never_worse(void **state) {
@@ -263,7 +291,8 @@ static void test_swaps_exchange_two_types(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_larger_caps_are_never_worse),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limit_of_a_climb),
+                                       cmocka_unit_test(test_larger_caps_are_never_worse),
                                        cmocka_unit_test(test_restarts_leave_a_local_optimum),
                                        cmocka_unit_test(test_known_plans_take_no_evaluation),
                                        cmocka_unit_test(test_the_faster_of_rivals_is_taken),
