@@ -6,7 +6,7 @@ An operator whose shards DTensor cannot compute runs once more on gathered opera
 import operator as python_operator
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .placements import gathered
@@ -36,13 +36,17 @@ def split_by_batch(x):
     if not isinstance(x, DTensor):
         return x
     x = x if x.requires_grad else x.detach().requires_grad_()
-    return x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
-                                      for placement in x.placements])
+    return x.redistribute(placements=placements_by_batch(x))
+
+
+def placements_by_batch(x):
+    """Those of a DTensor, whole in other dimensions than the batch."""
+    return [placement if placement.is_shard(0) else Replicate() for placement in x.placements]
 
 
 def on_shards(function, x, *settings, **options):
     """A function of one tensor without an operator of DTensor: on shards of the batch, whole in other dimensions."""
-    placements = [placement if placement.is_shard(0) else Replicate() for placement in x.placements]
+    placements = placements_by_batch(x)
     found = function(x.redistribute(placements=placements).to_local(), *settings, **options)
     if isinstance(found, torch.Tensor):
         return DTensor.from_local(found, x.device_mesh, placements, run_check=False)
@@ -67,7 +71,20 @@ def is_by_example(name, x, arguments, options):
 
 
 def convolution(x, kernel, bias, *settings):
-    return ATEN.convolution.default(split_by_batch(x), gathered(kernel), gathered(bias), *settings)
+    """On shards of the batch with whole kernels, whose gradients are sums of the own shard. DTensor's own gradient of a
+    convolution fails where its input needs one and its bias or its kernel does not, as in a pipeline."""
+    mesh = next(value.device_mesh for value in (x, kernel) if isinstance(value, DTensor))
+    if not isinstance(x, DTensor):
+        x = DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    placements = placements_by_batch(x)
+    sums = [Partial() if placement.is_shard() else Replicate() for placement in placements]
+
+    def local(value):
+        return gathered(value).to_local(grad_placements=sums) if isinstance(value, DTensor) else value
+
+    found = ATEN.convolution.default(x.redistribute(placements=placements).to_local(), local(kernel), local(bias),
+                                     *settings)
+    return DTensor.from_local(found, mesh, placements, run_check=False)
 
 
 PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,

@@ -126,6 +126,7 @@ class StepGradients:
 
 
 def gathered(value):
+    """A value on every rank: itself where it is whole already, so that its gradient may be a sum of this rank alone."""
     if not isinstance(value, DTensor):
         return value
-    return value.redistribute(placements=[Replicate()] * value.device_mesh.ndim)
+    return for_pass(value, [Replicate()] * value.device_mesh.ndim)
