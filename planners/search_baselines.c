@@ -13,6 +13,7 @@
 #include "planners/bounds/model_gap.h"
 #include "planners/search_micro_batches.h"
 #include "planners/single_stage/single_stage.h"
+#include "planners/strategy.h"
 
 /* ---- baselines of one stage ---- */
 
@@ -30,26 +31,42 @@ static bool has_several_stages(Baseline baseline) {
     return baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D;
 }
 
+static bool has_price(const BaselineResult *best) {
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (!has_several_stages((Baseline)e) && !isnan(best[e].seconds)) return true;
+    return false;
+}
+
 static bool has_all(const bool *is_left_out) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (!is_left_out[e]) return false;
     return true;
 }
 
-AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const int32_t *only, const SearchOptions *options, AmError *error) {
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    bool is_left_out[BASELINE_COUNT];
+/* The one-stage baselines of a search, and the fastest step of each so far. */
+typedef struct StageBaselines {
+    SearchResult *result;
+    SearchContext *search;
+    const SearchOptions *options;
+    const int32_t *only; /* [baseline] the only number of micro-batches to price; NULL: any */
     BaselineResult best[BASELINE_COUNT];
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        is_left_out[e] = has_several_stages((Baseline)e);
-        best[e] = (BaselineResult){.seconds = NAN};
-    }
-    if (is_first_done) leave_out_slower(is_left_out, best, result);
-    for (int32_t k = is_first_done; k < count && (only || !has_all(is_left_out)); k++) {
+    bool is_scarce; /* none fits with the first number of micro-batches */
+} StageBaselines;
+
+/* Prices the baselines with each number of micro-batches from the one at `first` on, while one may get
+ * faster or may fit. */
+static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRecomputation *recomputed,
+                              AmError *error) {
+    SearchContext *search = self->search;
+    const int32_t *only = self->only;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, search->whole, search->settings->micro_batches);
+    bool is_left_out[BASELINE_COUNT];
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) is_left_out[e] = has_several_stages((Baseline)e);
+    if (first > 0) leave_out_slower(is_left_out, self->best, self->result);
+    for (int32_t k = first; k < count && (only || !has_all(is_left_out)); k++) {
         SearchResult found = {.model_gap = NAN};
-        MicroBatching here = *self->settings;
+        MicroBatching here = *search->settings;
         const PlanContext *context;
         AmError refusal = {0};
         for (int32_t e = 0; only && e < BASELINE_COUNT; e++)
@@ -57,21 +74,56 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         if (has_all(is_left_out)) continue;
         here.micro_batches = numbers[k];
         here.separate_backward = false;
-        here.stop = &self->budget.stop;
-        if (stop_wanted(&self->budget.stop)) return AM_OK;
-        const SearchOptions part = search_part_options(self, options, options->limits.evaluations);
-        AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
-        if (stop_wanted(&self->budget.stop)) return AM_OK;
+        here.stop = &search->budget.stop;
+        if (recomputed) here.recomputed = *recomputed;
+        if (stop_wanted(&search->budget.stop)) return AM_OK;
+        const SearchOptions part =
+            search_part_options(search, self->options, self->options->limits.evaluations);
+        AmStatus status = plan_context_for(&context, search->whole, &here, &refusal);
+        if (stop_wanted(&search->budget.stop)) return AM_OK;
         if (status == AM_OK)
-            status = single_stage_baselines(&found, is_left_out, self->arena, context, self->cluster, &part,
-                                            &refusal);
+            status = single_stage_baselines(&found, is_left_out, search->arena, context, search->cluster,
+                                            &part, &refusal);
         if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
         TRY(am_pass_error(status, &refusal, error));
-        leave_out_slower(is_left_out, best, &found);
-        if (found.plan) found.plan->space = plan_space_name(self->options->kind);
-        search_result_merge(result, &found);
+        leave_out_slower(is_left_out, self->best, &found);
+        if (k == 0 && !recomputed) self->is_scarce = !has_price(self->best);
+        if (found.plan) found.plan->space = plan_space_name(search->options->kind);
+        search_result_merge(self->result, &found);
     }
     return AM_OK;
+}
+
+/* Prices the baselines with selective and full recomputation of their layers (Korthikanti et al. 2022). A
+ * module without layers, or with layers without attention, has no such plans. */
+static AmStatus price_recomputed(StageBaselines *self, AmError *error) {
+    static const uint32_t modules[] = {LAYER_CORE_ATTENTION, 0};
+    const PlanContext *whole = self->search->whole;
+    for (size_t k = 0; k < sizeof modules / sizeof *modules; k++) {
+        const Strategy strategy = {.stages = 1,
+                                   .chunks = 1,
+                                   .recomputed_layers = STRATEGY_ALL_LAYERS,
+                                   .recomputed_modules = modules[k]};
+        Arena scratch = {0};
+        PlanRecomputation recomputed;
+        AmError refusal = {0};
+        AmStatus status = strategy_recomputation(&recomputed, &scratch, whole, &strategy, &refusal);
+        bool is_possible = status == AM_OK && recomputed.range_count > 0;
+        if (is_possible) status = price_numbers(self, 0, &recomputed, &refusal);
+        arena_free(&scratch);
+        TRY(search_check_part(status, &refusal, error));
+    }
+    return AM_OK;
+}
+
+AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
+                                    const int32_t *only, const SearchOptions *options, AmError *error) {
+    StageBaselines baselines = {.result = result, .search = self, .options = options, .only = only};
+    baselines.is_scarce = is_first_done && !has_price(result->baselines);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) baselines.best[e] = (BaselineResult){.seconds = NAN};
+    TRY(price_numbers(&baselines, is_first_done, NULL, error));
+    if (only || !baselines.is_scarce || (search_is_large(self) && result->plan)) return AM_OK;
+    return price_recomputed(&baselines, error);
 }
 
 /* ---- baselines of several stages ---- */

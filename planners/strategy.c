@@ -241,14 +241,22 @@ MicroBatching strategy_batching(const Strategy *strategy) {
                            .separate_backward = strategy->stages > 1};
 }
 
+AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *whole,
+                                const Strategy *strategy, AmError *error) {
+    StrategyParts parts = {0};
+    *recomputed = (PlanRecomputation){0};
+    if (strategy->recomputed_layers == 0) return AM_OK;
+    TRY(find_parts(&parts, arena, whole, strategy, error));
+    *recomputed = parts.recompute;
+    return AM_OK;
+}
+
 AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
                           AmError *error) {
     Arena scratch = {0};
-    StrategyParts parts = {0};
-    AmStatus status = AM_OK;
-    if (strategy->recomputed_layers > 0) TRY_OR_FAIL(find_parts(&parts, &scratch, whole, strategy, error));
     MicroBatching batching = strategy_batching(strategy);
-    batching.recomputed = parts.recompute;
+    AmStatus status;
+    TRY_OR_FAIL(strategy_recomputation(&batching.recomputed, &scratch, whole, strategy, error));
     status = plan_context_for(context, whole, &batching, error);
 fail:
     arena_free(&scratch);

@@ -204,6 +204,7 @@ typedef struct BaselineResult {
     double seconds;        /* NAN: no such plan, or it does not fit */
     const char *reason;    /* why not, else NULL */
     int32_t micro_batches; /* of that step */
+    const char *recompute; /* "full" or "selective" recomputation of its layers; NULL: none */
 } BaselineResult;
 
 /* Returns whether a price is the first of a baseline, or faster than the best so far; NAN is none. */

@@ -194,9 +194,12 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         search->baselines[baseline].plan = mesh->plan;
         search->baselines[baseline].problem = search->problems[k];
         if (!mesh->fit.fits) continue;
+        const PlanRecomputation *again = single_stage_recomputation(search);
+        const char *kind = again && again->saved_count > 0 ? "selective" : "full";
         *result =
             (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
-                             .micro_batches = search->context->whole ? search->context->micro_batches : 1};
+                             .micro_batches = search->context->whole ? search->context->micro_batches : 1,
+                             .recompute = again ? kind : NULL};
         if (!search->options->request->method.no_seeds)
             search_watch_count(search->options->request->callbacks.watch, 0, result->seconds);
         return AM_OK;

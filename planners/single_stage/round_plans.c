@@ -10,12 +10,19 @@
 #include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage.h"
 
+const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *self) {
+    const PlanContext *context = self->context;
+    if (context->whole && context->micro_batches > 1) context = context->base;
+    return context->recompute.range_count > 0 ? &context->recompute : NULL;
+}
+
 AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error) {
     *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof **plan);
     problem_stage(problem, axis_plan, self->arena, stage);
+    if (single_stage_recomputation(self)) stage->recompute = *single_stage_recomputation(self);
     search_describe_plan(*plan, self->context, self->cluster, self->options);
     (*plan)->stages = stage;
     (*plan)->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, problem->mesh.device_count);

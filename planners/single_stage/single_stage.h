@@ -76,6 +76,9 @@ typedef struct SingleStageSearch {
     SingleStageBaseline baselines[BASELINE_COUNT];
 } SingleStageSearch;
 
+/* Returns the recomputation of the search's module; NULL: it recomputes no layer. */
+const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *self);
+
 /* Creates a problem of the search on a mesh of all devices, with at most `limit` evaluations. */
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error);
