@@ -12,7 +12,9 @@
  * plain dot. A transpose without users becomes a view, which takes no time.
  *
  * A region that is computed by blocks takes the transposes beside it inside, where they move the
- * elements of one block in a cache, or are folded into the region's own products.
+ * elements of one block in a cache, or are folded into the region's own products. Large arrays
+ * keep their transposes. No value would live longer without them, but the allocation has other gaps
+ * then (buffers.c), which may be larger, and a plan close to a device's limit may no longer fit.
  */
 #include <string.h>
 
@@ -21,7 +23,8 @@
 #include "lowering/passes/passes.h"
 #include "lowering/program/program_edit.h"
 
-enum { MOST_BETWEEN = 4 }; /* values of a region's result before its transpose */
+enum { MOST_BETWEEN = 4 };     /* values of a region's result before its transpose */
+enum { MOST_BYTES = 1 << 20 }; /* of an array whose transpose a region takes */
 
 typedef struct Absorber {
     Program *program;
@@ -244,7 +247,7 @@ static AmStatus absorb_region_operand(Absorber *self, ProgramInstruction *instru
     Program *program = self->program, *region = instruction->regions.programs[0];
     int32_t value = instruction->operands[k], parameter = region->parameters[k];
     ProgramInstruction *transpose = producer(program, value, IR_TRANSPOSE);
-    if (!transpose) return AM_OK;
+    if (!transpose || ir_shape_bytes(shape_of(program, value)) > MOST_BYTES) return AM_OK;
     ProgramValue untransposed = region->values[parameter];
     untransposed.shape = *shape_of(program, transpose->operands[0]);
     region->parameters[k] = program_add_value(region, &untransposed);
@@ -275,6 +278,7 @@ static AmStatus absorb_region_result(Absorber *self, ProgramInstruction *transpo
     Program *program = self->program;
     const ProgramInstruction *maker = NULL;
     int32_t chain[MOST_BETWEEN], count = 0, value = transpose->operands[0];
+    if (ir_shape_bytes(shape_of(program, value)) > MOST_BYTES) return AM_OK;
     while (!maker && count < MOST_BETWEEN && self->uses[value] == 1) {
         if (program->values[value].instruction < 0) return AM_OK;
         const ProgramInstruction *instruction = &program->instructions[program->values[value].instruction];
