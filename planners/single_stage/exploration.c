@@ -6,7 +6,8 @@
  *
  *     8 meshes, 4 rounds of 120 evaluations:   8 x 15 | 8 x 15 | 4 x 30 | 2 x 60
  *
- * On meshes that cannot have the best plan, by the estimates, one plan is priced.
+ * On meshes that cannot have the best plan, by the estimates, one plan is priced. All devices on one axis are
+ * one space, whatever the name of the axis: one of its meshes competes.
  */
 #include "planners/single_stage/exploration.h"
 
@@ -174,6 +175,35 @@ static double least_seconds(const Screening *screening) {
            0.5 * fmin(estimate->compute_seconds, estimate->communication_seconds);
 }
 
+/* Returns whether all devices of the problem are on one axis whose name has no use: for no pin, no target. */
+static bool is_on_one_axis(const StageProblem *problem) {
+    bool is_on_one = false;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        is_on_one |= problem->mesh.axes[axis].size == problem->mesh.device_count;
+    return is_on_one && problem->constraints.pin_count == 0 && problem->constraints.target == TARGET_AUTOMAP;
+}
+
+/* Returns whether one of the first `count` problems has all plans of the problem. */
+static bool is_repeated(const SingleStageSearch *self, const StageProblem *problem, int32_t count) {
+    bool has_one_axis = false;
+    for (int32_t k = 0; k < count; k++) has_one_axis |= is_on_one_axis(self->problems[k]);
+    return has_one_axis && is_on_one_axis(problem);
+}
+
+/* Moves problems that repeat the space of an earlier one behind the others. */
+static void put_repeated_last(SingleStageSearch *self) {
+    for (int32_t k = 0, left = self->problem_count; left > 0; left--) {
+        StageProblem *problem = self->problems[k];
+        if (!is_repeated(self, problem, k)) {
+            k++;
+            continue;
+        }
+        for (int32_t place = k; place < self->problem_count - 1; place++)
+            self->problems[place] = self->problems[place + 1];
+        self->problems[self->problem_count - 1] = problem;
+    }
+}
+
 /* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their number.
  */
 static int32_t put_promising_first(Exploration *exploration) {
@@ -188,6 +218,7 @@ static int32_t put_promising_first(Exploration *exploration) {
         if (screenings[k].count > 0 && least_seconds(&screenings[k]) > best) continue;
         StageProblem *problem = self->problems[k];
         Screening screening = screenings[k];
+        if (is_repeated(self, problem, promising)) continue;
         for (int32_t place = k; place > promising; place--) {
             self->problems[place] = self->problems[place - 1];
             screenings[place] = screenings[place - 1];
@@ -250,6 +281,7 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
     if (self->options->request->method.no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
         single_stage_sort(self);
+        put_repeated_last(self);
         if (left < rounds) count = (count + 1) / 2;
         allow(self, count, (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count),
               0);
