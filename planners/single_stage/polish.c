@@ -1,28 +1,40 @@
 /* Local search over single changes of the axis priorities: an entry inserted, removed,
  * replaced or moved, more or less kept in shards. The first batch of changes that beats the best plan so far
- * is followed. Climbing tries the ends of the axis priorities alone and stops where
- * no change helps; walking tries every place, and goes on from the best plan
- * whose changes have not all been tried. With evaluations enough that reaches
- * the whole space, so a local optimum ends nothing.
+ * is followed. Climbing tries the ends of the axis priorities alone, the changes with the least estimates
+ * first, and stops where no change helps; walking tries every place, and goes on from the best plan whose
+ * changes have not all been tried. With evaluations enough that reaches the whole space, so a local optimum
+ * ends nothing.
  */
+#include <stdlib.h>
+
 #include "planners/local_search/climb.h"
+#include "planners/single_stage/estimate.h"
 #include "planners/single_stage/searchers.h"
+
+typedef struct Change {
+    AxisPlan axis_plan;
+    double estimate; /* score */
+    int32_t place;   /* in the order of the list */
+} Change;
 
 typedef struct Polish {
     StageProblem *problem;
-    AxisPlan axis_plan; /* whose changes are being tried */
-    double best;        /* score of the best plan when they were listed */
-    bool every_place;   /* of a list, not its ends alone */
-    Arena arena;        /* of the changed plans */
-    AxisPlan *changed;
-    int32_t changed_count, changed_capacity;
+    AxisPlan axis_plan;   /* whose changes are being tried */
+    double best;          /* score of the best plan when they were listed */
+    bool every_place;     /* of a list, not its ends alone */
+    Estimator *estimator; /* NULL: changes are tried in the order of the list */
+    Arena arena;          /* of the changes */
+    Change *changes;
+    int32_t change_count, change_capacity;
     AxisPlan batch[PROBLEM_BATCH];
     int32_t waiting;
 } Polish;
 
 static void add(Polish *self, const AxisPlan *axis_plan) {
-    ARENA_RESERVE(&self->arena, self->changed, self->changed_count, self->changed_capacity);
-    if (self->changed) self->changed[self->changed_count++] = *axis_plan;
+    ARENA_RESERVE(&self->arena, self->changes, self->change_count, self->change_capacity);
+    if (!self->changes) return;
+    self->changes[self->change_count] = (Change){.axis_plan = *axis_plan, .place = self->change_count};
+    self->change_count++;
 }
 
 /* Adds the class set in the axis's list, at the end first: earlier entries weigh more. */
@@ -51,11 +63,28 @@ static void add_without(Polish *self, int32_t axis, int32_t place) {
         add_insertions(self, &without, target, class_set);
 }
 
+static int compare_changes(const void *one, const void *other) {
+    const Change *a = one, *b = other;
+    if (a->estimate != b->estimate) return a->estimate < b->estimate ? -1 : 1;
+    return a->place < b->place ? -1 : 1;
+}
+
+/* Puts the changes with the least estimates first: few lists are priced to their end. */
+static AmStatus rank_changes(Polish *self, AmError *error) {
+    for (int32_t k = 0; k < self->change_count; k++) {
+        PlanPrice estimate;
+        TRY(estimate_axis_plan(&estimate, self->estimator, &self->changes[k].axis_plan, error));
+        self->changes[k].estimate = plan_price_score(&estimate);
+    }
+    qsort(self->changes, (size_t)self->change_count, sizeof *self->changes, compare_changes);
+    return AM_OK;
+}
+
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
     const StageProblem *problem = self->problem;
     self->best = plan_price_score(&problem->best.price);
-    self->waiting = self->changed_count = 0;
+    self->waiting = self->change_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
             AxisPlan changed = self->axis_plan; /* with another amount of storage in shards */
@@ -67,14 +96,15 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
             add_insertions(self, &self->axis_plan, axis, k);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t place = 0; place < self->axis_plan.count[axis]; place++) add_without(self, axis, place);
-    *count = self->changed_count;
-    return self->arena.failed ? am_fail_memory(error, *count) : AM_OK;
+    *count = self->change_count;
+    if (self->arena.failed) return am_fail_memory(error, *count);
+    return self->estimator && *count > 0 ? rank_changes(self, error) : AM_OK;
 }
 
 static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *error) {
     Polish *self = user;
     (void)error;
-    self->batch[self->waiting++] = self->changed[move];
+    self->batch[self->waiting++] = self->changes[move].axis_plan;
     *made = CLIMB_ADDED;
     return AM_OK;
 }
@@ -119,7 +149,10 @@ static AmStatus climb(Polish *self, AmError *error) {
 
 AmStatus polish_climb(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .axis_plan = problem->best.axis_plan};
-    AmStatus status = problem->best.is_known ? climb(&self, error) : AM_OK;
+    if (!problem->best.is_known || problem_must_stop(problem)) return AM_OK;
+    TRY(estimator_open(&self.estimator, problem, error));
+    AmStatus status = climb(&self, error);
+    estimator_close(self.estimator);
     arena_free(&self.arena);
     return status;
 }

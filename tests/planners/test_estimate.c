@@ -1,6 +1,6 @@
 /* Estimates approximate the sharding graph's cost of the same plan with decisions for a part of the
- * module, and a screened search begins with better plans than the baselines. Screening and the memory of
- * ranks end at a deadline. */
+ * module, and a screened search begins with better plans than the baselines. A climb prices the least
+ * estimates first. Screening and the memory of ranks end at a deadline. */
 /* thread sanitizer: no, other tests run the same threads */
 #include <math.h>
 
@@ -162,6 +162,37 @@ static void test_screening_beats_recipes(void **state) {
     assert_true(better >= sample_of(2, 1));
 }
 
+/* A climb with evaluations for one batch prices the insertion with the least estimate of all. */
+static void test_climb_prices_least_estimates(void **state) {
+    (void)state;
+    ProblemCase self;
+    AmError error = {0};
+    Estimator *estimator;
+    PlanPrice price;
+    AxisPlan least = {0}, unsplit = {0};
+    double least_score = INFINITY;
+    problem_case_open(&self, "vgg_tiny", "C", "data=4,model=8", 1 + PROBLEM_BATCH);
+    assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+    for (int32_t axis = 0; axis < 2; axis++)
+        for (int32_t k = 0; k < self.problem->class_set_count; k++) {
+            AxisPlan changed = {0};
+            if (!problem_can_split(self.problem, k, axis) || !axis_plan_insert(&changed, axis, 0, k))
+                continue;
+            assert_int_equal(estimate_axis_plan(&price, estimator, &changed, &error), AM_OK);
+            if (plan_price_score(&price) >= least_score) continue;
+            least_score = plan_price_score(&price);
+            least = changed;
+        }
+    estimator_close(estimator);
+    assert_int_equal(problem_price(self.problem, &unsplit, &price, &error), AM_OK);
+    assert_int_equal(polish_climb(self.problem, &error), AM_OK);
+    int64_t used = self.problem->budget.used;
+    assert_true(used > 1);
+    assert_int_equal(problem_price(self.problem, &least, &price, &error), AM_OK);
+    assert_int_equal(self.problem->budget.used, used); /* it is remembered */
+    problem_case_close(&self);
+}
+
 /* Past the deadline a mesh is not screened: the sample of a large module takes a tenth of a second. */
 static void test_screening_ends(void **state) {
     (void)state;
@@ -246,10 +277,13 @@ static void test_axes_keep_their_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_near_the_model),       cmocka_unit_test(test_near_the_model_in_micro_batches),
-        cmocka_unit_test(test_remembered),           cmocka_unit_test(test_screening_beats_recipes),
-        cmocka_unit_test(test_screening_ends),       cmocka_unit_test(test_ranks_end),
-        cmocka_unit_test(test_axes_keep_their_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
+                                       cmocka_unit_test(test_near_the_model_in_micro_batches),
+                                       cmocka_unit_test(test_remembered),
+                                       cmocka_unit_test(test_screening_beats_recipes),
+                                       cmocka_unit_test(test_climb_prices_least_estimates),
+                                       cmocka_unit_test(test_screening_ends),
+                                       cmocka_unit_test(test_ranks_end),
+                                       cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
