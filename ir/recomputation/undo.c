@@ -2,8 +2,8 @@
  *
  * Barriers are passed on: their only purpose here is to keep a compiler from doing the same. An instruction
  * is replaced only if the twin has the same operator, attributes and operands, by the digests of
- * ir_number_values(). What nobody reads afterwards is dropped. A module with side effects or
- * control dependencies stays as it is.
+ * ir_number_values(). Equal values that follow from positions alone are computed once. What nobody reads
+ * afterwards is dropped. A module with side effects or control dependencies stays as it is.
  */
 #include "ir/recomputation/undo.h"
 
@@ -23,18 +23,36 @@ typedef struct Undoing {
     int32_t *made;        /* [instruction]: its index in the computation that is made */
 } Undoing;
 
-/* Fills value[]; returns how many instructions are replaced by forward ones. */
+/* Fills is_position[i]: whether value i follows from iotas and constants alone, and from one iota at least.
+ */
+static void find_positions(bool *is_position, bool *is_fixed, const IrDataflow *flow) {
+    for (int32_t i = 0; i < flow->count; i++) {
+        const IrInstruction *instruction = &flow->module->instructions[flow->sources[i]];
+        bool has_iota = instruction->opcode == IR_IOTA;
+        is_fixed[i] = has_iota || instruction->opcode == IR_CONSTANT || instruction->operand_count > 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t operand = ir_dataflow_operand(flow, instruction, k);
+            is_fixed[i] = is_fixed[i] && is_fixed[operand];
+            has_iota = has_iota || is_position[operand];
+        }
+        is_position[i] = is_fixed[i] && has_iota;
+    }
+}
+
+/* Fills value[]; returns how many instructions are replaced by forward ones. Equal masks of layers, which
+ * follow from positions, become one, as in the body of a loop over the layers. Their broadcasts stay: they
+ * are as large as what they mask, and are fused with it. */
 static int32_t find_twins(Undoing *self, const IrDataflow *flow, const int32_t *numbers,
-                          const IrPhase *phases) {
+                          const IrPhase *phases, const bool *is_position) {
     int32_t count = 0;
     for (int32_t i = 0; i < flow->count; i++) {
-        int32_t source = flow->sources[i];
+        int32_t source = flow->sources[i], twin = numbers[i];
         self->value[i] = source == i ? i : self->value[source];
-        int32_t twin = numbers[i];
-        if (source != i || twin == i || phases[i] != IR_PHASE_RECOMPUTED) continue;
-        if (!ir_phase_is_with_forward(phases[twin])) continue;
-        self->value[i] = self->value[twin];
-        count += phases[twin] == IR_PHASE_FORWARD;
+        if (source != i || twin == i) continue;
+        bool is_mask = is_position[i] && flow->module->instructions[i].opcode != IR_BROADCAST;
+        bool is_repeated = phases[i] == IR_PHASE_RECOMPUTED && ir_phase_is_with_forward(phases[twin]);
+        if (is_mask || is_repeated) self->value[i] = self->value[twin];
+        count += is_repeated && phases[twin] == IR_PHASE_FORWARD;
     }
     return count;
 }
@@ -126,6 +144,8 @@ static AmStatus undo(IrModule **module, int32_t **origins, Arena *scratch, const
                     .computation = ARENA_ARRAY(scratch, int32_t, canonical->computation_count + 1),
                     .made = ARENA_ARRAY(scratch, int32_t, count + 1)};
     int32_t *numbers = ARENA_ARRAY(scratch, int32_t, count + 1);
+    bool *is_position = ARENA_ARRAY(scratch, bool, count + 1);
+    bool *is_fixed = ARENA_ARRAY(scratch, bool, count + 1);
     if (scratch->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++)
         if (canonical->instructions[i].control_count > 0 || ir_has_effect(&canonical->instructions[i]))
@@ -133,7 +153,8 @@ static AmStatus undo(IrModule **module, int32_t **origins, Arena *scratch, const
     memset(self.computation, -1, sizeof(int32_t) * (size_t)canonical->computation_count);
     TRY(ir_dataflow_make(&flow, scratch, canonical, error));
     TRY(ir_number_values(numbers, canonical, flow.sources, error));
-    if (find_twins(&self, &flow, numbers, phases) == 0) return AM_OK;
+    find_positions(is_position, is_fixed, &flow);
+    if (find_twins(&self, &flow, numbers, phases, is_position) == 0) return AM_OK;
     mark_needed(&self);
     return compose(&self, module, origins, error);
 }

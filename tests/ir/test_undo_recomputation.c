@@ -17,6 +17,7 @@ typedef struct Step {
     const char *backward; /* instructions before the gradient; define `factor` */
     int32_t products;     /* that are left; 0: nothing is undone */
     int32_t exponentials;
+    int32_t comparisons;
 } Step;
 
 #define PLAIN_DOT ", lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -67,6 +68,7 @@ static void check_step(const Step *step) {
         assert_int_equal(status, AM_OK);
         assert_int_equal(count(undone, IR_DOT), step->products);
         assert_int_equal(count(undone, IR_EXPONENTIAL), step->exponentials);
+        assert_int_equal(count(undone, IR_COMPARE), step->comparisons);
         assert_int_equal(undone->roles->parameter_count, context->roles->parameter_count);
         assert_int_equal(undone->roles->output_count, context->roles->output_count);
         for (int32_t i = 0; i < undone->canonical->instruction_count; i++)
@@ -79,12 +81,12 @@ static void check_step(const Step *step) {
 static void test_twins(void **state) {
     (void)state;
     const Step steps[] = {
-        {"x2, w2)" PLAIN_DOT, PASS_ON, 2, 1},
+        {"x2, w2)" PLAIN_DOT, PASS_ON, 2, 1, 0},
         /* without the barrier */
-        {"x, w)" PLAIN_DOT, PASS_ON, 2, 1},
+        {"x, w)" PLAIN_DOT, PASS_ON, 2, 1, 0},
         /* a factor that repeats nothing stays */
-        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] multiply(again, again)", 2, 1},
-        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] exponential(again)", 2, 2},
+        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] multiply(again, again)", 2, 1, 0},
+        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] exponential(again)", 2, 2, 0},
     };
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) check_step(&steps[k]);
 }
@@ -93,15 +95,38 @@ static void test_others_stay(void **state) {
     (void)state;
     const Step steps[] = {
         /* other dimensions, other operands, operands exchanged */
-        {"x2, w2), lhs_contracting_dims={0}, rhs_contracting_dims={0}", PASS_ON, 0, 0},
-        {"x2, x2)" PLAIN_DOT, PASS_ON, 0, 0},
-        {"w2, x2)" PLAIN_DOT, PASS_ON, 0, 0},
+        {"x2, w2), lhs_contracting_dims={0}, rhs_contracting_dims={0}", PASS_ON, 0, 0, 0},
+        {"x2, x2)" PLAIN_DOT, PASS_ON, 0, 0, 0},
+        {"w2, x2)" PLAIN_DOT, PASS_ON, 0, 0, 0},
         /* control dependencies and side effects */
-        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] negate(again), control-predecessors={loss}", 0, 0},
+        {"x2, w2)" PLAIN_DOT, "factor = f32[4,4] negate(again), control-predecessors={loss}", 0, 0, 0},
         {"x2, w2)" PLAIN_DOT,
          "token = f32[] custom-call(loss), custom_call_target=\"print\", "
          "custom_call_has_side_effect=true\n " PASS_ON,
-         0, 0},
+         0, 0, 0},
+    };
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) check_step(&steps[k]);
+}
+
+#define MASK(name, bound)                                                                                   \
+    name "_rows = s32[4,4] iota(), iota_dimension=0\n " name "_bound = s32[] constant(" bound ")\n " name   \
+         "_bounds = s32[4,4] broadcast(" name "_bound), dimensions={}\n " name " = pred[4,4] compare(" name \
+         "_rows, " name "_bounds), direction=LT\n "
+#define PAIR(first, second)                                                                  \
+    "negated = f32[4,4] negate(again)\n one = f32[4,4] select(" first ", again, negated)\n " \
+    "factor = f32[4,4] select(" second ", one, negated)"
+
+/* Equal values that follow from positions become one, others do not. */
+static void test_masks(void **state) {
+    (void)state;
+    const Step steps[] = {
+        {"x2, w2)" PLAIN_DOT, MASK("m", "2") MASK("n", "2") PAIR("m", "n"), 2, 1, 1},
+        {"x2, w2)" PLAIN_DOT, MASK("m", "2") MASK("n", "3") PAIR("m", "n"), 2, 1, 2},
+        /* they follow from data */
+        {"x2, w2)" PLAIN_DOT,
+         "m = pred[4,4] compare(x, w), direction=LT\n n = pred[4,4] compare(x, w), direction=LT\n " PAIR("m",
+                                                                                                         "n"),
+         2, 1, 2},
     };
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) check_step(&steps[k]);
 }
@@ -110,6 +135,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_others_stay),
+        cmocka_unit_test(test_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
