@@ -81,6 +81,8 @@ int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: 
 
 /* The largest useful number of micro-batches: the size of the batch; 1 without a batch. */
 int64_t micro_batches_limit(const PlanContext *whole);
+/* The dimension of a data parameter that micro-batches cut; -1 for others. */
+int32_t micro_batches_dimension(const PlanContext *whole, int32_t parameter);
 
 /* Numbers of micro-batches that a search tries, returned with their count: the `requested` one, or,
  * where that is 0, 1, 2, 4, ... as far as they divide the batch. */

@@ -389,6 +389,25 @@ int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const
     return count;
 }
 
+/* Returns the dimension of a data input that has the batch class, or the first one where that has no name;
+ * -1: none of this size. */
+static int32_t batch_dimension(const PlanContext *context, int32_t instruction, int32_t class, int64_t size) {
+    const IrShape *shape = &context->canonical->instructions[instruction].shape;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        bool is_batch =
+            class >= 0 ? classes_of(context->classes, context->rules, instruction, d) == class : d == 0;
+        if (is_batch && shape->dimensions[d] == size) return d;
+    }
+    return -1;
+}
+
+int32_t micro_batches_dimension(const PlanContext *context, int32_t parameter) {
+    int64_t size;
+    int32_t class = batch_class(context, &size);
+    if (size == 0 || !data_shape(context, parameter)) return -1;
+    return batch_dimension(context, context->roles->parameters[parameter].instruction, class, size);
+}
+
 /* Splits data inputs along the batch class, or along their first dimension where that has no name. */
 static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
     const PlanContext *context = self->context;
@@ -404,14 +423,9 @@ static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
                        self->settings.micro_batches);
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
-        const IrShape *shape = &self->module->instructions[i].shape;
-        if (roles->parameters[p].role != IR_ROLE_DATA || shape->type == DTYPE_TUPLE) continue;
-        for (int32_t d = 0; d < shape->rank; d++) {
-            bool is_batch = class >= 0 ? classes_of(context->classes, context->rules, i, d) == class : d == 0;
-            if (!is_batch || shape->dimensions[d] != size) continue;
-            *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = 1};
-            break;
-        }
+        int32_t d = data_shape(context, p) ? batch_dimension(context, i, class, size) : -1;
+        if (d < 0) continue;
+        *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = 1};
     }
     return AM_OK;
 }

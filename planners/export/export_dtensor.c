@@ -127,6 +127,7 @@ AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *p
     PlanRanks ranks;
     json_t *rows = json_array();
     AmStatus status;
+    TRY_OR_FAIL(target_check_module(TARGET_TORCH, context, error));
     TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ir/module.h"
+#include "lowering/micro_batch/micro_batches.h"
 
 #define SCHEDULE(kind) (1U << SCHEDULE_##kind)
 #define ALL_SCHEDULES  (SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED) | SCHEDULE(ZB_H1))
@@ -38,6 +39,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                       .stages = TARGET_ALIKE_STAGES,
                       .has_micro_batches = true,
                       .has_equal_shards = true,
+                      .has_leading_batch = true,
                       .schedules = SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED)},
     [TARGET_MEGATRON] = {.name = "megatron",
                          .form = "arguments of Megatron-LM",
@@ -147,8 +149,20 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
 
 /* ---- modules ---- */
 
+/* Checks that the batch is the first dimension of each data input. */
+static AmStatus check_batch(const PlanContext *whole, AmError *error) {
+    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
+        if (micro_batches_dimension(whole, p) > 0)
+            return am_fail(error, AM_ERROR_INFEASIBLE, whole->canonical->source,
+                           "automap_torch cuts batches along dimension 0, and the examples of %s are along "
+                           "dimension %d; transpose it in the model",
+                           whole->roles->parameters[p].path, micro_batches_dimension(whole, p));
+    return AM_OK;
+}
+
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error) {
     const IrModule *module = plan_context_whole(context)->canonical;
+    if (rows[target].has_leading_batch) TRY(check_batch(plan_context_whole(context), error));
     bool has_attention = false; /* a product of each head */
     const char *trainer = rows[target].trainer;
     if (!trainer) return AM_OK;

@@ -43,6 +43,7 @@ typedef struct TargetRow {
     TargetStages stages;
     bool has_micro_batches; /* more than one */
     bool has_equal_shards;  /* equal and contiguous */
+    bool has_leading_batch; /* batches are cut along their first dimension */
     bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
     uint32_t schedules;     /* bits by ScheduleKind, of several stages */
     /* The trainer of transformers that runs the target: Megatron-LM's splits alone, cut between whole layers,

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import FULL, skip_where_missing, succeed
+from program import FULL, automap, skip_where_missing, succeed
 
 with skip_where_missing():
     import torch
@@ -236,6 +236,19 @@ class Pooled(nn.Module):
             x = x + mixed(normed, normed, normed, need_weights=False)[0]
             x = x + down(functional.gelu(up(x)))
         return self.head(x.mean(1))
+
+
+class SequencesFirst(nn.Module):
+    """Attention of words whose first dimension is the place in the sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.position = nn.Embedding(WORDS, 32), nn.Parameter(torch.randn(16, 1, 32) * 0.02)
+        self.mixed, self.head = nn.MultiheadAttention(32, 4), nn.Linear(32, WORDS)
+
+    def forward(self, words):
+        x = self.table(words) + self.position
+        return self.head(x + self.mixed(x, x, x, need_weights=False)[0])
 
 
 class Dropped(nn.Module):
@@ -507,6 +520,16 @@ def check_bags(_, folder):
         bag, lambda bag, x: bag(x).mean(), torch.optim.SGD(bag.parameters()), batch, folder))
 
 
+def check_sequences_first(_, folder):
+    """Batches whose second dimension has the examples are refused."""
+    torch.set_num_threads(1)
+    model = SequencesFirst()
+    batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
+    automap_torch.export(model, classify, torch.optim.SGD(model.parameters()), batch, folder)
+    done = automap("search", folder / "model.hlo", "--cluster", "nominal:2", "--for", "torch", "--quiet")
+    assert done.returncode == 4 and "are along dimension 1" in done.stderr, done
+
+
 def check_dropout(_, folder):
     """Each step draws other masks. Features that are kept are doubled, so that losses stay near those without."""
     torch.set_num_threads(1)
@@ -596,7 +619,7 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_bags, check_saved, check_dropout):
+        for function in (check_operators, check_bags, check_sequences_first, check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
