@@ -150,7 +150,7 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation.bytes, .spare_bytes = program->spare_bytes};
+    *use = (MemoryUse){.peak_bytes = program->allocation.bytes};
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
         int64_t bytes = program->values[program->parameters[k]].bytes;
@@ -161,6 +161,8 @@ AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradi
     AmStatus status = add_live(use, program, gradients, error);
     use->activation_bytes =
         use->peak_bytes - use->weights_bytes - use->optimizer_bytes - use->gradients_bytes;
+    use->spare_bytes =
+        program->spare_bytes < use->activation_bytes ? program->spare_bytes : use->activation_bytes;
     arena_release(program->arena, mark);
     return status;
 }

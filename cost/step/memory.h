@@ -18,14 +18,14 @@ typedef struct MemoryUse {
     int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
     int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
-    int64_t spare_bytes;      /* of those in flight: Program.spare_bytes */
+    int64_t spare_bytes;      /* of the activations: Program.spare_bytes, at most all of them */
 } MemoryUse;
 
 /* Leaves out what an executor does not hold that computes cheap values again (Plan.is_for_jax). */
 static inline void memory_use_drop_spare(MemoryUse *use) {
     use->peak_bytes -= use->spare_bytes;
     use->activation_bytes -= use->spare_bytes;
-    use->in_flight_bytes -= use->spare_bytes;
+    use->in_flight_bytes -= use->spare_bytes < use->in_flight_bytes ? use->spare_bytes : use->in_flight_bytes;
     use->spare_bytes = 0;
 }
 
