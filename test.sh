@@ -178,7 +178,7 @@ test_fuzzers() {
 # The programs that start threads: ranks, searches, parallel loops; without those whose head comment says no.
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(problem|single_stage)/search|base/system/parallel)' -r tests --include='test_*.c' |
+  names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(plan_search|problem/search|single_stage/single_stage_search)|base/system/parallel)' -r tests --include='test_*.c' |
     xargs grep -L '^/\* thread sanitizer: no' | xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_')
   targets=$names configure_and_build build-tsan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=thread &&
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
