@@ -123,6 +123,10 @@ static double to_normal(uint64_t bits) {
     return q < 0 ? -value : value;
 }
 
+double random_gumbel(Random *random) {
+    return -log(-log(random_uniform(random) + 1e-12) + 1e-12);
+}
+
 double random_normal(Random *random) {
     return to_normal(random_bits(random));
 }

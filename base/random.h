@@ -19,6 +19,7 @@ uint64_t random_bits(Random *random);
 double random_uniform(Random *random);               /* [0, 1) */
 int64_t random_below(Random *random, int64_t bound); /* [0, bound), unbiased */
 double random_normal(Random *random);                /* mean 0, deviation 1 */
+double random_gumbel(Random *random);                /* standard Gumbel distribution */
 
 /* Number `index` of a stream, without a state: equal arguments give equal numbers on any thread. */
 uint64_t random_at(uint64_t seed, uint64_t stream, uint64_t index);

@@ -95,7 +95,7 @@ static void choose_looks(bool *chosen, const float *values, int32_t count, const
                          const bool *skipped, Random *random) {
     double scores[ASSIGNMENT_MOST_ACTIONS];
     for (int32_t a = 0; a < count; a++) {
-        double noise = manner->temperature > 0 ? -log(-log(random_uniform(random) + 1e-12) + 1e-12) : 0;
+        double noise = manner->temperature > 0 ? random_gumbel(random) : 0;
         chosen[a] = false;
         scores[a] = skipped && skipped[a] ? -INFINITY : (double)values[a] + manner->temperature * noise;
     }

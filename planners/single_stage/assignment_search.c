@@ -157,10 +157,6 @@ static void note_price(AssignmentSearch *self, int32_t place) {
         if (!self->nodes[k].is_priced) correct(&self->nodes[k], &self->nodes[place]);
 }
 
-static double random_gumbel(Random *random) {
-    return -log(-log(random_uniform(random) + 1e-12) + 1e-12);
-}
-
 /* Adds new plans that are one action away from a plan: those of the actions that the network ranks first. */
 static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_looks,
                        AmError *error) {
