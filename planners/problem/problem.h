@@ -78,7 +78,9 @@ static inline ProblemSettings problem_settings(PlanSpace space, double memory_fr
 }
 
 typedef struct StageProblem {
-    Arena arena; /* class sets, memo */
+    Arena arena;                 /* class sets, memo, estimator */
+    struct Estimator *estimator; /* single_stage/estimate.h; NULL: not used so far, or there is none */
+    bool has_estimator;          /* it was asked for */
     Scratch *scratch, *own_scratch;
     const PlanContext *context;
     const Cluster *cluster;

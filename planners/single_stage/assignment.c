@@ -208,15 +208,10 @@ AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPr
     TRY(find_axes(self, error));
     TRY(find_overlaps(self, error));
     TRY(choose_class_sets(self, error));
-    TRY(estimator_open(&self->estimator, problem, error));
+    TRY(estimator_of(&self->estimator, problem, error));
     TRY(estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error));
     self->unsplit_held = held_bytes(&self->unsplit_cost);
     return estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error);
-}
-
-void assignments_close(Assignments *self) {
-    estimator_close(self->estimator);
-    self->estimator = NULL;
 }
 
 static double axis_sum(const StageProblem *problem, const AxisPlan *axis_plan, int32_t axis,

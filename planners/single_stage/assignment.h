@@ -76,9 +76,8 @@ typedef struct Assignments {
 } Assignments;
 
 /* Opens assignments. `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the
- * problem's arena, but for the estimator: assignments_close(). */
+ * problem's arena. */
 AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit, AmError *error);
-void assignments_close(Assignments *self);
 
 /* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */
 AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,

@@ -125,7 +125,6 @@ AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule
 }
 
 void assignment_problem_close(AssignmentProblem *self) {
-    assignments_close(&self->assignments);
     problem_free(self->problem);
     cluster_free(self->cluster);
     arena_free(&self->arena);

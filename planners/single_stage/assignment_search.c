@@ -103,7 +103,6 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
 
 void assignment_search_close(AssignmentSearch *self) {
     if (!self) return;
-    for (int32_t k = 0; k < self->mesh_count; k++) assignments_close(&self->assignments[k]);
     agent_free(self->agent);
     free(self);
 }

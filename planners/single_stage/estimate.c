@@ -13,7 +13,7 @@ typedef struct Known {
 } Known;
 
 struct Estimator {
-    Arena arena;
+    Arena *arena; /* the problem's */
     const StageProblem *problem;
     ShardingGraphSample *sample;
     double limit; /* bytes of a device */
@@ -25,31 +25,25 @@ static AmStatus open_sample(Estimator *self, AmError *error) {
     const StageProblem *problem = self->problem;
     ShardingGraph *model;
     ReshardCosts *reshards;
-    TRY(sharding_graph_create_estimate(&model, &self->arena, problem->context, &problem->mesh,
+    TRY(sharding_graph_create_estimate(&model, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
     if (!model) return AM_OK;
-    TRY(reshard_costs_create(&reshards, &self->arena, &problem->mesh, problem->cluster, problem->devices,
+    TRY(reshard_costs_create(&reshards, self->arena, &problem->mesh, problem->cluster, problem->devices,
                              RESHARD_AXIS_ORDER, error));
     model->reshards = reshards;
-    return sharding_graph_sample(&self->sample, &self->arena, model, error);
+    return sharding_graph_sample(&self->sample, self->arena, model, error);
 }
 
-AmStatus estimator_open(Estimator **estimator, const StageProblem *problem, AmError *error) {
-    Arena arena = {0};
-    Estimator *self = *estimator = ARENA_ARRAY(&arena, Estimator, 1);
+AmStatus estimator_of(Estimator **estimator, StageProblem *problem, AmError *error) {
+    *estimator = problem->estimator;
+    if (problem->has_estimator) return AM_OK;
+    Estimator *self = ARENA_ARRAY(&problem->arena, Estimator, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Estimator){.arena = arena, .problem = problem, .limit = problem_memory_limit(problem)};
-    AmStatus status = open_sample(self, error);
-    if (status == AM_OK && self->sample) return AM_OK;
-    estimator_close(self);
-    *estimator = NULL;
-    return status;
-}
-
-void estimator_close(Estimator *estimator) {
-    if (!estimator) return;
-    Arena arena = estimator->arena;
-    arena_free(&arena);
+    *self = (Estimator){.arena = &problem->arena, .problem = problem, .limit = problem_memory_limit(problem)};
+    TRY(open_sample(self, error));
+    problem->has_estimator = true;
+    if (self->sample) *estimator = problem->estimator = self;
+    return AM_OK;
 }
 
 static AmStatus estimate_in(ShardingGraphCost *cost, const Estimator *self, Arena *scratch,
@@ -75,7 +69,7 @@ static Known *place_of(Known *known, int32_t capacity, uint64_t key) {
 static Known *find_known(Estimator *self, uint64_t key) {
     if (2 * self->known_count >= self->capacity) {
         int32_t capacity = self->capacity ? 2 * self->capacity : FIRST_CAPACITY;
-        Known *known = ARENA_ARRAY(&self->arena, Known, capacity);
+        Known *known = ARENA_ARRAY(self->arena, Known, capacity);
         if (!known) return NULL;
         for (int32_t k = 0; k < self->capacity; k++)
             if (self->known[k].is_used) *place_of(known, capacity, self->known[k].key) = self->known[k];

@@ -10,9 +10,9 @@
 
 typedef struct Estimator Estimator;
 
-/* Refers to the problem. `*estimator` NULL: the model claims nothing of such a mesh or such devices. */
-AmStatus estimator_open(Estimator **estimator, const StageProblem *problem, AmError *error);
-void estimator_close(Estimator *estimator);
+/* Returns the problem's estimator, which is made on first use in the problem's arena. `*estimator` NULL: the
+ * model claims nothing of such a mesh or such devices. */
+AmStatus estimator_of(Estimator **estimator, StageProblem *problem, AmError *error);
 
 /* Fills compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0.
  * Results are cached. */

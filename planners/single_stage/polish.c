@@ -150,9 +150,8 @@ static AmStatus climb(Polish *self, AmError *error) {
 AmStatus polish_climb(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .axis_plan = problem->best.axis_plan};
     if (!problem->best.is_known || problem_must_stop(problem)) return AM_OK;
-    TRY(estimator_open(&self.estimator, problem, error));
+    TRY(estimator_of(&self.estimator, problem, error));
     AmStatus status = climb(&self, error);
-    estimator_close(self.estimator);
     arena_free(&self.arena);
     return status;
 }

@@ -122,12 +122,11 @@ AmStatus screen_search(Screening *screening, StageProblem *problem, uint64_t see
     random_seed(&random, seed);
     screening->count = 0;
     if (stop_wanted(&stop)) return AM_OK;
-    TRY(estimator_open(&self.estimator, problem, error));
+    TRY(estimator_of(&self.estimator, problem, error));
     if (!self.estimator) return AM_OK;
     AmStatus status = AM_OK;
     for (self.score = 0; self.score < SCREEN_SCORES && status == AM_OK; self.score++)
         status = walk_from_starts(&self, &random, error);
-    estimator_close(self.estimator);
     for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++) /* the best by each score alternately */
         for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
             if (k < self.found[by].count && !has(screening, &self.found[by].kept[k].axis_plan))

@@ -47,7 +47,7 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
     Random random;
     double sum = 0;
     random_seed(&random, seed);
-    assert_int_equal(estimator_open(&estimator, self->problem, &error), AM_OK);
+    assert_int_equal(estimator_of(&estimator, self->problem, &error), AM_OK);
     assert_non_null(estimator);
     assert_int_equal(sharding_graph_create(&model, &self->arena, self->context, &self->mesh, self->cluster,
                                            self->devices, &error),
@@ -61,7 +61,6 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
         sum += difference(self, estimator, model, &axis_plan) / AXIS_PLANS;
     }
     if (sum > limit) fail_msg("%s: estimates are %.2f %% off", name, 100 * sum);
-    estimator_close(estimator);
 }
 
 static void test_near_the_model(void **state) {
@@ -109,7 +108,7 @@ static void test_remembered(void **state) {
     Estimator *estimator;
     int32_t counts[2];
     problem_case_open(&self, "llama_tiny", "C", "data=2,model=16", 1);
-    assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+    assert_int_equal(estimator_of(&estimator, self.problem, &error), AM_OK);
     for (int32_t k = 0; k < 2 * BASELINE_COUNT; k++)
         for (int32_t axis = 0; axis < 2; axis++) {
             AxisPlan axis_plan = {0}, alone = {0};
@@ -127,15 +126,13 @@ static void test_remembered(void **state) {
             assert_ok(baseline_axis_plan(self.problem, (Baseline)(k % BASELINE_COUNT), &axis_plan, &reason,
                                          &error));
             assert_ok(estimate_axis_plan(&estimate, estimator, &axis_plan, &error));
-            assert_ok(estimator_open(&fresh, other.problem, &error));
+            assert_ok(estimator_of(&fresh, other.problem, &error));
             assert_ok(estimate_axis_plan(&again, fresh, &axis_plan, &error));
             assert_true(estimate.compute_seconds == again.compute_seconds);
             assert_true(estimate.communication_seconds == again.communication_seconds);
-            estimator_close(fresh);
             problem_case_close(&other);
         }
     assert_true(counts[0] > counts[1]); /* else nothing is said of axes */
-    estimator_close(estimator);
     problem_case_close(&self);
 }
 
@@ -172,7 +169,7 @@ static void test_climb_prices_least_estimates(void **state) {
     AxisPlan least = {0}, unsplit = {0};
     double least_score = INFINITY;
     problem_case_open(&self, "vgg_tiny", "C", "data=4,model=8", 1 + PROBLEM_BATCH);
-    assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+    assert_int_equal(estimator_of(&estimator, self.problem, &error), AM_OK);
     for (int32_t axis = 0; axis < 2; axis++)
         for (int32_t k = 0; k < self.problem->class_set_count; k++) {
             AxisPlan changed = {0};
@@ -183,7 +180,6 @@ static void test_climb_prices_least_estimates(void **state) {
             least_score = plan_price_score(&price);
             least = changed;
         }
-    estimator_close(estimator);
     assert_int_equal(problem_price(self.problem, &unsplit, &price, &error), AM_OK);
     assert_int_equal(polish_climb(self.problem, &error), AM_OK);
     int64_t used = self.problem->budget.used;
