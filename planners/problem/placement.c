@@ -60,11 +60,11 @@ bool placement_mark_devices(bool *allowed, const Cluster *cluster, const char *i
 
 static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluster, const PropagationPin *pin,
                              AmError *error) {
-    char list[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES], *rest = NULL;
+    char list[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES], *rest = list;
     *allowed = ARENA_ARRAY(arena, bool, cluster->device_count);
     if (!*allowed) return am_fail_memory(error, cluster->device_count);
     pin_argument(list, pin);
-    for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
+    for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
         if (placement_mark_devices(*allowed, cluster, item)) continue;
         return am_fail(
             error, pin_error(pin), pin_file(pin),
@@ -153,6 +153,22 @@ static AmStatus check_order(const Placement *self, const PlanContext *context, A
     return AM_OK;
 }
 
+/* Checks that each operator may be on as many devices as the number of its pin. Parts of a cluster are left
+ * out: the search tries them. */
+static AmStatus check_device_counts(const Placement *self, const PlanContext *context, AmError *error) {
+    if (self->cluster->whole) return AM_OK;
+    for (int32_t i = 0; i < self->count; i++) {
+        const PropagationPin *number = self->on_number[i];
+        int32_t allowed = 0;
+        if (!number || !self->on_devices[i]) continue;
+        for (int32_t d = 0; d < self->cluster->device_count; d++) allowed += self->devices[i][d];
+        if (allowed < pin_number(number))
+            return fail_pair(self->on_devices[i], number, &context->canonical->instructions[i],
+                             "has fewer devices than it needs", error);
+    }
+    return AM_OK;
+}
+
 AmStatus placement_find(const Placement **placement, Arena *arena, const PlanContext *context,
                         const Cluster *cluster, const PropagationPin *pins, int32_t count, AmError *error) {
     bool has_any = false;
@@ -172,6 +188,7 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
     for (int32_t k = 0; k < count; k++)
         if (places(&pins[k])) TRY(place_scope(self, arena, context, &pins[k], error));
     TRY(check_order(self, context, error));
+    TRY(check_device_counts(self, context, error));
     *placement = self;
     return AM_OK;
 }
