@@ -1,7 +1,7 @@
 /* The lower bound of a search: least seconds of a step of any plan of the space.
  *
  * With several stages the bound is over every number of stages and, where the user leaves it free, over the
- * schedule that excludes least. One-stage searches bound their own space (single_stage/search.c).
+ * schedule that excludes least. One-stage searches bound their own space (single_stage_search.c).
  */
 #include "planners/search_bound.h"
 

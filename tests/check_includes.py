@@ -4,7 +4,8 @@
 The table says which top folders a folder may include, besides itself. Inside a top folder every subfolder is a room:
 the rooms that include one another form no cycle. cli/ includes the public header, base/ and the tables of options
 alone. A folder has at most 20 source files and a line in the map of
-docs/development.md. Every include names its folder, or a file beside it.
+docs/development.md. Every include names its folder, or a file beside it. Files of two folders have different base
+names, tests apart.
 """
 # labels: cpu check
 # python: plain
@@ -107,6 +108,12 @@ def main():
     sizes = collections.Counter(str(path.parent) for path in files if path.suffix in SOURCES)
     problems += [f"{folder}: {count} source files, at most {MOST_SOURCES} belong in a folder"
                  for folder, count in sorted(sizes.items()) if count > MOST_SOURCES]
+    places = collections.defaultdict(set)  # base name -> folders
+    for path in [*files, *pathlib.Path("examples").glob("*.c")]:
+        if path.parts[0] != "tests":
+            places[path.stem].add(str(path.parent))
+    problems += [f"{stem}: files of this name in {' and '.join(sorted(folders))} (expected one folder)"
+                 for stem, folders in sorted(places.items()) if len(folders) > 1]
     page = pathlib.Path("docs/development.md").read_text()
     problems += [f"{folder}: not in the map of docs/development.md" for folder in sorted(sizes)
                  if f"`{folder}/`" not in page and not folder.startswith("tests/")]

@@ -13,11 +13,11 @@
 
 typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
 
-CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
-CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
+CudaPrepare cuda_prepare_dot;         /* cublas_dot.c */
+CudaPrepare cuda_prepare_convolution; /* cudnn_convolution.c */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
 CudaPrepare cuda_prepare_region;      /* generated.c: fused attention */
-CudaPrepare cuda_prepare_attention;   /* attention.c: cuDNN; AM_ERROR_INPUT: another form than its own */
+CudaPrepare cuda_prepare_attention;   /* cudnn_attention.c; AM_ERROR_INPUT: another form than its own */
 
 /* Prepares a call of kernels whose text is written already, of any family (generated.c). The source is
  * copied. */

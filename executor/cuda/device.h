@@ -52,7 +52,7 @@ typedef struct CudaKernelDevice {
     int64_t section;                 /* counts up where the communication stream is joined whole */
     struct CudaBlas *blas;           /* opened at the first use; else NULL */
     struct CudaDnn *dnn;
-    int64_t slice_bytes; /* of a dot's result that is copied (dot_order.h) */
+    int64_t slice_bytes; /* of a dot's result that is copied (cublas_dot_order.h) */
     CudaRefusals refusals;
     struct CudaGenerated *generated; /* calls that finish() compiles, the newest first */
     AmError failure;                 /* the first since the last synchronize(); its code is AM_OK: none */

@@ -13,7 +13,7 @@
 #include "base/system/clock.h"
 #include "executor/calibrate/probe.h"
 #include "executor/cuda/device.h"
-#include "executor/cuda/probe.cu.h"
+#include "executor/cuda/probe_kernels.cu.h"
 
 enum { BUFFERS = 3, THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
 
@@ -50,7 +50,7 @@ static void close_card(ProbeDevice *device) {
 static AmStatus fill_card(Card *card, int32_t index, AmError *error) {
     size_t unused = 0, total = 0;
     TRY(cuda_device_open(&card->device, index, error));
-    TRY(cuda_unit_load(&card->unit, &card->device, cuda_text_probe, error));
+    TRY(cuda_unit_load(&card->unit, &card->device, cuda_text_probe_kernels, error));
     TRY(cuda_unit_function(&card->fill, &card->unit, "probe_fill", error));
     TRY(cuda_unit_function(&card->scale_add, &card->unit, "probe_scale_add", error));
     TRY(cuda_unit_function(&card->nothing, &card->unit, "probe_nothing", error));

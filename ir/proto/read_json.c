@@ -17,7 +17,7 @@
 #include "base/hash.h"
 #include "ir/encodings.h"
 #include "ir/proto/proto_field.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 enum { MOST_WARNINGS = 100, LONGEST_PATH = 300, LONGEST_KEY = 64, KEY_CACHE = 256, MOST_FIELDS = 256 };
 enum { SEEN_OBJECTS = 1024, SEEN_BEGINNING = 56, LONGEST_SEEN = 512 };

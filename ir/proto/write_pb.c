@@ -6,7 +6,7 @@
  * message; the entry keeps its names.
  */
 #include "ir/encodings.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/lower_bound.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* Parameters by number, and the shape of the root. */
 AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start) {

@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* Updates between a start and its done that are followed back. */
 #define MOST_UPDATES 8

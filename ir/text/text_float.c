@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/float_format.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 void ir_float_write(Text *out, Dtype type, uint64_t bits) {
     bool negative;

@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* Attributes of a module that do not affect its computation. */
 static const char *const IGNORED[] = {

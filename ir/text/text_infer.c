@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 typedef struct Inference {
     IrTextReader *reader;

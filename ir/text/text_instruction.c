@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ir/opcode_hint.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* A name for messages: at most 80 characters. */
 #define SHOWN(word) (int)((word).length < 80 ? (word).length : 80), (word).text

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/float_format.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* The storage of a type's values: offsets of count and array (for `bytes` fields of length and
  * data), numbers per element, bytes per number; `is_bytes` counts bytes. */

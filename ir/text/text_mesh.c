@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 #define NEW(scanner, descriptor) ir_new_message((scanner)->arena, &(descriptor))
 

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* ------------------------------------------------------------------ Strings */
 

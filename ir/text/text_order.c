@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ir/build/schedule.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 #include "ir/topological_order.h"
 
 /* Returns whether the operands and predecessors of each node precede it in `order`. */

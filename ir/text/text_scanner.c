@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 bool ir_word_is(IrWord word, const char *text) {
     return (size_t)word.length == strlen(text) && memcmp(word.text, text, (size_t)word.length) == 0;

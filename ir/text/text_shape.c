@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 /* '*' in a tile: the dimension is combined with the next. */
 #define COMBINED INT64_MIN

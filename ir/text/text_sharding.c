@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 void ir_write_integers(Text *out, size_t count, const int64_t *values) {
     for (size_t i = 0; i < count; i++) text_append(out, i ? ",%lld" : "%lld", (long long)values[i]);

@@ -8,7 +8,7 @@
 #ifndef IR_TEXT_TEXT_VALUES_H
 #define IR_TEXT_TEXT_VALUES_H
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 struct IrAttributeRow;
 

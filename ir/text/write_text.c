@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "ir/build/schedule.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 
 typedef struct IrIdEntry {
     uint64_t id;

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 #include "ir/verify/verify_parts.h"
 
 static AmStatus verify_comes_after(const Verifier *verifier, const IrInstruction *instruction, IrOpcode first,

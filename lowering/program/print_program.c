@@ -7,7 +7,7 @@
  *     } -> %20
  */
 #include "ir/analysis/loops.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 #include "lowering/program/program.h"
 
 #include <string.h>

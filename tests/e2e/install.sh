@@ -37,12 +37,12 @@ cmake -S "$prefix/share/doc/automap/examples" -B "$prefix/examples" -DCMAKE_PREF
   -DCMAKE_C_FLAGS=-Werror >"$prefix/examples.log"
 cmake --build "$prefix/examples" >>"$prefix/examples.log"
 model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
-"$prefix/examples/search" "$model/model.hlo.pb" nominal:4 evaluations=10 mesh=data=4 >"$prefix/search" \
+"$prefix/examples/find_plan" "$model/model.hlo.pb" nominal:4 evaluations=10 mesh=data=4 >"$prefix/search" \
   2>"$prefix/progress"
 grep -q '^stage 0: 4 devices, mesh data=4$' "$prefix/search"
 grep -q 'f32\[' "$prefix/search"
 grep -q 'evaluations, best ' "$prefix/progress"
-if "$prefix/examples/search" "$model/model.hlo.pb" nominal:4 mehs=data=4 2>"$prefix/refusal"; then exit 1; fi
+if "$prefix/examples/find_plan" "$model/model.hlo.pb" nominal:4 mehs=data=4 2>"$prefix/refusal"; then exit 1; fi
 grep -q 'did you mean mesh?' "$prefix/refusal"
 "$prefix/examples/train" "$model/model.hlo.pb" nominal:4 "$model/data.npz" 3 >"$prefix/train"
 grep -q '^predicted step' "$prefix/train"

@@ -13,7 +13,7 @@
 #include "base/float_format.h"
 #include "base/system/clock.h"
 #include "ir/canonical/canonical.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 #include "tests/support/sample.h"
 
 typedef struct Packed {

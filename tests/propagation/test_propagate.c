@@ -11,7 +11,7 @@
 #include "base/files/file.h"
 #include "ir/canonical/canonical.h"
 #include "ir/hlo.pb-c.h"
-#include "ir/text/text.h"
+#include "ir/text/hlo_text.h"
 #include "propagation/propagate/path_pattern.h"
 #include "propagation/propagate/read_sharding.h"
 #include "propagation/propagate/sharded_module.h"

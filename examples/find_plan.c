@@ -1,7 +1,7 @@
 /* Searches a plan for a module in memory, with progress, and prints the plan.
  *
- *     search MODEL CLUSTER [KEY=VALUE...]
- *     search model.hlo.pb h100:8 evaluations=200 mesh=data=4,model=2
+ *     find_plan MODEL CLUSTER [KEY=VALUE...]
+ *     find_plan model.hlo.pb h100:8 evaluations=200 mesh=data=4,model=2
  *
  * Keys are those of `automap search --help`. An interrupt ends the search with the best plan so far.
  */
@@ -90,7 +90,7 @@ int main(int count, char **words) {
                                    .on_message = show_message,
                                    .cancel = &cancelled};
     if (count < 3) {
-        fprintf(stderr, "usage: search MODEL CLUSTER [KEY=VALUE...]\n");
+        fprintf(stderr, "usage: find_plan MODEL CLUSTER [KEY=VALUE...]\n");
         return AM_ERROR_USAGE;
     }
     void *data = read_file(words[1], &bytes);

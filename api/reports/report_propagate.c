@@ -5,9 +5,9 @@
  * (propagation/spread), by strict rules on request. Dimensions that two pins claim are conflicts, which the
  * report lists.
  */
-#include "propagation/propagate/propagate.h"
 #include "api/reports/reports.h"
 #include "propagation/propagate/incremental.h"
+#include "propagation/propagate/propagate.h"
 #include "propagation/spread/spread_states.h"
 
 /* Finds the mesh of --mesh, or of the shardings that the module carries. */

@@ -9,7 +9,7 @@
  * dimensions lie closer there has the columns. Batch dimensions that step as one
  * in operands and result are one; one of them is the library's batch, others are
  * a few products one after the other. An operand that does not fit is packed to
- * [batch, free, contracted] first, as little as possible. dot_order.c has the
+ * [batch, free, contracted] first, as little as possible. cublas_dot_order.c has the
  * orders of the result, and slices for an order that the library refuses. The
  * library adds a third operand to the product (beta = 1). The generated kernel of
  * source_product.c runs types that the library does not multiply and products
@@ -21,7 +21,7 @@
 #include "base/int_list.h"
 #include "executor/array/strided.h"
 #include "executor/cuda/cuda.h"
-#include "executor/cuda/library/dot_order.h"
+#include "executor/cuda/library/cublas_dot_order.h"
 
 #define FEW_PRODUCTS  16  /* for one dot; with more, operands are packed if that helps */
 #define MOST_PRODUCTS 256 /* for one dot in any case */

@@ -1,7 +1,7 @@
 /* am_compare(): the predicted timeline of a plan beside the trace of a run.
  *
- * Reads the trace, simulates one step of the plan with its operators (api/simulate.c), and has both compared
- * operator by operator (cost/simulate/trace_error.h). The result is text or JSON.
+ * Reads the trace, simulates one step of the plan with its operators (api/simulation.c), and has both
+ * compared operator by operator (cost/simulate/trace_error.h). The result is text or JSON.
  */
 #include <stdlib.h>
 

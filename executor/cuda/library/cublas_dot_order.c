@@ -3,7 +3,7 @@
  * cuda_dot_order() finds the strides with which cuBLASLt writes the result in its own order.
  * cuda_dot_slices() divides the result by its first batch dimensions for all other orders.
  */
-#include "executor/cuda/library/dot_order.h"
+#include "executor/cuda/library/cublas_dot_order.h"
 
 #include "executor/array/strided.h"
 #include "executor/cuda/device.h"
