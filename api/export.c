@@ -67,7 +67,7 @@ static AmStatus step_seconds(double *seconds, Export *self, const Plan *plan, co
                              AmError *error) {
     Simulation *simulation;
     TRY(simulate_plan(&simulation, &self->arena, self->from->whole, plan, cluster,
-                      CLUSTER_DEFAULT_MEMORY_FRACTION, error));
+                      &(SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION}, error));
     *seconds = simulation->step_seconds;
     return AM_OK;
 }

@@ -1,7 +1,7 @@
 /* am_simulate(), its accessors and am_simulation_print(): a predicted step of a plan.
  *
  * api_simulate() is shared with am_compare(): it chooses the cluster (the caller's, or that of the plan
- * file), reads slowed devices and events from the options, and calls simulate_plan_with() of cost/simulate.
+ * file), reads slowed devices and events from the options, and calls simulate_plan() of cost/simulate.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ AmStatus api_simulate(AmSimulation *self, const AmPlan *plan, const AmCluster *c
                                 plan_context_used(plan->plan, plan->whole), plan->plan, error));
     }
     AmStatus status =
-        simulate_plan_with(&self->simulation, &self->arena, plan->whole, plan->plan, on, &settings, error);
+        simulate_plan(&self->simulation, &self->arena, plan->whole, plan->plan, on, &settings, error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted");
     if (status != AM_OK) am_error_source(error, source_of(plan));
     if (status == AM_OK && settings.observer) status = simulate_trace_end(&trace, self->simulation);

@@ -179,7 +179,7 @@ static AmStatus predict(Plan *predicted, RunJob *job, PlanContext *context, cons
     if (!plan->is_changed) return AM_OK;
     AmStatus status = cluster_from_json(&cluster, &scratch, plan->cluster_description, "the plan", error);
     if (status == AM_OK)
-        status = simulate_plan_with(&simulation, &scratch, context, plan, cluster, &options, error);
+        status = simulate_plan(&simulation, &scratch, context, plan, cluster, &options, error);
     if (status == AM_OK) status = simulation_predict(predicted, &job->arena, simulation, error);
     cluster_free(cluster);
     arena_free(&scratch);

@@ -289,8 +289,8 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
     Arena scratch = {0};
     Simulation *simulation;
     AmError cut = {0};
-    AmStatus status = simulate_plan_with(&simulation, &scratch, self->whole, self->failed->nearest,
-                                         self->cluster, &details, error);
+    AmStatus status = simulate_plan(&simulation, &scratch, self->whole, self->failed->nearest, self->cluster,
+                                    &details, error);
     json_t *root = status == AM_OK ? simulation_to_json(simulation) : NULL;
     arena_free(&scratch);
     if (status != AM_OK) return status;

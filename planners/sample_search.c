@@ -141,8 +141,9 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     plan->schedule = from->schedule;
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     TRY(search_check_plan(self->options, plan, error));
-    AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster,
-                                    self->options->request->constraints.memory_fraction, error);
+    AmStatus status = simulate_plan(
+        &simulation, &scratch, context, plan, self->cluster,
+        &(SimulationOptions){.memory_fraction = self->options->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;

@@ -373,8 +373,9 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     plan->relaxations = given->relaxations;
     plan->relaxation_count = given->relaxation_count;
     if (search_check_plan(options, plan, NULL) != AM_OK) return AM_OK;
-    AmStatus status = simulate_plan(&simulation, self->arena, context, plan, self->cluster,
-                                    options->request->constraints.memory_fraction, &refusal);
+    AmStatus status = simulate_plan(
+        &simulation, self->arena, context, plan, self->cluster,
+        &(SimulationOptions){.memory_fraction = options->request->constraints.memory_fraction}, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);

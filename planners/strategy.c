@@ -293,6 +293,7 @@ AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, c
     *plan = ARENA_ARRAY(arena, Plan, 1);
     if (!*plan) return am_fail_memory(error, (int64_t)sizeof **plan);
     TRY(make_plan(*plan, arena, context, cluster, strategy, memory_fraction, error));
-    TRY(simulate_plan(simulation, arena, context, *plan, cluster, memory_fraction, error));
+    TRY(simulate_plan(simulation, arena, context, *plan, cluster,
+                      &(SimulationOptions){.memory_fraction = memory_fraction}, error));
     return simulation_predict(*plan, arena, *simulation, error);
 }

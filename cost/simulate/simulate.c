@@ -419,14 +419,7 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
 }
 
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
-                       const Cluster *cluster, double memory_fraction, AmError *error) {
-    const SimulationOptions options = {.memory_fraction = memory_fraction};
-    return simulate_plan_with(simulation, arena, context, plan, cluster, &options, error);
-}
-
-AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
-                            const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
-                            AmError *error) {
+                       const Cluster *cluster, const SimulationOptions *options, AmError *error) {
     PlanRanks ranks;
     context = plan_context_used(plan, context);
     TRY(plan_ranks_beside(&ranks, arena, context, plan, options->known, options->stop, error));

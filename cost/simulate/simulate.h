@@ -113,10 +113,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
 
 /* Lowers, prices and simulates a plan. All memory is the arena's. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
-                       const Cluster *cluster, double memory_fraction, AmError *error);
-AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
-                            const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
-                            AmError *error);
+                       const Cluster *cluster, const SimulationOptions *options, AmError *error);
 
 /* Lowers, prices and simulates a plan whose stages are assigned and whose devices the cluster has. */
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,

@@ -63,7 +63,7 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
     PricedPlan *self = user;
     self->plan->schedule = schedule_kind_name(schedule);
     return simulate_plan(&self->simulation, self->arena, self->context, self->plan, self->cluster,
-                         self->memory_fraction, error);
+                         &(SimulationOptions){.memory_fraction = self->memory_fraction}, error);
 }
 
 AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,

@@ -130,7 +130,8 @@ static AmStatus report_partition(PaperSearching *self, const PaperPartition *par
 static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
     Simulation *simulation;
     double memory_fraction = self->options->request->constraints.memory_fraction;
-    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster, memory_fraction, error));
+    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
+                      &(SimulationOptions){.memory_fraction = memory_fraction}, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     self->result->evaluations++;
     plan->evaluations = self->result->evaluations;

@@ -226,8 +226,8 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
                                              self->options->request->constraints.memory_fraction,
                                          .stop = may_stop(self) ? &stop : NULL};
     priced->plan->schedule = schedule_kind_name(schedule);
-    return simulate_plan_with(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
-                              &simulated, error);
+    return simulate_plan(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
+                         &simulated, error);
 }
 
 /* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. The

@@ -72,8 +72,8 @@ static void simulate_change(void *user, int32_t k) {
     const Plan *plan;
     change->status = explain_make_change(&plan, change, &arena, &change->error);
     if (change->status == AM_OK)
-        change->status = simulate_plan_with(&simulation, &arena, self->context, plan, self->cluster, &options,
-                                            &change->error);
+        change->status =
+            simulate_plan(&simulation, &arena, self->context, plan, self->cluster, &options, &change->error);
     if (change->status == AM_OK)
         *change->result = (ExplainedChange){.seconds = simulation->step_seconds,
                                             .peak_bytes = simulation->fit.needed_bytes,

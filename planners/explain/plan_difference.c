@@ -97,8 +97,8 @@ static AmStatus simulate_changed(Differ *self, ExplainedChange *change, json_t *
     Simulation *simulation;
     AmStatus status = plan_stages_from_json(&plan, document, &arena, self->context, "the changed plan", &why);
     if (status == AM_OK)
-        status = simulate_plan_with(&simulation, &arena, self->context, plan, self->sides[0].cluster,
-                                    &options, &why);
+        status =
+            simulate_plan(&simulation, &arena, self->context, plan, self->sides[0].cluster, &options, &why);
     if (status == AM_OK)
         *change = (ExplainedChange){.seconds = simulation->step_seconds,
                                     .peak_bytes = simulation->fit.needed_bytes,

@@ -180,9 +180,8 @@ static void simulate_task(void *user, int32_t k) {
                                            climb->options->request->constraints.memory_fraction,
                                        .stop = &climb->budget.stop,
                                        .known = &self->base->explainer.ranks};
-    step->status =
-        simulate_plan_with(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
-                           step->plan, climb->cluster, &options, &step->error);
+    step->status = simulate_plan(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
+                                 step->plan, climb->cluster, &options, &step->error);
 }
 
 AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {

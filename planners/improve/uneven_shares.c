@@ -319,7 +319,7 @@ static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const
 static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareCandidate *candidate, AmError *error) {
     Simulation *simulation;
     TRY(simulate_plan(&simulation, scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
-                      self->search->memory_fraction, error));
+                      &(SimulationOptions){.memory_fraction = self->search->memory_fraction}, error));
     candidate->fit = simulation->fit;
     return simulation_predict(&candidate->plan, &candidate->arena, simulation, error);
 }

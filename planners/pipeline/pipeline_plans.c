@@ -361,8 +361,8 @@ static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
     Simulation *simulation;
     if (candidate->plan->stage_count > 1 && !candidate->given)
         candidate->plan->schedule = schedule_kind_name(schedule);
-    TRY(simulate_plan_with(&simulation, &candidate->arena, candidate->plan->context, candidate->plan,
-                           self->cluster, &options, error));
+    TRY(simulate_plan(&simulation, &candidate->arena, candidate->plan->context, candidate->plan,
+                      self->cluster, &options, error));
     TRY(simulation_predict(candidate->plan, &candidate->arena, simulation, error));
     candidate->seconds = simulation->step_seconds;
     candidate->fit = simulation->fit;

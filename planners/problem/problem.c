@@ -400,7 +400,7 @@ static AmStatus simulate_stage(PlanPrice *price, const StageProblem *self, Arena
                        .context = self->context};
     Simulation *simulation;
     TRY(simulate_plan(&simulation, scratch, self->context, &plan, self->cluster,
-                      self->constraints.memory_fraction, error));
+                      &(SimulationOptions){.memory_fraction = self->constraints.memory_fraction}, error));
     const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
     double needed = simulation->fit.needed_fraction / self->constraints.memory_fraction;
     *price = (PlanPrice){.seconds = simulation->step_seconds,

@@ -403,8 +403,9 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     if (!stages) return am_fail_memory(error, (int64_t)sizeof *stages);
     *stages = *stage;
     refined.stages = stages;
-    AmStatus status = simulate_plan(&simulation, &scratch, context, &refined, cluster,
-                                    options->request->constraints.memory_fraction, error);
+    AmStatus status = simulate_plan(
+        &simulation, &scratch, context, &refined, cluster,
+        &(SimulationOptions){.memory_fraction = options->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(&refined, arena, simulation, error);
     bool is_taken = status == AM_OK && simulation->fit.fits &&
                     refined.predicted_step_seconds < plan->predicted_step_seconds;

@@ -34,8 +34,9 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
     Arena *scratch = scratch_take(self->scratch);
     PlanDevicePrediction *predicted = plan->predicted;
     Simulation *simulation;
-    AmStatus status = simulate_plan(&simulation, scratch, self->context, plan, self->cluster,
-                                    self->options->request->constraints.memory_fraction, error);
+    AmStatus status = simulate_plan(
+        &simulation, scratch, self->context, plan, self->cluster,
+        &(SimulationOptions){.memory_fraction = self->options->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
     if (status == AM_OK) {
         memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);

@@ -102,7 +102,7 @@ static Simulation *simulate(Fixture *fixture) {
     AmError error = {0};
     Simulation *simulation;
     AmStatus status = simulate_plan(&simulation, &fixture->arena, fixture->context, &fixture->plan,
-                                    fixture->cluster, 0.9, &error);
+                                    fixture->cluster, &(SimulationOptions){.memory_fraction = 0.9}, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     return simulation;
 }
@@ -320,7 +320,7 @@ static void a_plan_for_more_devices_is_refused(void **state) {
     plan_batch(fixture, "data=2");
     fixture->stage.devices = beyond;
     assert_int_equal(simulate_plan(&simulation, &fixture->arena, fixture->context, &fixture->plan,
-                                   fixture->cluster, 0.9, &error),
+                                   fixture->cluster, &(SimulationOptions){.memory_fraction = 0.9}, &error),
                      AM_ERROR_INPUT);
     assert_non_null(strstr(error.text, "4 is not a device of cluster"));
 }

@@ -284,9 +284,9 @@ static void devices_of_equal_shards_share_a_program(void **state) {
         assert_int_equal(plan_ranks_group(&group_of, &count, &self->arena, &ranks, 0, &error), AM_OK);
         assert_int_equal(count, groups[k][3] + 1);
         assert_memory_equal(group_of, groups[k], sizeof groups[k]);
-        assert_int_equal(
-            simulate_plan(&simulation, &self->arena, self->context, &self->plan, self->cluster, 0.9, &error),
-            AM_OK);
+        assert_int_equal(simulate_plan(&simulation, &self->arena, self->context, &self->plan, self->cluster,
+                                       &(SimulationOptions){.memory_fraction = 0.9}, &error),
+                         AM_OK);
         assert_int_equal(rank_memory(&uses, &self->arena, &ranks, NULL, &error), AM_OK);
         for (int32_t d = 0; d < 4; d++)
             assert_int_equal(simulation->devices[d].memory.peak_bytes, uses[d].peak_bytes);
@@ -302,10 +302,12 @@ static void shares_by_speed_save_waiting(void **state) {
     Simulation *equal, *shared;
     const PlanContext *context = self->context;
     use_shares(self, "data=2", devices, NULL);
-    assert_int_equal(simulate_plan(&equal, &self->arena, context, &self->plan, self->cluster, 0.9, &error),
+    assert_int_equal(simulate_plan(&equal, &self->arena, context, &self->plan, self->cluster,
+                                   &(SimulationOptions){.memory_fraction = 0.9}, &error),
                      AM_OK);
     self->stages[0].mesh.axes[0].shares = by_speed;
-    if (simulate_plan(&shared, &self->arena, context, &self->plan, self->cluster, 0.9, &error) != AM_OK)
+    if (simulate_plan(&shared, &self->arena, context, &self->plan, self->cluster,
+                      &(SimulationOptions){.memory_fraction = 0.9}, &error) != AM_OK)
         fail_msg("%s", error.text);
     check_sums(equal);
     check_sums(shared);

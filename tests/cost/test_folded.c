@@ -69,8 +69,10 @@ static void check_plan(const char *model, const PlanContext *context, const Clus
     assert_int_equal(plan_lower(&program, &arena, context, assignment, 0, &error), AM_OK);
     assert_int_equal(price_program(&price, program, cluster, devices, &error), AM_OK);
     assert_int_equal(price_steps(&costs, &count, &arena, program, cluster, devices, &error), AM_OK);
-    assert_int_equal(simulate_plan(&folded, &arena, context, plan, cluster, 0.9, &error), AM_OK);
-    assert_int_equal(simulate_plan_with(&walked, &arena, context, plan, cluster, &details, &error), AM_OK);
+    assert_int_equal(simulate_plan(&folded, &arena, context, plan, cluster,
+                                   &(SimulationOptions){.memory_fraction = 0.9}, &error),
+                     AM_OK);
+    assert_int_equal(simulate_plan(&walked, &arena, context, plan, cluster, &details, &error), AM_OK);
     add_collectives(added, costs, count);
     compare_seconds(model, "price and plan", price.step_seconds, plan->predicted_step_seconds);
     compare_seconds(model, "price and simulation", price.step_seconds, folded->step_seconds);

@@ -325,7 +325,9 @@ static void test_stages_have_a_model_gap(void **state) {
     assert_true(found >= 0);
     for (int32_t axis = 0; axis < result.plan->stages[0].mesh.axis_count; axis++)
         result.plan->stages[0].axis_priorities[axis].count = 0;
-    assert_int_equal(simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error), AM_OK);
+    assert_int_equal(simulate_plan(&simulation, &arena, context, result.plan, cluster,
+                                   &(SimulationOptions){.memory_fraction = 1}, &error),
+                     AM_OK);
     assert_int_equal(simulation_predict(result.plan, &arena, simulation, &error), AM_OK);
     assert_int_equal(plan_model_gap(&worse, context, cluster, result.plan, &never, &error), AM_OK);
     assert_true(worse > found * 1.2);

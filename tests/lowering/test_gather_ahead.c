@@ -205,7 +205,8 @@ static void test_communication_is_hidden(void **state) {
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
     if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
-    if (simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error) != AM_OK)
+    if (simulate_plan(&simulation, &arena, context, result.plan, cluster,
+                      &(SimulationOptions){.memory_fraction = 1}, &error) != AM_OK)
         fail_msg("%s", error.text);
     const SimulatedDevice *device = &simulation->devices[0];
     if (device->hidden_seconds <= 0.4 * device->communication_seconds)

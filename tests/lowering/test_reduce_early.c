@@ -125,8 +125,9 @@ static void test_communication_is_hidden(void **state) {
         Simulation *simulation;
         AmError error = {0};
         open_case(&self, models[m]);
-        assert_int_equal(
-            simulate_plan(&simulation, &self.arena, self.context, self.plan, self.cluster, 1, &error), AM_OK);
+        assert_int_equal(simulate_plan(&simulation, &self.arena, self.context, self.plan, self.cluster,
+                                       &(SimulationOptions){.memory_fraction = 1}, &error),
+                         AM_OK);
         const SimulatedDevice *device = &simulation->devices[0];
         double least = fmin(device->communication_seconds, device->compute_seconds);
         if (device->hidden_seconds <= 0.4 * least)

@@ -104,7 +104,8 @@ static void simulate(Simulation **simulation, Arena *arena, Plan *plan, const Pl
                    .micro_batches = context->whole ? context->micro_batches : 1,
                    .schedule = "none",
                    .context = context};
-    if (simulate_plan(simulation, arena, context, plan, cluster, 0.9, &error) != AM_OK)
+    if (simulate_plan(simulation, arena, context, plan, cluster, &(SimulationOptions){.memory_fraction = 0.9},
+                      &error) != AM_OK)
         fail_msg("%s", error.text);
 }
 
@@ -374,9 +375,11 @@ static void test_pipelines(void **state) {
         Simulation *small, *large;
         make_pipeline(&plan, &arena, sample.context, cluster, &cases[k]);
         move_pipeline(&moved, &arena, whole, &sample, &plan);
-        if (simulate_plan(&small, &arena, plan.context, &plan, cluster, 0.9, &error) != AM_OK)
+        if (simulate_plan(&small, &arena, plan.context, &plan, cluster,
+                          &(SimulationOptions){.memory_fraction = 0.9}, &error) != AM_OK)
             fail_msg("%s", error.text);
-        if (simulate_plan(&large, &arena, moved.context, &moved, cluster, 0.9, &error) != AM_OK)
+        if (simulate_plan(&large, &arena, moved.context, &moved, cluster,
+                          &(SimulationOptions){.memory_fraction = 0.9}, &error) != AM_OK)
             fail_msg("%s", error.text);
         double step = small->step_seconds / large->step_seconds;
         const char *name = baseline_name(cases[k].baseline);

@@ -104,8 +104,9 @@ static void test_larger_caps_are_never_worse(void **state) {
         steps += plan->predicted_step_seconds < before;
         before = plan->predicted_step_seconds;
         Simulation *simulation;
-        assert_int_equal(
-            simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, 0.9, &error), AM_OK);
+        assert_int_equal(simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster,
+                                       &(SimulationOptions){.memory_fraction = 0.9}, &error),
+                         AM_OK);
         assert_true(simulation->step_seconds == plan->predicted_step_seconds);
         plan_climb_close(&climb);
     }

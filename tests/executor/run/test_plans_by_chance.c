@@ -158,7 +158,9 @@ static void keep_plan(const Plan *plan, const PlanContext *context, const char *
     kept.micro_batches = plan->micro_batches;
     kept.stages = plan->stages;
     Simulation *simulation;
-    assert_int_equal(simulate_plan(&simulation, &arena, context, &kept, cluster, 1, &error), AM_OK);
+    assert_int_equal(simulate_plan(&simulation, &arena, context, &kept, cluster,
+                                   &(SimulationOptions){.memory_fraction = 1}, &error),
+                     AM_OK);
     assert_int_equal(simulation_predict(&kept, &arena, simulation, &error), AM_OK);
     if (plan_write(&kept, context, path, &error) != AM_OK) fail_msg("%s", error.text);
     cluster_free(cluster);

@@ -75,8 +75,8 @@ static double *random_shares(Random *random, Arena *arena, int32_t size) {
 static Simulation *simulate(MixedCase *self, const Plan *plan) {
     AmError error = {0};
     Simulation *simulation;
-    AmStatus status =
-        simulate_plan(&simulation, &self->arena, self->context, plan, self->cluster, 0.9, &error);
+    AmStatus status = simulate_plan(&simulation, &self->arena, self->context, plan, self->cluster,
+                                    &(SimulationOptions){.memory_fraction = 0.9}, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s", error.text);
     return status == AM_OK ? simulation : NULL;
 }

@@ -47,8 +47,9 @@ static void test_no_slower_than_even(void **state) {
     assert_true(plan->evaluations > 0);
     Simulation *simulation;
     AmError error = {0};
-    assert_int_equal(
-        simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, FRACTION, &error), AM_OK);
+    assert_int_equal(simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster,
+                                   &(SimulationOptions){.memory_fraction = FRACTION}, &error),
+                     AM_OK);
     assert_true(simulation->step_seconds == plan->predicted_step_seconds);
     assert_true(simulation->fit.fits);
     close_case(&self);
@@ -156,9 +157,9 @@ static void test_recomputes(void **state) {
     assert_true(ranges > 0);
     Simulation *simulation;
     AmError error = {0};
-    assert_int_equal(
-        simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, SHORT_OF_MEMORY, &error),
-        AM_OK);
+    assert_int_equal(simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster,
+                                   &(SimulationOptions){.memory_fraction = SHORT_OF_MEMORY}, &error),
+                     AM_OK);
     assert_true(simulation->fit.fits);
     assert_true(simulation->step_seconds == plan->predicted_step_seconds);
     close_case(&self);

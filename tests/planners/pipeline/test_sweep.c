@@ -141,9 +141,9 @@ static void test_plans_of_rows(void **state) {
             fail_msg("%s", error.text);
         assert_string_equal(plan->schedule, row->schedule);
         assert_int_equal(plan->micro_batches, row->micro_batches);
-        assert_int_equal(
-            simulate_plan(&simulation, &self.arena, self.context, plan, self.cluster, FRACTION, &error),
-            AM_OK);
+        assert_int_equal(simulate_plan(&simulation, &self.arena, self.context, plan, self.cluster,
+                                       &(SimulationOptions){.memory_fraction = FRACTION}, &error),
+                         AM_OK);
         assert_true(simulation->step_seconds == row->step_seconds);
         assert_true(plan->predicted_step_seconds == row->step_seconds);
         several += plan->stage_count > 1;
