@@ -147,7 +147,7 @@ static void embedding_backward(Model *self, const Embedding *embedding, EmitValu
     Dtype type = self->shape->gradient_type == DTYPE_INVALID ? DTYPE_F32 : self->shape->gradient_type;
     if (embedding->positions >= 0)
         transformer_add_gradient(self, embedding->positions,
-                                 emit_reduce(emitter, "add", transformer_wide(self, dy), 1, batch));
+                                 emit_reduce(emitter, "add", transformer_f32(self, dy), 1, batch));
     dy = emit_convert(emitter, dy, type);
     EmitValue table = self->weights[embedding->table].value;
     table.type = type;
@@ -191,7 +191,7 @@ static EmitValue entropy_forward(Model *self, Entropy *entropy, EmitValue logits
     Emitter *emitter = &self->emitter;
     if (self->shape->joins_loss) emit_begin_kernel(emitter, "kernel");
     else transformer_begin_eager(self);
-    logits = transformer_wide(self, logits);
+    logits = transformer_f32(self, logits);
     if (!self->shape->joins_loss) transformer_begin_eager(self);
     entropy_powers(self, entropy, logits);
     EmitValue normal = emit_unary(emitter, "log", entropy->sum);
@@ -229,9 +229,9 @@ static EmitValue entropy_backward(Model *self, Entropy *entropy, EmitValue logit
             EmitValue *kept[] = {&logits};
             emit_barrier(emitter, kept, 1);
             emit_begin_kernel(emitter, "kernel");
-            EmitValue wide = transformer_wide(self, logits);
-            entropy_powers(self, entropy, wide);
-            entropy->is_label = find_labels(self, wide, targets);
+            EmitValue f32 = transformer_f32(self, logits);
+            entropy_powers(self, entropy, f32);
+            entropy->is_label = find_labels(self, f32, targets);
         }
         d = transformer_with_rows(self, "divide", entropy->powers, entropy->sum);
         d = emit_binary(emitter, "subtract", d, emit_convert(emitter, entropy->is_label, DTYPE_F32));
@@ -279,7 +279,7 @@ static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t 
     EmitValue rate = {0};
     if (is_adam) {
         EmitValue next = emit_scaled(emitter, "add", self->count, 1);
-        EmitValue step = transformer_wide(self, next);
+        EmitValue step = transformer_f32(self, next);
         EmitValue root = emit_unary(emitter, "sqrt", correction(emitter, step, 0.999));
         rate = emit_binary(emitter, "divide", root, correction(emitter, step, 0.9));
         rate = emit_scaled(emitter, "multiply", rate, learning_rate);
@@ -288,7 +288,7 @@ static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t 
     }
     for (int32_t k = 0; k < self->weight_count; k++) {
         const Weight *weight = &self->weights[k];
-        EmitValue g = transformer_wide(self, weight->gradient), change;
+        EmitValue g = transformer_f32(self, weight->gradient), change;
         bool has_master = weight->master.number;
         int32_t first = *count, parameter = weight->parameter;
         *count += 1 + has_master;

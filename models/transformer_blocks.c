@@ -52,7 +52,7 @@ EmitValue transformer_narrow(Model *self, EmitValue value) {
     return emit_convert(&self->emitter, value, self->shape->type);
 }
 
-EmitValue transformer_wide(Model *self, EmitValue value) {
+EmitValue transformer_f32(Model *self, EmitValue value) {
     return emit_convert(&self->emitter, value, DTYPE_F32);
 }
 
@@ -124,7 +124,7 @@ static void add_bias_gradient(Model *self, const Linear *linear, EmitValue dy) {
     if (linear->bias < 0) return;
     transformer_begin_kernel(self, "kernel");
     transformer_add_gradient(self, linear->bias,
-                             emit_reduce(&self->emitter, "add", transformer_wide(self, dy), 2, first_two));
+                             emit_reduce(&self->emitter, "add", transformer_f32(self, dy), 2, first_two));
     emit_end_kernel(&self->emitter);
 }
 
@@ -199,12 +199,12 @@ EmitValue transformer_with_rows(Model *self, const char *operation, EmitValue x,
 /* x [b, s, h] and a weight [h]. */
 static EmitValue with_weight(Model *self, const char *operation, EmitValue x, int32_t weight) {
     static const int32_t last[] = {2};
-    EmitValue value = transformer_wide(self, self->weights[weight].value);
+    EmitValue value = transformer_f32(self, self->weights[weight].value);
     return emit_binary(&self->emitter, operation, x, emit_broadcast(&self->emitter, value, x, last));
 }
 
 static EmitValue norm_centered(Model *self, const Norm *norm) {
-    EmitValue x = transformer_wide(self, norm->input);
+    EmitValue x = transformer_f32(self, norm->input);
     return norm->bias >= 0 ? transformer_with_rows(self, "subtract", x, norm->mean) : x;
 }
 
@@ -212,12 +212,12 @@ EmitValue transformer_norm_forward(Model *self, Norm *norm, EmitValue x) {
     Emitter *emitter = &self->emitter;
     norm->input = x;
     begin_norm(self);
-    if (norm->bias >= 0) norm->mean = mean_of(self, transformer_wide(self, x));
+    if (norm->bias >= 0) norm->mean = mean_of(self, transformer_f32(self, x));
     EmitValue centered = norm_centered(self, norm);
     EmitValue variance = mean_of(self, emit_binary(emitter, "multiply", centered, centered));
     norm->deviation = emit_unary(emitter, "rsqrt", emit_scaled(emitter, "add", variance, 1e-6));
     EmitValue y = transformer_with_rows(self, "multiply", centered, norm->deviation);
-    norm->wide = centered;
+    norm->centered = centered;
     norm->normal = y;
     y = with_weight(self, "multiply", y, norm->scale);
     if (norm->bias >= 0) y = with_weight(self, "add", y, norm->bias);
@@ -230,7 +230,7 @@ EmitValue transformer_norm_forward(Model *self, Norm *norm, EmitValue x) {
 EmitValue transformer_norm_backward(Model *self, const Norm *norm, EmitValue dy) {
     Emitter *emitter = &self->emitter;
     begin_norm(self);
-    dy = transformer_wide(self, dy);
+    dy = transformer_f32(self, dy);
     bool is_kept = self->shape->has_plain_norms;
     EmitValue x = is_kept
                       ? norm->normal
@@ -242,7 +242,7 @@ EmitValue transformer_norm_backward(Model *self, const Norm *norm, EmitValue dy)
     EmitValue g = with_weight(self, "multiply", dy, norm->scale);
     EmitValue along = mean_of(self, emit_binary(emitter, "multiply", g, x));
     if (is_kept) { /* the same in terms of the input in f32, which PyTorch keeps */
-        x = norm->wide;
+        x = norm->centered;
         along = emit_binary(emitter, "multiply", along, norm->deviation);
     }
     EmitValue dx = emit_binary(emitter, "subtract", g, transformer_with_rows(self, "multiply", x, along));
@@ -345,8 +345,8 @@ static EmitValue rotate(Model *self, EmitValue x, double sign) {
     EmitValue frequencies = emit_unary(emitter, "exponential", exponents);
     EmitValue angle = emit_binary(emitter, "multiply", emit_broadcast(emitter, positions, angle_shape, time),
                                   emit_broadcast(emitter, frequencies, angle_shape, place));
-    EmitValue a = transformer_wide(self, emit_slice(emitter, x, 3, 0, half));
-    EmitValue b = transformer_wide(self, emit_slice(emitter, x, 3, half, 2 * half));
+    EmitValue a = transformer_f32(self, emit_slice(emitter, x, 3, 0, half));
+    EmitValue b = transformer_f32(self, emit_slice(emitter, x, 3, half, 2 * half));
     EmitValue cosine = emit_broadcast(emitter, emit_unary(emitter, "cosine", angle), a, into);
     EmitValue sine = emit_broadcast(emitter, emit_unary(emitter, "sine", angle), a, into);
     EmitValue ac = emit_binary(emitter, "multiply", a, cosine),
@@ -405,7 +405,7 @@ static void weights_forward(Model *self, Attention *attention) {
     bool grouped = attention->q.rank == 5;
     EmitValue scores = emit_dot(emitter, attention->q, attention->k, &scores_dot[grouped]);
     if (!is_flash(self)) transformer_begin_kernel(self, "kernel");
-    scores = transformer_wide(self, scores);
+    scores = transformer_f32(self, scores);
     const int32_t last[] = {scores.rank - 1}, rows[] = {0, 1, 2, 3};
     scores = emit_scaled(emitter, "multiply", scores, score_scale(attention));
     next_softmax_operator(self);
@@ -418,7 +418,7 @@ static void weights_forward(Model *self, Attention *attention) {
     EmitValue weights = emit_binary(emitter, "divide", powers, emit_broadcast(emitter, sum, powers, rows));
     next_softmax_operator(self);
     attention->weights = attention->kept = transformer_narrow(self, weights);
-    attention->wide_weights = weights;
+    attention->f32_weights = weights;
     if (!is_flash(self)) emit_end_kernel(emitter);
     if (!attention->dropout.is_used) return;
     transformer_begin_kernel(self, "kernel");
@@ -459,8 +459,8 @@ static EmitValue row_sums(Model *self, const Attention *attention, EmitValue dy)
         means = emit_transpose(emitter, means, swapped);
     }
     const int32_t last[] = {means.rank - 1};
-    dy = transformer_wide(self, emit_transpose(emitter, dy, swapped));
-    return emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dy, transformer_wide(self, means)), 1,
+    dy = transformer_f32(self, emit_transpose(emitter, dy, swapped));
+    return emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dy, transformer_f32(self, means)), 1,
                        last);
 }
 
@@ -497,9 +497,9 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
     if (!is_flash(self)) dweights = transformer_dropout_backward(self, &attention->dropout, dweights);
     if (!is_flash(self)) transformer_begin_kernel(self, "kernel");
     bool is_plain = shape->has_plain_softmax && !is_flash(self); /* PyTorch keeps its result in f32 */
-    EmitValue weights = is_plain ? attention->wide_weights : transformer_wide(self, attention->weights);
+    EmitValue weights = is_plain ? attention->f32_weights : transformer_f32(self, attention->weights);
     const int32_t last[] = {weights.rank - 1}, rows[] = {0, 1, 2, 3};
-    dweights = transformer_wide(self, dweights);
+    dweights = transformer_f32(self, dweights);
     next_softmax_operator(self);
     EmitValue sum =
         is_flash(self)

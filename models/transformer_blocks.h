@@ -33,7 +33,7 @@ typedef struct Linear {
 typedef struct Norm {
     int32_t scale, bias; /* bias -1: RMS norm, without a mean */
     EmitValue input, mean, deviation;
-    EmitValue wide, normal; /* kept for the backward pass where norms are not fused */
+    EmitValue centered, normal; /* kept for the backward pass where norms are not fused */
 } Norm;
 
 typedef struct Dropout {
@@ -48,7 +48,7 @@ typedef struct Attention {
     EmitValue q, k, v, weights, kept;               /* split into heads; after the softmax; after dropout */
     EmitValue mixed, merged;                        /* means of the values, with heads and side by side */
     EmitValue q_before_rotation, k_before_rotation; /* before rotary embedding */
-    EmitValue wide_weights;                         /* in f32 */
+    EmitValue f32_weights;                          /* in f32 */
 } Attention;
 
 typedef struct Mlp {
@@ -63,7 +63,7 @@ int32_t transformer_add_weight(Model *self, int64_t rows, int64_t columns, const
 void transformer_add_gradient(Model *self, int32_t number, EmitValue gradient);
 /* In the type of products; in f32. */
 EmitValue transformer_narrow(Model *self, EmitValue value);
-EmitValue transformer_wide(Model *self, EmitValue value);
+EmitValue transformer_f32(Model *self, EmitValue value);
 /* Begins a fused kernel where the framework has one; emit_end_kernel() ends it. The other is for operators of
  * a layer that an eager framework runs as one kernel. */
 void transformer_begin_kernel(Model *self, const char *kind);

@@ -226,7 +226,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     problem_stage(problem, &lists, arena, stage);
     stage->rounds_parts = strategy->rounds_parts;
     stage->all_reduces_gradients = strategy->all_reduces_gradients;
-    stage->reduces_wide = strategy->reduces_wide;
+    stage->reduces_in_f32 = strategy->reduces_in_f32;
     if (strategy->gathered_size > 0 && strategy->tensor > 1)
         TRY_OR_FAIL(replicate_values(stage, arena, context, strategy->gathered_size, model, error));
     if (arena->failed) status = am_fail_memory(error, count);

@@ -34,7 +34,7 @@ typedef struct Strategy {
     bool rounds_sums;           /* and those over micro-batches */
     bool all_reduces_gradients; /* gradients are all-reduced, also where the optimizer's state is stored in
                                    shards */
-    bool reduces_wide;          /* and in f32 */
+    bool reduces_in_f32;        /* and in f32 */
     /* -- memory -- */
     int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are replicated on
                               the tensor axis after their product */

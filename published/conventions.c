@@ -27,9 +27,9 @@ static const ConventionRule phrase_rules[] = {
     {"kernel flash_attention", OPTION(is_first_flash), true},
     {"kernel flash_attention2", OPTION(is_first_flash), false},
     {"RMS kernel", OPTION(fuses_norms), true},
-    {"precision PURE", OPTION(has_wide_gradients), false},
-    {"precision DEFAULT", OPTION(has_wide_gradients), true},
-    {"gradients in f32", OPTION(has_wide_gradients), true},
+    {"precision PURE", OPTION(has_f32_gradients), false},
+    {"precision DEFAULT", OPTION(has_f32_gradients), true},
+    {"gradients in f32", OPTION(has_f32_gradients), true},
     {"no overlap of gradient", OPTION(overlaps), false},
 };
 
@@ -42,8 +42,8 @@ static const ConventionRule phrase_rules[] = {
 static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(is_eager), true},
     {"AlephAlpha", OPTION(overlaps), false},
-    {"AlephAlpha", OPTION(has_wide_gradients), false},
-    {"AlephAlpha", OPTION(has_wide_reductions), true},
+    {"AlephAlpha", OPTION(has_f32_gradients), false},
+    {"AlephAlpha", OPTION(has_f32_reductions), true},
     {"AlephAlpha", OPTION(all_reduces_gradients), true},
     {"AlephAlpha", OPTION(counts_tables), true},
     {"AlephAlpha", OPTION(gathers_logits), true},
@@ -74,7 +74,7 @@ static void set_defaults(PublishedConventions *options, const PublishedRun *run)
                                       .fuses_softmax = suits_fused_softmax(run),
                                       .is_flash = is_flash,
                                       .has_dropout = !is_flash && !is_llama,
-                                      .has_wide_gradients = strcmp(run->type, "f16") != 0,
+                                      .has_f32_gradients = strcmp(run->type, "f16") != 0,
                                       .joins_products = true,
                                       .overlaps = is_flash || run->zero >= 2};
 }
@@ -103,8 +103,8 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
         {"norms", run->norms, OPTION(fuses_norms), "fused", "unfused"},
         {"eager", run->eager, OPTION(is_eager), "yes", "no"},
         {"dropout", run->dropout, OPTION(has_dropout), "yes", "no"},
-        {"gradients", run->gradients, OPTION(has_wide_gradients), "f32", narrow},
-        {"reductions", run->reductions, OPTION(has_wide_reductions), "f32", narrow},
+        {"gradients", run->gradients, OPTION(has_f32_gradients), "f32", narrow},
+        {"reductions", run->reductions, OPTION(has_f32_reductions), "f32", narrow},
         {"gradient_sum", run->gradient_sum, OPTION(all_reduces_gradients), "all_reduce", "reduce_scatter"},
         {"cuts", run->cuts, OPTION(counts_tables), "modules", "layers"},
         {"outputs", run->outputs, OPTION(keeps_outputs), "kept", "freed"},

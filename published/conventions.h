@@ -15,8 +15,8 @@ typedef struct PublishedConventions {
     bool is_flash;                   /* fused attention */
     bool is_first_flash;             /* by the kernels of FlashAttention 1 */
     bool has_dropout;
-    bool has_wide_gradients;    /* gradients are added in f32, also over devices */
-    bool has_wide_reductions;   /* gradients are added in f32 over devices */
+    bool has_f32_gradients;     /* gradients are added in f32, also over devices */
+    bool has_f32_reductions;    /* gradients are added in f32 over devices */
     bool all_reduces_gradients; /* by an all-reduce, where ZeRO needs shards alone */
     bool keeps_outputs;         /* of the last stage, until a later micro-batch takes their place */
     bool gathers_logits;        /* over the tensor axis, in front of the loss */

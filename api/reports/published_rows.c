@@ -55,7 +55,7 @@ static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *ru
     shape->joins_products = conventions.joins_products;
     shape->recomputes_all = shape->recompute == TRANSFORMER_RECOMPUTE_FULL;
     shape->has_masters = shape->type != DTYPE_F32 && run->zero < 3;
-    if (!conventions.has_wide_gradients) shape->gradient_type = shape->type;
+    if (!conventions.has_f32_gradients) shape->gradient_type = shape->type;
     return AM_OK;
 }
 
@@ -108,9 +108,9 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
                            .zero = run->zero > 0 ? (int32_t)run->zero : 0,
                            .splits_sequence = run->splits_sequence == 1,
                            .rounds_parts = true,
-                           .rounds_sums = !conventions.has_wide_gradients && run->zero < 3,
+                           .rounds_sums = !conventions.has_f32_gradients && run->zero < 3,
                            .all_reduces_gradients = conventions.all_reduces_gradients,
-                           .reduces_wide = conventions.has_wide_reductions,
+                           .reduces_in_f32 = conventions.has_f32_reductions,
                            .counts_tables = conventions.counts_tables,
                            .gathered_size = conventions.gathers_logits ? run->vocabulary : 0};
     int64_t context = run->context > 1 ? run->context : 1;

@@ -117,7 +117,7 @@ static bool reads_rows(const RowGroupFinder *self, int32_t s, int32_t first, int
 }
 
 /* Returns whether a value has rows of several elements. */
-static bool is_wide(const RowGroupFinder *self, int32_t root) {
+static bool has_long_rows(const RowGroupFinder *self, int32_t root) {
     int64_t elements = elements_of(self, root);
     return elements > self->rows && elements % self->rows == 0;
 }
@@ -128,18 +128,18 @@ static void see(RowGroupFinder *self, int32_t s) {
         self->seen[root_of(self, program_step_operand(self->program, step, k))] = self->candidate;
 }
 
-/* Returns whether the step reads a value of the group, or a wide one that the group reads too. */
+/* Returns whether the step reads a value of the group, or one with long rows that the group reads too. */
 static bool shares_operand(const RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++) {
         int32_t root = root_of(self, program_step_operand(self->program, step, k));
         if (is_made_in(self, root, self->first, self->end)) return true;
-        if (self->seen[root] == self->candidate && is_wide(self, root)) return true;
+        if (self->seen[root] == self->candidate && has_long_rows(self, root)) return true;
     }
     return false;
 }
 
-/* Returns whether the group reads a result of the step, or a wide value that the step reads. */
+/* Returns whether the group reads a result of the step, or a value with long rows that the step reads. */
 static bool is_shared_by_group(const RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_results(self->program, step); k++)
@@ -166,7 +166,7 @@ static void grow(RowGroupFinder *self, int32_t least) {
     }
 }
 
-/* Returns whether the group reads a wide value again that it has made or read. */
+/* Returns whether the group reads a value with long rows again that it has made or read. */
 static bool saves_bytes(RowGroupFinder *self) {
     const Program *program = self->program;
     int32_t reads = ++self->candidate;
@@ -174,7 +174,7 @@ static bool saves_bytes(RowGroupFinder *self) {
         const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t root = root_of(self, program_step_operand(program, step, k));
-            if (is_wide(self, root) &&
+            if (has_long_rows(self, root) &&
                 (self->seen[root] == reads || is_made_in(self, root, self->first, self->end)))
                 return true;
         }
@@ -193,7 +193,7 @@ static int64_t choose_block(const RowGroupFinder *self) {
         for (int32_t k = 0; k < operands + program_step_results(program, step); k++) {
             int32_t value = k < operands ? program_step_operand(program, step, k)
                                          : program_step_result(program, step, k - operands);
-            if (!is_wide(self, value)) continue;
+            if (!has_long_rows(self, value)) continue;
             int64_t elements = elements_of(self, value) / self->rows;
             if (k >= operands) bytes += elements * dtype_bytes(program->values[value].shape.type);
             if (elements > row) row = elements;

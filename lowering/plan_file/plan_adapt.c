@@ -141,7 +141,8 @@ static bool rename_keys(json_t *stage) {
                                            {"exceptions", "overrides"},
                                            {"boxing", "reshards"},
                                            {"keeps_gathered", "keeps_gathered_weights"},
-                                           {"reduces_whole", "all_reduces_gradients"}};
+                                           {"reduces_whole", "all_reduces_gradients"},
+                                           {"reduces_wide", "reduces_in_f32"}};
     bool is_renamed = false;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         json_t *value = json_object_get(stage, names[k][0]);

@@ -337,7 +337,7 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
                                        "keeps_gathered_weights",
                                        "rounds_parts",
                                        "all_reduces_gradients",
-                                       "reduces_wide",
+                                       "reduces_in_f32",
                                        "kept_bytes",
                                        NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;

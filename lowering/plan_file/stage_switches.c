@@ -15,7 +15,7 @@ static const struct {
     {"keeps_gathered_weights", offsetof(PlanStage, keeps_gathered_weights)},
     {"rounds_parts", offsetof(PlanStage, rounds_parts)},
     {"all_reduces_gradients", offsetof(PlanStage, all_reduces_gradients)},
-    {"reduces_wide", offsetof(PlanStage, reduces_wide)},
+    {"reduces_in_f32", offsetof(PlanStage, reduces_in_f32)},
 };
 
 enum { SWITCH_COUNT = sizeof switches / sizeof *switches };

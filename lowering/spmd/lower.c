@@ -208,10 +208,10 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
     if (is_moved) instruction->compute.shard = lower_shard(self, shape, state, window);
 }
 
-IrShape lower_widened(const IrShape *shape) {
-    IrShape wide = *shape;
-    wide.type = DTYPE_F32;
-    return wide;
+IrShape lower_f32_shape(const IrShape *shape) {
+    IrShape f32 = *shape;
+    f32.type = DTYPE_F32;
+    return f32;
 }
 
 AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
@@ -232,17 +232,17 @@ AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *g
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* Converts all operands of an instruction if one of them has f32 parts, and sets `*is_wide` then. */
-static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int32_t *operands, bool *is_wide,
-                               AmError *error) {
-    *is_wide = false;
+/* Converts all operands of an instruction if one of them has f32 parts, and sets `*has_f32_sum` then. */
+static AmStatus convert_operands_to_f32(Lowering *self, const IrInstruction *source, int32_t *operands,
+                                        bool *has_f32_sum, AmError *error) {
+    *has_f32_sum = false;
     for (int32_t k = 0; k < source->operand_count; k++)
-        *is_wide |= self->states[operands[k]].leaf == LOWERED_F32_SUM;
-    for (int32_t k = 0; *is_wide && k < source->operand_count; k++) {
+        *has_f32_sum |= self->states[operands[k]].leaf == LOWERED_F32_SUM;
+    for (int32_t k = 0; *has_f32_sum && k < source->operand_count; k++) {
         if (self->states[operands[k]].leaf == LOWERED_F32_SUM) continue;
         const IrInstruction *operand = &self->module->instructions[source->operands[k]];
-        IrShape wide = lower_widened(&operand->shape);
-        TRY(lower_convert(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &wide, operands[k],
+        IrShape f32 = lower_f32_shape(&operand->shape);
+        TRY(lower_convert(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &f32, operands[k],
                           &operands[k], error));
     }
     return AM_OK;
@@ -261,14 +261,14 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     SbpState result_state = result_place_state(self, i, split, carries, 0);
     if (lower_has_halo(self, i, split.factors))
         return lower_halo(self, i, split.factors, operands, result_state, error);
-    bool is_wide = false;
-    if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
+    bool has_f32_sum = false;
+    if (carries) TRY(convert_operands_to_f32(self, source, operands, &has_f32_sum, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (linearity_is_16bit(source) &&
-        (is_wide || (ir_is_matrix_product(source->opcode) && sbp_has_partial(result_state) &&
-                     !self->assignment->stage->rounds_parts))) {
-        IrShape wide = lower_widened(&source->shape);
-        lower_add_value(self, i, LOWERED_F32_SUM, &wide, result_state);
+        (has_f32_sum || (ir_is_matrix_product(source->opcode) && sbp_has_partial(result_state) &&
+                         !self->assignment->stage->rounds_parts))) {
+        IrShape f32 = lower_f32_shape(&source->shape);
+        lower_add_value(self, i, LOWERED_F32_SUM, &f32, result_state);
     } else {
         for (int32_t leaf = 0; leaf < results; leaf++)
             lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf),
@@ -276,7 +276,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && lower_is_view(self, source, operands[0], first_result);
-    view |= is_wide && source->opcode == IR_CONVERT; /* of a value that is f32 already */
+    view |= has_f32_sum && source->opcode == IR_CONVERT; /* of a value that is f32 already */
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
@@ -365,8 +365,8 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
     int32_t from = -1;
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    IrShape wide = lower_widened(shape);
-    if (leaf == LOWERED_F32_SUM) shape = &wide;
+    IrShape f32 = lower_f32_shape(shape);
+    if (leaf == LOWERED_F32_SUM) shape = &f32;
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
@@ -411,7 +411,7 @@ static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpSt
 }
 
 /* Finishes a sum whose parts are in f32, in `state`, and rounds it. */
-static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState state, AmError *error) {
+static AmStatus finish_f32_sum(Lowering *self, int32_t i, int32_t value, SbpState state, AmError *error) {
     const IrShape *shape = &self->module->instructions[i].shape;
     SbpState parts = self->program->values[value].state, rounded = state;
     uint32_t whole = 0;
@@ -419,8 +419,8 @@ static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState s
         if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) whole |= 1u << axis;
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, whole);
-    IrShape wide = lower_widened(shape);
-    TRY(reshard_value(self, i, LOWERED_F32_SUM, &wide, value, rounded, &value, error));
+    IrShape f32 = lower_f32_shape(shape);
+    TRY(reshard_value(self, i, LOWERED_F32_SUM, &f32, value, rounded, &value, error));
     if (is_part) return AM_OK;
     TRY(lower_convert(self, i, 0, shape, value, &value, error));
     return reshard_value(self, i, 0, shape, value, state, &value, error);
@@ -443,7 +443,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     for (int32_t axis = 0; axis < axes; axis++)
         if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    if (self->states[value].leaf == LOWERED_F32_SUM) return finish_wide(self, i, value, state, error);
+    if (self->states[value].leaf == LOWERED_F32_SUM) return finish_f32_sum(self, i, value, state, error);
     return reshard_value(self, i, leaf, shape, value, state, &value, error);
 }
 

@@ -106,7 +106,7 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
 ProgramInstruction *lower_add_instruction(Lowering *self);
 
 /* The shape in f32. */
-IrShape lower_widened(const IrShape *shape);
+IrShape lower_f32_shape(const IrShape *shape);
 /* `value` of instruction i in the type of `global`; it becomes `leaf` of i. */
 AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
                        int32_t *converted, AmError *error);

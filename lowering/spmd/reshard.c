@@ -193,10 +193,10 @@ static bool stores_shards(const PlanAxisPriority *priority) {
 }
 
 /* Returns the state after the sums over axes with storage entries, where the stage decides how they are made
- * (PlanStage, all_reduces_gradients and reduces_wide); else `state`. */
+ * (PlanStage, all_reduces_gradients and reduces_in_f32); else `state`. */
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;
-    bool decides = stage->all_reduces_gradients || stage->reduces_wide;
+    bool decides = stage->all_reduces_gradients || stage->reduces_in_f32;
     for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) ||
             !stores_shards(&stage->axis_priorities[axis]))
@@ -229,11 +229,11 @@ static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrSha
 static AmStatus make_sums(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
                           SbpState to, int32_t *value, AmError *error) {
     bool is_16bit = dtype_is_16bit_float(global->type);
-    if (!is_16bit || !self->assignment->stage->reduces_wide)
+    if (!is_16bit || !self->assignment->stage->reduces_in_f32)
         return follow_path(self, i, leaf, global, from, to, value, error);
-    IrShape wide = lower_widened(global);
-    TRY(lower_convert(self, i, LOWERED_HELPER, &wide, *value, value, error));
-    TRY(follow_path(self, i, LOWERED_HELPER, &wide, from, to, value, error));
+    IrShape f32 = lower_f32_shape(global);
+    TRY(lower_convert(self, i, LOWERED_HELPER, &f32, *value, value, error));
+    TRY(follow_path(self, i, LOWERED_HELPER, &f32, from, to, value, error));
     return lower_convert(self, i, leaf, global, *value, value, error);
 }
 

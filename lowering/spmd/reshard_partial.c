@@ -87,11 +87,11 @@ static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from
     IrPadding *padding = ARENA_ARRAY(self->arena, IrPadding, global->rank + 1);
     if (self->arena->failed) return 0;
     for (int32_t d = 0; d < global->rank; d++) {
-        int64_t start, extent, wide_start, wide_extent;
+        int64_t start, extent, padded_start, padded_extent;
         sbp_shard(mesh, before, self->device, d, global->dimensions[d], &start, &extent);
-        sbp_shard(mesh, result.state, self->device, d, global->dimensions[d], &wide_start, &wide_extent);
-        padding[d].low = start - wide_start;
-        padding[d].high = wide_extent - extent - padding[d].low;
+        sbp_shard(mesh, result.state, self->device, d, global->dimensions[d], &padded_start, &padded_extent);
+        padding[d].low = start - padded_start;
+        padding[d].high = padded_extent - extent - padding[d].low;
     }
     attributes->padding = padding;
     int32_t operands[] = {from, identity};
@@ -142,9 +142,10 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
     reduction_identity(bytes, global->type, reduction);
     int32_t identity = add_constant(self, i, global->type, bytes);
     *value = from;
-    ReshardResult wide = {.leaf = chooses ? LOWERED_HELPER : leaf, .global = global, .state = padded};
+    ReshardResult padded_result = {
+        .leaf = chooses ? LOWERED_HELPER : leaf, .global = global, .state = padded};
     ReshardResult chosen = {.leaf = leaf, .global = global, .state = to};
-    if (pads) *value = pad(self, i, wide, from, identity);
+    if (pads) *value = pad(self, i, padded_result, from, identity);
     if (chooses) *value = choose(self, i, chosen, *value, identity, keeps);
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

@@ -214,7 +214,7 @@ static const struct StagePart {
     {"gathered weights kept", {"keeps_gathered_weights"}, NULL},
     {"addends rounded before sums", {"rounds_parts"}, NULL},
     {"gradients all-reduced", {"all_reduces_gradients"}, NULL},
-    {"16-bit sums reduced in f32", {"reduces_wide"}, NULL},
+    {"16-bit sums reduced in f32", {"reduces_in_f32"}, NULL},
     {"bytes held outside of the step", {"kept_bytes"}, kept_text},
 };
 

@@ -355,10 +355,10 @@ static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint3
     return total;
 }
 
-/* Returns the cost of reducing the partial result of i on the axis; `is_wide`: its addends are in f32. */
-static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_wide) {
+/* Returns the cost of reducing the partial result of i on the axis; `is_f32_sum`: its addends are in f32. */
+static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_f32_sum) {
     return reshard_sum_bytes(self->result->stored[i].axis[axis], self->split_options->bytes[i],
-                             self->stage->mesh.axes[axis].size, is_wide);
+                             self->stage->mesh.axes[axis].size, is_f32_sum);
 }
 
 /* Returns whether a value is read by no other stage and has no pinned state. */
@@ -379,7 +379,7 @@ typedef struct AxisPlacement {
     bool *may_carry;  /* i can use its P operands without a reduction */
     bool *carry_wins; /* and finishing at i is cheaper than above */
     bool *carried;    /* i's user takes i's result unfinished */
-    bool *is_wide;    /* i is of a 16-bit type, and its parts are in f32 */
+    bool *is_f32_sum; /* i is of a 16-bit type, and its parts are in f32 */
 } AxisPlacement;
 
 /* Weighs where instruction i is reduced, when all above it are known. */
@@ -392,8 +392,8 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
         if (factor->kind == FACTOR_REDUCTION) {
             if (self->rules->rules[i].result_count > 1) return; /* each sum is finished where it is made */
             *partial_of(self, i, axis) = factor->reduction;
-            placing->is_wide[i] = linearity_is_16bit_product(instruction) && !self->stage->rounds_parts;
-            placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);
+            placing->is_f32_sum[i] = linearity_is_16bit_product(instruction) && !self->stage->rounds_parts;
+            placing->best[i] = finish_weight(self, i, axis, placing->is_f32_sum[i]);
             return;
         }
         /* A dot or convolution that the axis splits is not replicated to save a collective. */
@@ -406,7 +406,7 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     uint32_t partial = 0, whole;
     double above = 0;
-    bool is_wide = false;
+    bool is_f32_sum = false;
     for (int32_t k = 0; k < operand_count; k++) {
         if (!is_private_partial(self, placing->best, i, operands[k])) continue;
         SbpReduction of_operand = *partial_of(self, operands[k], axis);
@@ -414,23 +414,23 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
         reduction = of_operand;
         partial |= 1u << k;
         above += placing->best[operands[k]];
-        is_wide |= placing->is_wide[operands[k]];
+        is_f32_sum |= placing->is_f32_sum[operands[k]];
     }
     if (!partial) return;
     /* A carried value has its own type. */
-    if (is_wide && linearity_is_16bit(instruction) && split_options->accumulation_of[i] >= 0) return;
+    if (is_f32_sum && linearity_is_16bit(instruction) && split_options->accumulation_of[i] >= 0) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!(is_wide ? linearity_carries_wide : linearity_carries)(self->module, instruction,
-                                                                (Linearity)split_options->linearity[i],
-                                                                partial | beside, &reduction, &whole))
+    if (!(is_f32_sum ? linearity_carries_f32 : linearity_carries)(self->module, instruction,
+                                                                  (Linearity)split_options->linearity[i],
+                                                                  partial | beside, &reduction, &whole))
         return;
     if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
         has_given_factor(self, i, axis))
         return;
     *partial_of(self, i, axis) = reduction;
     above += beside_weight(self, i, axis, beside);
-    placing->is_wide[i] = is_wide && linearity_is_16bit(instruction);
-    double here = finish_weight(self, i, axis, placing->is_wide[i]);
+    placing->is_f32_sum[i] = is_f32_sum && linearity_is_16bit(instruction);
+    double here = finish_weight(self, i, axis, placing->is_f32_sum[i]);
     placing->may_carry[i] = true;
     placing->carry_wins[i] = here < above;
     placing->best[i] = here < above ? here : above;
@@ -473,7 +473,7 @@ static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
                              .may_carry = ARENA_ARRAY(scratch, bool, self->count),
                              .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
                              .carried = ARENA_ARRAY(scratch, bool, self->count),
-                             .is_wide = ARENA_ARRAY(scratch, bool, self->count)};
+                             .is_f32_sum = ARENA_ARRAY(scratch, bool, self->count)};
     if (scratch->failed) return;
     for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
     open_accumulations(self, &placing, axis);

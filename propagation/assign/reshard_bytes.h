@@ -22,10 +22,10 @@ static inline double reshard_bytes(Sbp have, Sbp want, double bytes, double part
 }
 
 /* Returns the bytes that a device sends to bring a partial sum of a 16-bit value to state `want`;
- * `is_wide`: its addends are f32. They are added in parts, and an all-reduce gathers the rounded sums. */
-static inline double reshard_sum_bytes(Sbp want, double bytes, double parts, bool is_wide) {
+ * `is_f32_sum`: its addends are f32. They are added in parts, and an all-reduce gathers the rounded sums. */
+static inline double reshard_sum_bytes(Sbp want, double bytes, double parts, bool is_f32_sum) {
     double ring = (parts - 1) / parts * bytes;
-    if (is_wide && !sbp_is_partial(want)) return want == SBP_B ? 3 * ring : 2 * ring;
+    if (is_f32_sum && !sbp_is_partial(want)) return want == SBP_B ? 3 * ring : 2 * ring;
     return reshard_bytes(sbp_partial(SBP_ADD), want, bytes, parts);
 }
 

@@ -43,7 +43,7 @@ typedef struct UnconstrainedValue {
     SbpReduction reduction; /* of that sum */
     uint32_t partial;       /* operands (bits) that are then partial sums, too */
     uint32_t beside;        /* operands (bits) that are then resharded to partial (linearity_beside()) */
-    bool is_wide;           /* elements of the sum have twice the size */
+    bool is_f32_sum;        /* elements of the sum have twice the size */
     uint8_t reduced_here;   /* states (bits) that cost least by reducing that sum here */
     /* With all other values replicated: */
     double reduced_cost;          /* the least cost of reducing the sum, here or at its sources */
@@ -71,7 +71,7 @@ typedef struct StateChoice {
 /* Returns the bytes of resharding a value from state `produced` to state `want`. */
 static double reshard_cost(const StateChoice *self, const UnconstrainedValue *value, Sbp produced, Sbp want) {
     double bytes = self->split_options->bytes[value->instruction];
-    return sbp_is_partial(produced) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
+    return sbp_is_partial(produced) ? reshard_sum_bytes(want, bytes, self->parts, value->is_f32_sum)
                                     : reshard_bytes(produced, want, bytes, self->parts);
 }
 
@@ -227,7 +227,7 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     if (!value->is_operator) {
         if (!sbp_is_partial(value->produced)) return;
-        value->is_wide = linearity_is_16bit_product(instruction) && !self->assignment->stage->rounds_parts;
+        value->is_f32_sum = linearity_is_16bit_product(instruction) && !self->assignment->stage->rounds_parts;
         value->partial_cost = 0;
         value->reduced_cost = reshard_cost(self, value, sbp_partial(SBP_ADD), SBP_B);
         value->reduction = sbp_reduction(value->produced);
@@ -235,7 +235,7 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     }
     Linearity linearity = (Linearity)self->split_options->linearity[i];
     if (linearity == LINEARITY_NONE) return;
-    bool is_wide = false;
+    bool is_f32_sum = false;
     double at_sources = 0, partial_cost = 0;
     uint32_t partial = 0, whole = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
@@ -249,11 +249,11 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
         partial |= 1u << k;
         at_sources += operand->reduced_cost;
         partial_cost += operand->partial_cost;
-        is_wide |= operand->is_wide;
+        is_f32_sum |= operand->is_f32_sum;
     }
     if (!partial) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
-    if (!(is_wide ? linearity_carries_wide : linearity_carries)(
+    if (!(is_f32_sum ? linearity_carries_f32 : linearity_carries)(
             self->context->canonical, instruction, linearity, partial | beside, &reduction, &whole))
         return;
     if (!are_replicated(self, i, whole)) return;
@@ -265,7 +265,7 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     value->partial = partial;
     value->beside = beside;
     value->reduction = reduction;
-    value->is_wide = is_wide && linearity_is_16bit(instruction);
+    value->is_f32_sum = is_f32_sum && linearity_is_16bit(instruction);
     double here = reshard_cost(self, value, sbp_partial(SBP_ADD), SBP_B);
     value->reduces_here_replicated = here < at_sources;
     value->reduced_cost = here < at_sources ? here : at_sources;

@@ -89,7 +89,7 @@ typedef struct PlanStage {
                           moves half the bytes; else they stay in f32 */
     bool all_reduces_gradients; /* sums of which devices keep shards, on axes with storage entries, are
                            replicated first: an all_reduce in place of a reduce_scatter */
-    bool reduces_wide;          /* 16-bit sums on such axes are converted to f32 for the reduction alone */
+    bool reduces_in_f32;        /* 16-bit sums on such axes are converted to f32 for the reduction alone */
     int64_t kept_bytes;         /* that the training system holds on each device outside of the step */
     PlanAxisPriority axis_priorities[MESH_MAX_AXES];
     PlanOverride *overrides;

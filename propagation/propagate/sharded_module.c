@@ -169,13 +169,14 @@ static Hlo__HloInstructionProto *make_instruction(ComputationWriter *self, int32
     message->metadata = metadata_of(writer, instruction);
     message->id = instruction_id(self->computation, self->number, index);
     message->n_operand_ids = (size_t)instruction->operand_count;
-    message->operand_ids = sharding_widen(writer->arena, instruction->operands, instruction->operand_count);
+    message->operand_ids =
+        sharding_copy_int64(writer->arena, instruction->operands, instruction->operand_count);
     message->n_control_predecessor_ids = (size_t)instruction->control_count;
     message->control_predecessor_ids =
-        sharding_widen(writer->arena, instruction->control, instruction->control_count);
+        sharding_copy_int64(writer->arena, instruction->control, instruction->control_count);
     message->n_called_computation_ids = (size_t)instruction->called_count;
     message->called_computation_ids =
-        sharding_widen(writer->arena, instruction->called, instruction->called_count);
+        sharding_copy_int64(writer->arena, instruction->called, instruction->called_count);
     if (writer->arena->failed) return NULL;
     for (int32_t k = 0; k < instruction->operand_count; k++)
         message->operand_ids[k] = value_id(self, instruction->operands[k]);

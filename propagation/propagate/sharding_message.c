@@ -10,10 +10,10 @@
 
 #include <string.h>
 
-int64_t *sharding_widen(Arena *arena, const int32_t *values, int32_t count) {
-    int64_t *wide = ARENA_ARRAY(arena, int64_t, count);
-    for (int32_t k = 0; wide && k < count; k++) wide[k] = values[k];
-    return wide;
+int64_t *sharding_copy_int64(Arena *arena, const int32_t *values, int32_t count) {
+    int64_t *copy = ARENA_ARRAY(arena, int64_t, count);
+    for (int32_t k = 0; copy && k < count; k++) copy[k] = values[k];
+    return copy;
 }
 
 static Hlo__OpSharding *tiled_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank) {
@@ -24,9 +24,9 @@ static Hlo__OpSharding *tiled_message(Arena *arena, const Mesh *mesh, SbpState s
     if (sharding.is_replicated) return message; /* type REPLICATED */
     message->type = HLO__OP_SHARDING__TYPE__OTHER;
     message->n_tile_assignment_dimensions = (size_t)sharding.tile_rank;
-    message->tile_assignment_dimensions = sharding_widen(arena, sharding.tiles, sharding.tile_rank);
+    message->tile_assignment_dimensions = sharding_copy_int64(arena, sharding.tiles, sharding.tile_rank);
     message->n_iota_reshape_dims = message->n_iota_transpose_perm = (size_t)sharding.block_count;
-    message->iota_reshape_dims = sharding_widen(arena, sharding.reshape, sharding.block_count);
+    message->iota_reshape_dims = sharding_copy_int64(arena, sharding.reshape, sharding.block_count);
     message->iota_transpose_perm = ARENA_ARRAY(arena, int32_t, sharding.block_count);
     message->last_tile_dims = ARENA_ARRAY(arena, Hlo__OpSharding__Type, 2);
     if (arena->failed) return NULL;

@@ -17,8 +17,8 @@ typedef enum ShardingSpelling {
                           */
 } ShardingSpelling;
 
-/* Returns values[count] in the width of messages, in the arena; NULL without memory. */
-int64_t *sharding_widen(Arena *arena, const int32_t *values, int32_t count);
+/* Returns a copy of values[count] as 64-bit integers, in the arena; NULL without memory. */
+int64_t *sharding_copy_int64(Arena *arena, const int32_t *values, int32_t count);
 
 /* The sharding attribute of an array of that rank; NULL without memory. */
 Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank,

@@ -131,8 +131,8 @@ bool linearity_carries(const IrModule *module, const IrInstruction *instruction,
     }
 }
 
-bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                            uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
+bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                           uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
     if (*reduction != SBP_ADD) return false;
     switch (instruction->opcode) {
     case IR_COPY:

@@ -37,7 +37,7 @@ STAGE_KEYS = {
     "gathered weights kept": ["keeps_gathered_weights"],
     "addends rounded before sums": ["rounds_parts"],
     "gradients all-reduced": ["all_reduces_gradients"],
-    "16-bit sums reduced in f32": ["reduces_wide"],
+    "16-bit sums reduced in f32": ["reduces_in_f32"],
     "bytes held outside of the step": ["kept_bytes"],
 }
 

@@ -187,7 +187,7 @@ def check_losses():
 
 
 def check_sums():
-    """A stage with all_reduces_gradients has no reduce_scatter; with reduces_wide 16-bit gradients are f32 meanwhile;
+    """A stage with all_reduces_gradients has no reduce_scatter; with reduces_in_f32 16-bit gradients are f32 meanwhile;
     the losses stay."""
     model, first, second = module("gpt2_bf16_tiny"), WORK / "zero2.json", WORK / "whole.json"
     succeed("search", model, "--cluster", "nominal:4", "--baseline", "zero2", "-o", first)
@@ -195,7 +195,7 @@ def check_sums():
     del plan["parameters"], plan["decisions"]
     losses, kinds = [], []
     for flags in ({}, {"rounds_parts": True, "all_reduces_gradients": True},
-                  {"rounds_parts": True, "all_reduces_gradients": True, "reduces_wide": True}):  # fmt: skip
+                  {"rounds_parts": True, "all_reduces_gradients": True, "reduces_in_f32": True}):  # fmt: skip
         plan["stages"][0].update(flags)
         second.write_text(json.dumps(plan))
         output = succeed("run", model, "--plan", second, "--state", "random", "--steps", 3, "--seed", 3, "--json")

@@ -124,7 +124,7 @@ static void test_storage_round_trip(void **state) {
     stage.reshard = reshard;
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
-    stage.all_reduces_gradients = stage.reduces_wide = true;
+    stage.all_reduces_gradients = stage.reduces_in_f32 = true;
     stage.kept_bytes = 12345;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
@@ -137,7 +137,7 @@ static void test_storage_round_trip(void **state) {
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
     assert_true(plan->stages[0].rounds_parts && plan->stages[0].all_reduces_gradients &&
-                plan->stages[0].reduces_wide);
+                plan->stages[0].reduces_in_f32);
     assert_int_equal(plan->stages[0].kept_bytes, 12345);
     assert_int_equal(plan->stages[0].reshard_count, 2);
     assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
@@ -194,7 +194,7 @@ static void test_earlier_keys(void **state) {
     stage.overrides = &override;
     stage.reshard = &reshard;
     stage.override_count = stage.reshard_count = 1;
-    stage.keeps_gathered_weights = stage.all_reduces_gradients = true;
+    stage.keeps_gathered_weights = stage.all_reduces_gradients = stage.reduces_in_f32 = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -207,6 +207,7 @@ static void test_earlier_keys(void **state) {
     rename_key(object, "reshards", "boxing");
     rename_key(object, "keeps_gathered_weights", "keeps_gathered");
     rename_key(object, "all_reduces_gradients", "reduces_whole");
+    rename_key(object, "reduces_in_f32", "reduces_wide");
     assert_int_equal(plan_decided_sha256(decided, root, &error), AM_OK);
     json_object_set_new(json_object_get(root, "predicted"), "of", json_string(decided));
     json_write(&text, root, JSON_STYLE_COMPACT);

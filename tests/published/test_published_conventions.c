@@ -42,11 +42,11 @@ static void test_defaults(void **state) {
     PublishedRun run = make_run("paper", "", "");
     PublishedConventions told = conventions_of(&run);
     assert_true(told.fuses_norms && told.fuses_softmax && told.has_dropout);
-    assert_false(told.overlaps || told.has_wide_gradients || told.is_flash || told.is_eager);
+    assert_false(told.overlaps || told.has_f32_gradients || told.is_flash || told.is_eager);
     run.attention = "flash";
     run.type = "bf16";
     told = conventions_of(&run);
-    assert_true(told.is_flash && told.overlaps && told.has_wide_gradients);
+    assert_true(told.is_flash && told.overlaps && told.has_f32_gradients);
     assert_false(told.has_dropout || told.is_first_flash);
 }
 
@@ -89,10 +89,10 @@ static void test_sources(void **state) {
     PublishedRun run = make_run("AlephAlpha", "flash", "");
     run.type = "bf16";
     PublishedConventions told = conventions_of(&run);
-    assert_true(told.all_reduces_gradients && told.has_wide_reductions && told.counts_tables &&
+    assert_true(told.all_reduces_gradients && told.has_f32_reductions && told.counts_tables &&
                 told.gathers_logits);
     assert_true(told.keeps_outputs);
-    assert_false(told.has_wide_gradients || told.joins_loss);
+    assert_false(told.has_f32_gradients || told.joins_loss);
     run.gradients = "f32";
     run.reductions = "bf16";
     run.gradient_sum = "reduce_scatter";
@@ -101,8 +101,8 @@ static void test_sources(void **state) {
     run.outputs = "freed";
     run.qkv = "separate";
     told = conventions_of(&run);
-    assert_true(told.has_wide_gradients);
-    assert_false(told.all_reduces_gradients || told.has_wide_reductions || told.counts_tables);
+    assert_true(told.has_f32_gradients);
+    assert_false(told.all_reduces_gradients || told.has_f32_reductions || told.counts_tables);
     assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs);
     run = make_run("llm-foundry", "flash", "");
     assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);

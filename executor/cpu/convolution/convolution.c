@@ -73,9 +73,9 @@ static void convert(const KernelCall *call, void *out, Dtype to, const void *in,
 /* Types below 32 bits: the same on f32 copies. */
 static void run_widened(const KernelCall *call) {
     const ConvolutionKernel *kernel = call->compiled;
-    char *in = (char *)call->scratch + kernel->wide_input_at;
-    char *weights = (char *)call->scratch + kernel->wide_weights_at;
-    float *out = (float *)((char *)call->scratch + kernel->wide_output_at);
+    char *in = (char *)call->scratch + kernel->f32_input_at;
+    char *weights = (char *)call->scratch + kernel->f32_weights_at;
+    float *out = (float *)((char *)call->scratch + kernel->f32_output_at);
     convert(call, in, DTYPE_F32, call->operands[0], kernel->input_type, call->operand_shapes[0]);
     convert(call, weights, DTYPE_F32, call->operands[1], kernel->weights_type, call->operand_shapes[1]);
     compute(call, in, weights, out);
@@ -173,9 +173,9 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
     TRY(choose(call, kernel, algorithm, arena, error));
     if (!widened) return AM_OK;
     const int64_t word = (int64_t)sizeof(float);
-    kernel->wide_input_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[0]) * word);
-    kernel->wide_weights_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[1]) * word);
-    kernel->wide_output_at = convolution_reserve(call, ir_shape_elements(call->result_shapes[0]) * word);
+    kernel->f32_input_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[0]) * word);
+    kernel->f32_weights_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[1]) * word);
+    kernel->f32_output_at = convolution_reserve(call, ir_shape_elements(call->result_shapes[0]) * word);
     return AM_OK;
 }
 

@@ -30,7 +30,7 @@ typedef struct ConvolutionKernel {
     int64_t rows, depth; /* output positions, products that are added up for each */
     int64_t groups, group_features, group_input_step; /* group g reads from g * group_input_step on */
     Dtype input_type, weights_type, output_type;
-    int64_t wide_input_at, wide_weights_at, wide_output_at; /* scratch offsets of arrays widened to f32 */
+    int64_t f32_input_at, f32_weights_at, f32_output_at; /* scratch offsets of arrays converted to f32 */
     const ConvolutionAlgorithm *algorithm;
     const void *plan; /* the algorithm's own, in the call's arena */
 } ConvolutionKernel;
