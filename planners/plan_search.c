@@ -132,6 +132,7 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     bool is_sampled = false;
     if (options->nested.purpose == PURPOSE_FLOOR) return add_floor(self, error);
+    if (search_is_recomputed_baseline(options)) return search_recomputed_baseline(self, error);
     TRY(sample_search(self, &is_sampled, error));
     if (options->request->objective == OBJECTIVE_PAPER) {
         TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));
@@ -188,6 +189,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     TRY_OR_FAIL(check_request(&self, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
     TRY_OR_FAIL(add_candidates(&self, error));
+    if (!narrowed.options.nested.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
     TRY_OR_FAIL(add_bound(&self, error));
     TRY_OR_FAIL(add_given(&self, error));
     result->search_seconds = clock_seconds() - start;
@@ -198,13 +200,16 @@ fail:
     return status;
 }
 
-AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContext *whole,
-                            const Cluster *cluster, const SearchOptions *options,
-                            const MicroBatching *settings, AmError *error) {
+AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                            const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
     const StopSignal stop = {options->request->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
+    const SearchResult found = *result;
+    SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
+    *result = found;
+    TRY(search_add_recomputed_baselines(&self, error));
     if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
         TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
     result->search_seconds += clock_seconds() - start;

@@ -20,10 +20,10 @@
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error);
 
-/* Adds to the plan of a result the lower bound, the model gap and the memory of ranks that differ, which a
- * search with options->nested.finishes_later leaves out. `whole`: the module of the plan. */
-AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContext *whole,
-                            const Cluster *cluster, const SearchOptions *options,
-                            const MicroBatching *settings, AmError *error);
+/* Adds to the plan of a result the baselines with recomputation, the lower bound, the model gap and the
+ * memory of ranks that differ, which a search with options->nested.finishes_later leaves out. `whole`: the
+ * module of the plan. */
+AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                            const SearchOptions *options, const MicroBatching *settings, AmError *error);
 
 #endif

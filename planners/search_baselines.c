@@ -7,10 +7,12 @@
 #include "planners/search_baselines.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "cost/simulate/simulate.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/model_gap.h"
+#include "planners/problem/schedule_fallback.h"
 #include "planners/search_micro_batches.h"
 #include "planners/single_stage/single_stage.h"
 #include "planners/strategy.h"
@@ -27,13 +29,14 @@ static void leave_out_slower(bool *is_left_out, BaselineResult *best, const Sear
     }
 }
 
-static bool has_several_stages(Baseline baseline) {
-    return baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D;
+/* Returns whether a one-stage search prices the baseline. */
+static bool is_of_one_stage(Baseline baseline) {
+    return !baseline_has_stages(baseline) && baseline_recompute(baseline) == BASELINE_RECOMPUTES_NOTHING;
 }
 
 static bool has_price(const BaselineResult *best) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (!has_several_stages((Baseline)e) && !isnan(best[e].seconds)) return true;
+        if (is_of_one_stage((Baseline)e) && !isnan(best[e].seconds)) return true;
     return false;
 }
 
@@ -62,7 +65,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, search->whole, search->settings->micro_batches);
     bool is_left_out[BASELINE_COUNT];
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) is_left_out[e] = has_several_stages((Baseline)e);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) is_left_out[e] = !is_of_one_stage((Baseline)e);
     if (first > 0) leave_out_slower(is_left_out, self->best, self->result);
     for (int32_t k = first; k < count && (only || !has_all(is_left_out)); k++) {
         SearchResult found = {.model_gap = NAN};
@@ -70,7 +73,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         const PlanContext *context;
         AmError refusal = {0};
         for (int32_t e = 0; only && e < BASELINE_COUNT; e++)
-            is_left_out[e] = only[e] != numbers[k] || has_several_stages((Baseline)e);
+            is_left_out[e] = only[e] != numbers[k] || !is_of_one_stage((Baseline)e);
         if (has_all(is_left_out)) continue;
         here.micro_batches = numbers[k];
         here.separate_backward = false;
@@ -94,23 +97,33 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     return AM_OK;
 }
 
-/* Prices the baselines with selective and full recomputation of their layers (Korthikanti et al. 2022). A
- * module without layers, or with layers without attention, has no such plans. */
+/* Finds what a kind of recomputation computes again, in instructions of the module as read. `*reason`: why
+ * the module has none of that kind; else NULL. Allocates in the search's arena. */
+static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reason, SearchContext *self,
+                                BaselineRecompute recompute, AmError *error) {
+    bool is_selective = recompute == BASELINE_RECOMPUTES_ATTENTION;
+    const Strategy strategy = {.stages = 1,
+                               .chunks = 1,
+                               .recomputed_layers = STRATEGY_ALL_LAYERS,
+                               .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
+    AmError refusal = {0};
+    AmStatus status = strategy_recomputation(recomputed, self->arena, self->whole, &strategy, &refusal);
+    *reason = NULL;
+    if (status == AM_OK && recomputed->range_count == 0) *reason = "the module has no layers to recompute";
+    if (status == AM_ERROR_INFEASIBLE) *reason = arena_copy_string(self->arena, refusal.text);
+    if (*reason && is_selective && self->whole->unfused)
+        *reason = "fused attention keeps no scores (expected --attention unfused)";
+    return search_check_part(status, &refusal, error);
+}
+
+/* Prices the baselines with selective and full recomputation of their layers. */
 static AmStatus price_recomputed(StageBaselines *self, AmError *error) {
-    static const uint32_t modules[] = {LAYER_CORE_ATTENTION, 0};
-    const PlanContext *whole = self->search->whole;
-    for (size_t k = 0; k < sizeof modules / sizeof *modules; k++) {
-        const Strategy strategy = {.stages = 1,
-                                   .chunks = 1,
-                                   .recomputed_layers = STRATEGY_ALL_LAYERS,
-                                   .recomputed_modules = modules[k]};
-        Arena scratch = {0};
+    for (BaselineRecompute kind = BASELINE_RECOMPUTES_ATTENTION; kind < BASELINE_RECOMPUTES_COUNT; kind++) {
         PlanRecomputation recomputed;
+        const char *reason;
         AmError refusal = {0};
-        AmStatus status = strategy_recomputation(&recomputed, &scratch, whole, &strategy, &refusal);
-        bool is_possible = status == AM_OK && recomputed.range_count > 0;
-        if (is_possible) status = price_numbers(self, 0, &recomputed, &refusal);
-        arena_free(&scratch);
+        TRY(find_recomputed(&recomputed, &reason, self->search, kind, error));
+        AmStatus status = reason ? AM_OK : price_numbers(self, 0, &recomputed, &refusal);
         TRY(search_check_part(status, &refusal, error));
     }
     return AM_OK;
@@ -246,6 +259,211 @@ void search_leave_out_pipelines(SearchResult *result) {
         (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline even_pipeline does"};
     baselines[BASELINE_MEGATRON_3D] =
         (BaselineResult){.seconds = NAN, .reason = "not priced here: --baseline megatron_3d does"};
+}
+
+/* ---- named baselines with recomputation ---- */
+
+/* Returns whether the search is for the plan of one such baseline. */
+static bool is_named(const SearchOptions *options) {
+    return options->searcher == SEARCHER_BASELINE;
+}
+
+/* Adds a plan to the result of its own search, or to another one that it makes faster. */
+static void add_recomputed_plan(SearchResult *result, const SearchContext *self, Plan *plan,
+                                Baseline baseline) {
+    const Plan *best = result->plan;
+    bool is_faster = !best || plan->predicted_step_seconds < best->predicted_step_seconds;
+    if (!is_faster || (!is_named(self->options) && !best)) return;
+    if (best) {
+        plan->bound = best->bound;
+        plan->bound_seconds = best->bound ? fmin(best->bound_seconds, plan->predicted_step_seconds) : NAN;
+        plan->evaluations = best->evaluations;
+    }
+    plan->searcher = searcher_name(self->options->searcher);
+    plan->space = plan_space_name(self->options->kind);
+    plan->seed = self->options->seed;
+    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(baseline));
+}
+
+/* Prices the one-stage baselines with one kind of recomputation side by side, each with its number of
+ * micro-batches in `numbers` [BASELINE_COUNT]; 0 leaves it out. */
+static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self, BaselineRecompute kind,
+                                      const int32_t *numbers, AmError *error) {
+    int32_t only[BASELINE_COUNT] = {0};
+    SearchResult found = {.model_gap = NAN};
+    PlanRecomputation recomputed;
+    const char *reason;
+    bool is_wanted[BASELINE_COUNT], is_any = false;
+    StageBaselines baselines = {.result = &found, .search = self, .options = self->options, .only = only};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        is_wanted[e] =
+            numbers[e] > 0 && !baseline_has_stages((Baseline)e) && baseline_recompute((Baseline)e) == kind;
+        is_any |= is_wanted[e];
+        if (is_wanted[e]) only[baseline_without_recompute((Baseline)e)] = numbers[e];
+        baselines.best[e] = found.baselines[e] = (BaselineResult){.seconds = NAN};
+    }
+    if (!is_any) return AM_OK;
+    TRY(find_recomputed(&recomputed, &reason, self, kind, error));
+    if (!reason) TRY(price_numbers(&baselines, 0, &recomputed, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        if (!is_wanted[e]) continue;
+        BaselineResult *to = &result->baselines[e];
+        *to = found.baselines[baseline_without_recompute((Baseline)e)];
+        to->recompute = NULL; /* its name has it */
+        if (reason) to->reason = reason;
+        else if (isnan(to->seconds) && !to->reason) to->reason = "its micro-batches allow no recomputation";
+        if (found.plan && found.plan->predicted_step_seconds == to->seconds)
+            add_recomputed_plan(result, self, found.plan, (Baseline)e);
+    }
+    return AM_OK;
+}
+
+/* Prices a pipeline with recomputation in equal stages of whole layers. It replaces `*best` if it is faster;
+ * else `*reason` has its obstacle. */
+static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, SearchContext *self,
+                                          Strategy *strategy, AmError *error) {
+    const PlanConstraints *constraints = &self->options->request->constraints;
+    const char *wanted = self->options->request->space.schedule;
+    const PlanContext *context;
+    Simulation *simulation;
+    Plan *plan;
+    AmError refusal = {0};
+    bool alternates;
+    AmStatus status = strategy_context(&context, self->whole, strategy, &refusal);
+    if (status == AM_OK) {
+        TRY(schedule_alternates(&alternates, self->arena, context, error));
+        strategy->schedule = schedule_first(wanted, alternates);
+        status = strategy_simulate(&plan, &simulation, self->arena, context, self->cluster, strategy,
+                                   constraints->memory_fraction, &refusal);
+    }
+    if (status == AM_OK && search_check_plan(self->options, plan, NULL) != AM_OK) {
+        *reason = "the pins exclude it";
+    } else if (status == AM_OK && !simulation->fit.fits) {
+        status = memory_fail(&simulation->fit, self->cluster, constraints->memory_fraction, &refusal);
+    } else if (status == AM_OK) {
+        if (!*best || plan->predicted_step_seconds < (*best)->predicted_step_seconds) *best = plan;
+        return AM_OK;
+    }
+    if (status == AM_ERROR_INFEASIBLE) *reason = arena_copy_string(self->arena, refusal.text);
+    if (status == AM_ERROR_INFEASIBLE && strategy->recomputed_modules && self->whole->unfused)
+        *reason = "fused attention keeps no scores (expected --attention unfused)";
+    return status == AM_INTERRUPTED ? AM_OK : search_check_part(status, &refusal, error);
+}
+
+/* Prices one pipeline baseline with recomputation, with its fastest number of stages. */
+static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *self, Baseline baseline,
+                                        int32_t micro_batches, AmError *error) {
+    const SpaceRequest *space = &self->options->request->space;
+    const Degrees *degrees = &self->options->request->constraints.degrees;
+    bool is_3d = baseline_without_recompute(baseline) == BASELINE_MEGATRON_3D;
+    bool is_selective = baseline_recompute(baseline) == BASELINE_RECOMPUTES_ATTENTION;
+    bool has_chunks = space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED;
+    int32_t tensor = is_3d ? self->cluster->servers[0].device_count : 1;
+    const char *reason = is_3d ? "expected servers for 2 to 8 equal stages"
+                               : "the devices cannot be dealt to 2 to 8 equal stages";
+    Plan *best = NULL;
+    for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES; stages++) {
+        int32_t devices = self->cluster->device_count / stages;
+        if (self->cluster->device_count % (stages * tensor) != 0) continue;
+        if (!degrees_allow_stages(degrees, stages) || !degrees_allow_mesh(degrees, devices, tensor)) continue;
+        if (stop_wanted(&self->budget.stop)) break;
+        Strategy strategy = {.data = devices / tensor,
+                             .tensor = tensor,
+                             .stages = stages,
+                             .chunks = has_chunks ? SEARCH_DEFAULT_CHUNKS : 1,
+                             .micro_batches = micro_batches,
+                             .splits_sequence = is_selective && tensor > 1,
+                             .recomputed_layers = STRATEGY_ALL_LAYERS,
+                             .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
+        if (has_chunks && space->chunks > 0) strategy.chunks = space->chunks;
+        TRY(price_recomputed_pipeline(&best, &reason, self, &strategy, error));
+    }
+    result->baselines[baseline] = (BaselineResult){.seconds = best ? best->predicted_step_seconds : NAN,
+                                                   .reason = best ? NULL : reason,
+                                                   .micro_batches = micro_batches};
+    if (best) add_recomputed_plan(result, self, best, baseline);
+    return AM_OK;
+}
+
+/* Returns whether the module as read recomputes layers already. */
+static bool source_recomputes(const PlanContext *whole) {
+    for (int32_t i = 0; i < whole->canonical->instruction_count; i++)
+        if (whole->roles->phases[i] == IR_PHASE_RECOMPUTED) return true;
+    return false;
+}
+
+/* Adds the baselines with recomputation that have a number of micro-batches. */
+static AmStatus add_recomputed(SearchResult *result, SearchContext *self, const int32_t *numbers,
+                               AmError *error) {
+    for (BaselineRecompute kind = BASELINE_RECOMPUTES_ATTENTION; kind < BASELINE_RECOMPUTES_COUNT; kind++)
+        TRY(add_recomputed_stages(result, self, kind, numbers, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (numbers[e] > 0 && baseline_has_stages((Baseline)e))
+            TRY(add_recomputed_pipeline(result, self, (Baseline)e, numbers[e], error));
+    return AM_OK;
+}
+
+AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    const SearchRequest *request = self->options->request;
+    int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
+    int32_t count = micro_batches_numbers(all, self->whole, self->settings->micro_batches);
+    bool recomputes = source_recomputes(self->whole);
+    const char *reason = recomputes ? "the source recomputes layers"
+                         : self->options->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->options)
+                             ? "not priced here: --baseline prices it"
+                             : "it is outside of the space";
+    bool is_priced = !recomputes && search_may_price_pipelines(self) && !search_is_large(self) &&
+                     !result->interrupted && !request->method.no_seeds &&
+                     search_method_takes_baselines(self->options->searcher) &&
+                     request->constraints.target == TARGET_AUTOMAP && !request->constraints.kept;
+    if (!result->plan || result->paper || search_is_recomputed_baseline(self->options)) return AM_OK;
+    if (self->options->nested.purpose != PURPOSE_RESULT) return AM_OK;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *without = &result->baselines[baseline_without_recompute((Baseline)e)];
+        if (baseline_recompute((Baseline)e) == BASELINE_RECOMPUTES_NOTHING) continue;
+        bool has_stages = search_spans_stages(self->options);
+        result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
+        if (is_priced && (has_stages || !baseline_has_stages((Baseline)e)))
+            numbers[e] = without->micro_batches > 0 ? without->micro_batches : all[count - 1];
+    }
+    return add_recomputed(result, self, numbers, error);
+}
+
+AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    const SearchOptions *options = self->options;
+    const Baseline baseline = options->baseline;
+    BaselineResult *priced = &result->baselines[baseline];
+    int32_t all[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(all, self->whole, self->settings->micro_batches);
+    int32_t numbers[BASELINE_COUNT];
+    SearchResult others = {.model_gap = NAN};
+    if (options->request->space.mesh && baseline_has_stages(baseline))
+        return am_fail(error, AM_ERROR_USAGE, "", "--baseline %s takes no --mesh", baseline_name(baseline));
+    if (source_recomputes(self->whole))
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+                       "--baseline %s: the source recomputes layers", baseline_name(baseline));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "not priced beside this baseline"};
+        others.baselines[e] = result->baselines[e];
+        numbers[e] = all[0];
+    }
+    TRY(search_add_stage_baselines(&others, self, false, numbers, options, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (is_of_one_stage((Baseline)e)) result->baselines[e] = others.baselines[e];
+    for (int32_t k = 0; k < count && !stop_wanted(&self->budget.stop); k++) {
+        const BaselineResult before = *priced;
+        memset(numbers, 0, sizeof numbers);
+        numbers[baseline] = all[k];
+        TRY(add_recomputed(result, self, numbers, error));
+        bool is_slower = before.seconds <= priced->seconds;
+        if (isnan(priced->seconds) ? !isnan(before.seconds) : is_slower) *priced = before;
+        if (is_slower) break;
+    }
+    if (result->plan) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source, "--baseline %s: %s",
+                   baseline_name(baseline), priced->reason);
 }
 
 /* ---- baselines outside of the rounds ---- */

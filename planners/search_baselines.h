@@ -24,6 +24,15 @@ bool search_may_price_pipelines(const SearchContext *search);
 /* Gives the baselines of several stages the reason for which they have no price. */
 void search_leave_out_pipelines(SearchResult *result);
 
+/* Prices the baselines with selective and full recomputation beside the plan of a search: each with the
+ * number of micro-batches of its form without recomputation, or with the largest number where that has no
+ * price. One that is faster than the plan replaces it. They are not counted as evaluations. A large module, a
+ * search with a time limit, and one for a target get reasons alone. */
+AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error);
+/* Searches the plan of options->baseline, which recomputes: its fastest number of micro-batches. Pipelines
+ * have equal stages of whole layers (strategy.h). AM_ERROR_INFEASIBLE has the reason why it has no plan. */
+AmStatus search_recomputed_baseline(SearchContext *self, AmError *error);
+
 /* -- baselines outside of the rounds -- */
 
 /* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans. One

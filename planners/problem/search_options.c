@@ -29,6 +29,32 @@ const char *baseline_name(Baseline baseline) {
     return names[baseline];
 }
 
+/* The baselines with recomputation. */
+static const struct {
+    BaselineRecompute recompute;
+    Baseline without;
+} recomputing[BASELINE_COUNT] = {
+    [BASELINE_ZERO3_FULL] = {BASELINE_RECOMPUTES_LAYERS, BASELINE_ZERO3},
+    [BASELINE_MEGATRON_FULL] = {BASELINE_RECOMPUTES_LAYERS, BASELINE_MEGATRON},
+    [BASELINE_MEGATRON_SELECTIVE] = {BASELINE_RECOMPUTES_ATTENTION, BASELINE_MEGATRON_SEQUENCE},
+    [BASELINE_EVEN_PIPELINE_FULL] = {BASELINE_RECOMPUTES_LAYERS, BASELINE_EVEN_PIPELINE},
+    [BASELINE_MEGATRON_3D_FULL] = {BASELINE_RECOMPUTES_LAYERS, BASELINE_MEGATRON_3D},
+    [BASELINE_MEGATRON_3D_SELECTIVE] = {BASELINE_RECOMPUTES_ATTENTION, BASELINE_MEGATRON_3D}};
+
+BaselineRecompute baseline_recompute(Baseline baseline) {
+    return recomputing[baseline].recompute;
+}
+
+Baseline baseline_without_recompute(Baseline baseline) {
+    bool has_other = recomputing[baseline].recompute != BASELINE_RECOMPUTES_NOTHING;
+    return has_other ? recomputing[baseline].without : baseline;
+}
+
+bool baseline_has_stages(Baseline baseline) {
+    Baseline without = baseline_without_recompute(baseline);
+    return without == BASELINE_EVEN_PIPELINE || without == BASELINE_MEGATRON_3D;
+}
+
 const char *baseline_alias(int32_t k, Baseline *baseline) {
     static const struct {
         Baseline baseline;
@@ -47,8 +73,12 @@ bool baseline_is_faster(double seconds, const BaselineResult *best) {
 }
 
 bool search_is_pipeline_baseline(const SearchOptions *options) {
-    return options->searcher == SEARCHER_BASELINE &&
-           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
+    return options->searcher == SEARCHER_BASELINE && baseline_has_stages(options->baseline);
+}
+
+bool search_is_recomputed_baseline(const SearchOptions *options) {
+    bool recomputes = baseline_recompute(options->baseline) != BASELINE_RECOMPUTES_NOTHING;
+    return options->searcher == SEARCHER_BASELINE && recomputes;
 }
 
 bool search_spans_stages(const SearchOptions *options) {

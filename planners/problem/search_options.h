@@ -40,7 +40,13 @@ const char *searcher_name(Searcher searcher);
     X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
     X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
     X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
-    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron inside a server, the batch between")
+    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron inside a server, the batch between")       \
+    X(ZERO3_FULL, "zero3_full", "zero3, every layer recomputed")                                          \
+    X(MEGATRON_FULL, "megatron_full", "megatron, every layer recomputed")                                 \
+    X(MEGATRON_SELECTIVE, "megatron_selective", "megatron_sequence, core attention recomputed")           \
+    X(EVEN_PIPELINE_FULL, "even_pipeline_full", "stages of whole layers, every layer recomputed")         \
+    X(MEGATRON_3D_FULL, "megatron_3d_full", "even_pipeline_full with megatron inside a server")           \
+    X(MEGATRON_3D_SELECTIVE, "megatron_3d_selective", "megatron_3d_full, core attention recomputed alone")
 typedef enum Baseline {
 #define BASELINE_ENUM(name, text, help) BASELINE_##name,
     BASELINE_LIST(BASELINE_ENUM)
@@ -48,6 +54,19 @@ typedef enum Baseline {
         BASELINE_COUNT
 } Baseline;
 const char *baseline_name(Baseline baseline);
+
+/* What a baseline recomputes of each layer (Korthikanti et al. 2022). */
+typedef enum BaselineRecompute {
+    BASELINE_RECOMPUTES_NOTHING,
+    BASELINE_RECOMPUTES_ATTENTION, /* selective: from the scores to the weighted values */
+    BASELINE_RECOMPUTES_LAYERS,    /* full */
+    BASELINE_RECOMPUTES_COUNT
+} BaselineRecompute;
+BaselineRecompute baseline_recompute(Baseline baseline);
+/* Returns the baseline that differs in its recomputation alone: without any. */
+Baseline baseline_without_recompute(Baseline baseline);
+/* Returns whether its plans have several stages. */
+bool baseline_has_stages(Baseline baseline);
 
 /* Other names that users know a baseline by. Fully sharded data parallelism is zero3: weights, gradients and
  * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
@@ -252,6 +271,8 @@ void search_result_choose(SearchResult *result);
 Budget search_user_budget(const SearchOptions *options);
 /* Returns whether the options ask for the plan of a baseline with several stages. */
 bool search_is_pipeline_baseline(const SearchOptions *options);
+/* Returns whether the options ask for the plan of a baseline with recomputation. */
+bool search_is_recomputed_baseline(const SearchOptions *options);
 /* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a baseline is
  * not. */
 bool search_spans_stages(const SearchOptions *options);

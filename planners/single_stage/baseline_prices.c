@@ -74,8 +74,9 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
     *axis_plan = (AxisPlan){0};
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
-    if (baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D) {
-        *reason = "it has several stages: --baseline prices it";
+    if (baseline_has_stages(baseline) || baseline_recompute(baseline) != BASELINE_RECOMPUTES_NOTHING) {
+        *reason = baseline_has_stages(baseline) ? "it has several stages: --baseline prices it"
+                                                : "it recomputes layers: --baseline prices it";
         return AM_OK;
     }
     const BaselineForm *form = &baseline_forms[baseline];
