@@ -103,13 +103,6 @@ static json_t *copy_description(const Relaxing *self) {
     return copy;
 }
 
-/* Rounds bytes up to the three digits of reports. */
-static double round_up(double bytes) {
-    double digit = 1;
-    while (bytes / digit >= 1000) digit *= 10;
-    return ceil(bytes / digit) * digit;
-}
-
 /* Returns the number of bisections of a change; a search over any number of stages takes long. */
 static int32_t refinements(const Relaxing *self) {
     bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
@@ -171,7 +164,9 @@ static AmStatus relax_memory(Relaxing *self, AmError *error) {
     if (!search_spans_stages(self->options)) change.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
-    double bytes = round_up((double)fit->needed_bytes / change.memory_fraction);
+    double needed = (double)fit->needed_bytes / change.memory_fraction, digit = 1;
+    while (needed / digit >= 1000) digit *= 10; /* the three digits of reports, rounded up */
+    double bytes = ceil(needed / digit) * digit;
     json_object_foreach(json_object_get(description, "device_types"), name, type) {
         if (json_number_value(json_object_get(type, "memory_bytes")) < bytes)
             json_object_set_new(type, "memory_bytes", json_integer((json_int_t)bytes));

@@ -117,15 +117,6 @@ static AmStatus narrow_options(SearchVariant *narrowed, const SearchOptions *opt
     return placement_check_numbers(*placement, constraints->degrees.stages, error);
 }
 
-/* Refuses modules, given plans and policies that do not suit the search. */
-static AmStatus check_request(const SearchContext *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    TRY(target_check_module(options->request->constraints.target, self->whole, error));
-    if (options->request->space.initial)
-        TRY(search_check_given(options->request->space.initial, self->cluster, error));
-    return assignment_search_check(options, error);
-}
-
 /* Adds the candidates of all sources that the options allow. */
 static AmStatus add_candidates(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
@@ -159,15 +150,6 @@ static AmStatus add_bound(SearchContext *self, AmError *error) {
                              &self->budget.stop, error);
 }
 
-/* Adds the given plan where no other source does. */
-static AmStatus add_given(SearchContext *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    bool is_paper = options->request->objective == OBJECTIVE_PAPER;
-    if (is_paper || search_spans_stages(options) || options->request->constraints.target != TARGET_AUTOMAP)
-        return AM_OK;
-    return search_add_given(self, error);
-}
-
 /* Adds the memory of ranks that differ, unless plan_search_finish() follows or the time is up. */
 static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmError *error) {
     const NestedSearch *nested = &self->options->nested;
@@ -186,12 +168,14 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     AmStatus status;
     TRY(narrow_options(&narrowed, options, arena, whole, cluster, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed.options, settings);
-    TRY_OR_FAIL(check_request(&self, error));
+    TRY_OR_FAIL(target_check_module(options->request->constraints.target, whole, error));
+    TRY_OR_FAIL(search_check_given(options->request->space.initial, cluster, error));
+    TRY_OR_FAIL(assignment_search_check(self.options, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
     TRY_OR_FAIL(add_candidates(&self, error));
     if (!narrowed.options.nested.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
     TRY_OR_FAIL(add_bound(&self, error));
-    TRY_OR_FAIL(add_given(&self, error));
+    TRY_OR_FAIL(search_add_given(&self, error));
     result->search_seconds = clock_seconds() - start;
     pool_record(&result->pool);
     status = add_rank_memory(&self, &end, error);

@@ -61,12 +61,6 @@ bool sample_is_allowed(const SearchOptions *options) {
            search_method_explores(options->searcher);
 }
 
-static bool may_sample(const SearchContext *self) {
-    const PlanContext *whole = self->whole;
-    bool is_sample = whole->canonical->loops && whole->canonical->loops->layers;
-    return sample_is_allowed(self->options) && !is_sample && !whole->whole && sample_is_wanted(whole);
-}
-
 /* Adds a candidate of the sample to a list, fastest first, unless it is there. */
 static void add(PlanCandidate *list, int32_t *count, const PlanCandidate *candidate) {
     if (!candidate->plan || !candidate->fit.fits || *count == MOST_CANDIDATES) return;
@@ -320,7 +314,9 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     double far = nested->known.form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
     if (seconds > 0 && nested->known.form_is_split && !self->whole->layer_map)
         TRY(compare_forms(self, self->whole, &options, SKIP_LOOPS_ABOVE * seconds, error));
-    if (!may_sample(self)) return AM_OK;
+    bool is_sample =
+        self->whole->whole || (self->whole->canonical->loops && self->whole->canonical->loops->layers);
+    if (is_sample || !sample_is_allowed(self->options) || !sample_is_wanted(self->whole)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
     self->most_climbed = MOST_WORK_ALONE / self->whole->rules->count + LEAST_CLIMB;

@@ -546,6 +546,7 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
 
 AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *error) {
     int32_t devices = 0, most = -1;
+    if (!given) return AM_OK;
     for (int32_t s = 0; s < given->stage_count; s++) {
         const PlanStage *stage = &given->stages[s];
         devices += stage->mesh.device_count;
@@ -569,7 +570,9 @@ static bool may_add(const SearchOptions *options, const MicroBatching *settings)
     const Plan *given = options->request->space.initial;
     bool is_narrowed = options->request->space.mesh || options->request->constraints.kept ||
                        options->request->constraints.is_even || options->request->space.no_overrides;
-    bool is_one = given && options->kind == SPACE_SINGLE_STAGE && given->stage_count == 1;
+    bool is_one = given && options->kind == SPACE_SINGLE_STAGE && given->stage_count == 1 &&
+                  options->request->objective != OBJECTIVE_PAPER &&
+                  options->request->constraints.target == TARGET_AUTOMAP;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
     return is_number && !is_narrowed;

@@ -50,10 +50,12 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
 
 /* -- a given plan -- */
 
-/* Adds options->request->space.initial unchanged, if it has one stage and the options do not restrict it. */
+/* Adds options->request->space.initial unchanged, where no other source does: it has one stage, and the
+ * options do not restrict it. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 
-/* Returns AM_ERROR_INPUT if a plan to start from has devices that the cluster lacks, or lacks some. */
+/* Returns AM_ERROR_INPUT if a plan to start from (NULL: none) has devices that the cluster lacks, or lacks
+ * some. */
 AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *error);
 
 #endif

@@ -49,16 +49,6 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);
 }
 
-/* Uses the bound by work, which each plan does, where the bound of some number of micro-batches is unknown,
- * as without a plan that fits. */
-static AmStatus bound_all_numbers(double *seconds, const SearchContext *self, AmError *error) {
-    const BoundSpace space = {.most_stages = 1};
-    PlanBound bound;
-    TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
-    *seconds = bound.seconds > 0 ? bound.seconds : NAN;
-    return AM_OK;
-}
-
 AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     enum { MOST_ROUNDS = 24 };
     const SearchOptions *options = self->options;
@@ -102,7 +92,12 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
                      !stop_wanted(&self->budget.stop);
     bool is_baseline = !plan->bound && is_wanted; /* whose number of micro-batches was searched afterwards */
     if ((count > 1 || is_baseline) && !result->interrupted) {
-        if (isnan(bound) && is_wanted) TRY(bound_all_numbers(&bound, self, error));
+        if (isnan(bound) && is_wanted) { /* for some number, as without a plan that fits */
+            const BoundSpace space = {.most_stages = 1};
+            PlanBound by_work;
+            TRY(plan_bound_quickly(&by_work, self->whole, self->cluster, &space, error));
+            if (by_work.seconds > 0) bound = by_work.seconds;
+        }
         plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, plan->predicted_step_seconds);
         plan->bound = isnan(bound) ? NULL : "lower";
     }

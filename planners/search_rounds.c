@@ -205,13 +205,6 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
-    SearchContext *search = self->search;
-    if (phase->kind != PHASE_RESTARTS) return run_round(self, phase, error);
-    uint64_t seed = search->options->seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
-    return search_add_restarts(search->result, search, phase->size, seed, error);
-}
-
 /* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
  * again, take up to a second for larger modules. If memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
@@ -233,7 +226,11 @@ static AmStatus run_phases(Phases *self, AmError *error) {
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
         if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
-        TRY(run_phase(self, &phase, error));
+        if (phase.kind == PHASE_RESTARTS)
+            TRY(search_add_restarts(search->result, search, phase.size,
+                                    search->options->seed + (uint64_t)phase.number * SEARCH_SEED_STEP,
+                                    error));
+        else TRY(run_round(self, &phase, error));
         if (budget_is_over(&search->budget) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
         bool is_default = !search->budget.has_cap || search->options->nested.ends_at_default;

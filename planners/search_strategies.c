@@ -178,13 +178,6 @@ static AmStatus refine(StrategySearch *self, PricedStrategy *best, AmError *erro
     return AM_OK;
 }
 
-/* Returns whether recomputation, which takes time, may make a split that does not fit the best plan. */
-static bool may_gain_memory(const StrategySearch *self, const PricedStrategy *split) {
-    const PlanCandidate *best = &self->search->result->pool.best;
-    bool has_fit = self->search->result->plan && best->fit.fits;
-    return isfinite(split->seconds) && !split->fit.fits && (!has_fit || split->seconds < best->seconds);
-}
-
 /* Finds the fewest recomputed layers in each part that fit, where the trainer may recompute some. */
 static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
     int32_t parts = best->strategy.stages * best->strategy.chunks;
@@ -215,24 +208,19 @@ static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, con
     return AM_OK;
 }
 
-/* Recomputes the modules of layers that take the least work and fit. */
-static AmStatus recompute_modules(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    const TargetRow *target = target_row(self->search->options->request->constraints.target);
-    PricedStrategy best = *split;
-    for (int32_t k = 0; target->selective[k] && !best.fit.fits; k++)
-        TRY(recompute_layers(self, &best, &split->strategy, target->selective[k], error));
-    return best.fit.fits ? refine(self, &best, error) : AM_OK;
-}
-
-/* Recomputes all layers of a split that does not fit, and then as few as fit; and modules of the layers. */
+/* Recomputes all layers of a split that does not fit, and then as few as fit; and the modules of all layers
+ * that take the least work and fit. */
 static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    PricedStrategy best = *split;
+    const TargetRow *target = target_row(self->search->options->request->constraints.target);
+    PricedStrategy best = *split, selective = *split;
     TRY(recompute_layers(self, &best, &split->strategy, 0, error));
     if (best.strategy.recomputed_layers > 0) {
         TRY(refine(self, &best, error));
         if (best.fit.fits) TRY(recompute_less(self, &best, error));
     }
-    return recompute_modules(self, split, error);
+    for (int32_t k = 0; target->selective[k] && !selective.fit.fits; k++)
+        TRY(recompute_layers(self, &selective, &split->strategy, target->selective[k], error));
+    return selective.fit.fits ? refine(self, &selective, error) : AM_OK;
 }
 
 /* ---- random strategies ---- */
@@ -289,8 +277,13 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
         if (isfinite(refined.seconds)) TRY(refine(self, &refined, error));
     }
     for (int32_t k = 0, tried = 0; self->layers > 0 && tried < REFINED && k < self->split_count; k++) {
-        if (!may_gain_memory(self, &self->splits[k])) continue;
-        TRY(recompute(self, &self->splits[k], error));
+        /* Recomputation, which takes time, may make a split that does not fit the best plan. */
+        const PricedStrategy *split = &self->splits[k];
+        const PlanCandidate *best = &self->search->result->pool.best;
+        bool has_fit = self->search->result->plan && best->fit.fits;
+        if (!isfinite(split->seconds) || split->fit.fits) continue;
+        if (has_fit && split->seconds >= best->seconds) continue;
+        TRY(recompute(self, split, error));
         tried++;
     }
     return AM_OK;

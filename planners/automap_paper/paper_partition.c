@@ -106,11 +106,6 @@ static int32_t try_dimension(Partitioning *self, int32_t d, int32_t *closure) {
     return count;
 }
 
-static bool has_closure(const Decision *decision, const int32_t *closure, int32_t count) {
-    return decision->closure_count == count &&
-           memcmp(decision->closure, closure, sizeof *closure * (size_t)count) == 0;
-}
-
 static AmStatus new_decision(Partitioning *self, int32_t d, const int32_t *closure, int32_t count,
                              AmError *error) {
     Decision *decision = &self->decisions[self->shared.decision_count++];
@@ -146,8 +141,12 @@ static AmStatus find_decisions(Partitioning *self, AmError *error) {
         }
         uint64_t hash = hash_bytes(closure, sizeof *closure * (size_t)size, 1);
         int32_t slot = (int32_t)(hash & (uint64_t)(slots - 1));
-        while (table[slot] && !has_closure(&self->decisions[table[slot] - 1], closure, size))
-            slot = (slot + 1) & (slots - 1);
+        for (; table[slot]; slot = (slot + 1) & (slots - 1)) {
+            const Decision *other = &self->decisions[table[slot] - 1];
+            if (other->closure_count == size &&
+                memcmp(other->closure, closure, sizeof *closure * (size_t)size) == 0)
+                break;
+        }
         if (table[slot]) {
             Decision *found = &self->decisions[table[slot] - 1];
             found->members[found->member_count++] = d;

@@ -244,14 +244,6 @@ static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simul
     return schedule_simulate(&schedule, wanted != NULL, price, &priced, error);
 }
 
-/* Returns the number of chunks of each stage. */
-static int32_t chunks_of(const SearchOptions *options) {
-    bool has_chunks = options->request->space.schedule &&
-                      schedule_kind_find(options->request->space.schedule) == SCHEDULE_INTERLEAVED;
-    if (!has_chunks) return 1;
-    return options->request->space.chunks > 0 ? options->request->space.chunks : SEARCH_DEFAULT_CHUNKS;
-}
-
 static bool has_tensor_axis(const Pipelines *self) {
     return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
 }
@@ -297,8 +289,11 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
                               AmError *error) {
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
-    int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
+    int32_t cuts[STAGES_MOST + 1], chunks = 1; /* of each stage */
+    const SpaceRequest *space = &self->options->request->space;
     bool found;
+    if (space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED)
+        chunks = space->chunks > 0 ? space->chunks : SEARCH_DEFAULT_CHUNKS;
     if (chunks > STAGES_MOST / stage_count) {
         am_fail(&self->refusal, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
                 stage_count, chunks, STAGES_MOST);

@@ -76,14 +76,6 @@ static void find_products(Finder *self, Layer *layer) {
     forget(self, layer);
 }
 
-static void add_core_attention(Finder *self, const Layer *layer) {
-    self->is_reached[layer->scores] = true;
-    reach(self, layer->scores + 1, layer->weighted_values);
-    for (int32_t i = layer->scores; i < layer->weighted_values; i++)
-        self->is_recomputed[i] |= self->is_reached[i];
-    forget(self, layer);
-}
-
 /* Adds the operators of [first, end), a norm. Returns whether it has a sum. */
 static bool add_norm(Finder *self, int32_t first, int32_t end) {
     bool has_sum = false;
@@ -131,7 +123,13 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
         return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,
                        "selective recomputation: the layer from %s on has no %s",
                        layer_first_weight(self->whole, layer->first), lacks);
-    if (modules & LAYER_CORE_ATTENTION) add_core_attention(self, layer);
+    if (modules & LAYER_CORE_ATTENTION) {
+        self->is_reached[layer->scores] = true;
+        reach(self, layer->scores + 1, layer->weighted_values);
+        for (int32_t i = layer->scores; i < layer->weighted_values; i++)
+            self->is_recomputed[i] |= self->is_reached[i];
+        forget(self, layer);
+    }
     if (modules & LAYER_MLP) add_mlp(self, layer);
     if (modules & LAYER_LIGHT_OPERATORS) add_light_operators(self, layer);
     return AM_OK;

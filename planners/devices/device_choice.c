@@ -114,22 +114,6 @@ typedef struct Levels {
     int32_t numbers[MOST_LEVELS], count;
 } Levels;
 
-/* Lists 0, the powers of two below `most`, and `most`. */
-static void list_levels(Levels *levels, int32_t most) {
-    *levels = (Levels){.count = 1};
-    for (int32_t n = 1; n < most && levels->count < MOST_LEVELS - 1; n *= 2)
-        levels->numbers[levels->count++] = n;
-    if (most > 0) levels->numbers[levels->count++] = most;
-}
-
-/* Leaves out every second level between the first and the last one. */
-static void thin_levels(Levels *levels) {
-    int32_t last = levels->numbers[levels->count - 1], kept = 1;
-    for (int32_t k = 2; k < levels->count - 1; k += 2) levels->numbers[kept++] = levels->numbers[k];
-    levels->numbers[kept++] = last;
-    levels->count = kept;
-}
-
 /* Counts the products of the numbers of levels, and finds the type with most levels. */
 static double count_products(const Levels *levels, int32_t types, int32_t *longest) {
     double products = 1;
@@ -145,9 +129,21 @@ static AmStatus add_products(Lister *self, int32_t *numbers) {
     int32_t types = self->cluster->type_count, longest;
     Levels *levels = ARENA_ARRAY(self->arena, Levels, types);
     if (!levels) return am_fail_memory(self->error, types);
-    for (int32_t t = 0; t < types; t++) list_levels(&levels[t], self->most[t]);
-    while (count_products(levels, types, &longest) > DEVICE_CHOICES_MOST && levels[longest].count > 2)
-        thin_levels(&levels[longest]);
+    for (int32_t t = 0; t < types; t++) { /* 0, the powers of two below the most, and the most */
+        Levels *of = &levels[t];
+        *of = (Levels){.count = 1};
+        for (int32_t n = 1; n < self->most[t] && of->count < MOST_LEVELS - 1; n *= 2)
+            of->numbers[of->count++] = n;
+        if (self->most[t] > 0) of->numbers[of->count++] = self->most[t];
+    }
+    while (count_products(levels, types, &longest) > DEVICE_CHOICES_MOST && levels[longest].count > 2) {
+        /* leaves out every second level between the first and the last one */
+        Levels *of = &levels[longest];
+        int32_t last = of->numbers[of->count - 1], kept = 1;
+        for (int32_t k = 2; k < of->count - 1; k += 2) of->numbers[kept++] = of->numbers[k];
+        of->numbers[kept++] = last;
+        of->count = kept;
+    }
     double products = count_products(levels, types, &longest);
     for (int32_t k = 1; k < products && self->choices->count < DEVICE_CHOICES_MOST; k++) {
         bool is_all = true;
@@ -190,40 +186,27 @@ static AmStatus add_pinned_devices(Lister *self, const SearchOptions *options) {
     return AM_OK;
 }
 
-/* Returns whether the options leave open how many devices plans have, but for pins and degrees. */
-static bool is_free(const SearchOptions *options) {
-    return !options->request->space.mesh && !options->request->constraints.kept &&
-           !options->request->space.initial && !options->request->devices.keeps_order &&
-           options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
-}
-
-/* Returns whether the plan to start from was made for a part of this cluster. */
-static bool starts_from_part(const Cluster *cluster, const Plan *initial) {
-    int32_t devices = 0;
-    if (!initial || strcmp(initial->cluster_sha256, cluster->sha256) != 0) return false;
+/* Leaves the devices of the plan to start from, if it was made for a part of this cluster. */
+static void keep_given_devices(DeviceChoice *choice, const Cluster *cluster, const Plan *initial) {
+    int32_t devices = 0, count = 0;
+    if (!initial || strcmp(initial->cluster_sha256, cluster->sha256) != 0) return;
     for (int32_t s = 0; s < initial->stage_count; s++) devices += initial->stages[s].mesh.device_count;
-    return devices < cluster->device_count;
-}
-
-static bool has_device(const Plan *plan, int32_t device) {
-    for (int32_t s = 0; s < plan->stage_count; s++)
-        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
-            if (plan->stages[s].devices[d] == device) return true;
-    return false;
-}
-
-/* Leaves the devices of the plan in the first choice. */
-static void keep_devices(DeviceChoice *choice, const Cluster *cluster, const Plan *plan) {
-    int32_t count = 0;
+    if (devices >= cluster->device_count) return;
     for (int32_t k = 0; k < choice->count; k++) {
-        if (has_device(plan, choice->devices[k])) choice->devices[count++] = choice->devices[k];
-        else choice->of_type[cluster->servers[cluster->server_of[choice->devices[k]]].type]--;
+        int32_t device = choice->devices[k];
+        bool is_kept = false;
+        for (int32_t s = 0; s < initial->stage_count; s++)
+            for (int32_t d = 0; d < initial->stages[s].mesh.device_count; d++)
+                is_kept |= initial->stages[s].devices[d] == device;
+        if (is_kept) choice->devices[count++] = device;
+        else choice->of_type[cluster->servers[cluster->server_of[device]].type]--;
     }
     choice->count = count;
 }
 
 AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
                              const SearchOptions *options, AmError *error) {
+    const SpaceRequest *space = &options->request->space;
     int32_t types = cluster->type_count;
     *choices = (DeviceChoices){.is_whole = true};
     Lister self = {.arena = arena, .cluster = cluster, .choices = choices, .error = error};
@@ -239,10 +222,13 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
     TRY(read_quotas(&self, options));
     rank_types(&self);
     TRY(add_choice(&self, self.most));
-    if (starts_from_part(cluster, options->request->space.initial))
-        keep_devices(&choices->choices[0], cluster, options->request->space.initial);
+    keep_given_devices(&choices->choices[0], cluster, space->initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
-    if (!is_free(options)) return AM_OK;
+    /* The number of devices is open, but for pins and degrees. */
+    bool is_free = !space->mesh && !options->request->constraints.kept && !space->initial &&
+                   !options->request->devices.keeps_order && options->searcher != SEARCHER_BASELINE &&
+                   options->searcher != SEARCHER_RANDOM;
+    if (!is_free) return AM_OK;
     if (options->request->constraints.pin_count > 0) return add_pinned_devices(&self, options);
     if (!degrees_are_free(&options->request->constraints.degrees)) return AM_OK;
     return options->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);

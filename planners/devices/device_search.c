@@ -222,14 +222,6 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Keeps evaluations for other choices: half of all for the types that pins name. Else the baselines of other
- * choices get one each, but at most half of all. */
-static void reserve_evaluations(DeviceSearch *self) {
-    int64_t half = self->options->limits.evaluations / 2, others = self->choices.count - 1;
-    if (has_pins(self)) self->reserved = half;
-    else if (self->options->request->explores_prices) self->reserved = half < others ? half : others;
-}
-
 /* Searches the first choice, on the cluster itself where that has its devices in their order. */
 static AmStatus search_first(DeviceSearch *self, const SearchOptions *options, AmError *error) {
     Cluster *part;
@@ -324,7 +316,11 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
     if (has_others && (options->request->explores_prices || has_pins(&self)))
         first.limits.seconds *= FIRST_SHARE;
-    if (has_others) reserve_evaluations(&self);
+    if (has_others) { /* the types that pins name get half of all; else the baselines of others one each */
+        int64_t half = options->limits.evaluations / 2, others = self.choices.count - 1;
+        if (has_pins(&self)) self.reserved = half;
+        else if (options->request->explores_prices) self.reserved = half < others ? half : others;
+    }
     if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);

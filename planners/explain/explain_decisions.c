@@ -127,21 +127,19 @@ static void add_group(const Decider *self, int32_t stage, EntryGroup group) {
     result->decisions.of[result->decisions.count++] = decision;
 }
 
-/* Entries of one kind for classes that repeated layers share. */
-static bool is_tied(const Explainer *self, const PlanEntry *a, const PlanEntry *b) {
-    if (a->kind != b->kind || a->class_index == PLAN_ANY_CLASS || b->class_index == PLAN_ANY_CLASS)
-        return false;
-    return class_of(self, a)->tie == class_of(self, b)->tie;
-}
-
 static void list_groups(const Decider *self, int32_t stage) {
     const PlanStage *of = &self->explainer->plan->stages[stage];
     for (int32_t axis = 0; axis < of->mesh.axis_count; axis++) {
         const PlanAxisPriority *priority = &of->axis_priorities[axis];
         for (int32_t first = 0, count; first < priority->count; first += count) {
-            for (count = 1; first + count < priority->count; count++)
-                if (!is_tied(self->explainer, &priority->entries[first], &priority->entries[first + count]))
-                    break;
+            const PlanEntry *a = &priority->entries[first];
+            for (count = 1; first + count < priority->count; count++) {
+                const PlanEntry *b = &priority->entries[first + count];
+                if (a->kind != b->kind || a->class_index == PLAN_ANY_CLASS ||
+                    b->class_index == PLAN_ANY_CLASS ||
+                    class_of(self->explainer, a)->tie != class_of(self->explainer, b)->tie)
+                    break; /* repeated layers do not share the classes */
+            }
             add_group(self, stage, (EntryGroup){axis, first, count});
         }
     }

@@ -124,16 +124,6 @@ static void append_timeline(Text *text, const Explanation *self) {
     text_append_string(text, "</svg></div>\n");
 }
 
-/* Appends a part of a bar, from `*from` of the scale on, and advances `*from`. */
-static void append_part(Text *text, int32_t row, double *from, double share, const char *class,
-                        const char *title) {
-    text_append(text,
-                "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s</title>"
-                "</rect>\n",
-                class, LEFT + *from * (WIDTH - LEFT), row * ROW, share * (WIDTH - LEFT), BAR, title);
-    *from += share;
-}
-
 static void append_memory(Text *text, const Explanation *self) {
     static const char *const names[] = {"weights",     "gradients",      "optimizer",
                                         "activations", "transfer slots", "held outside of the step"};
@@ -161,7 +151,13 @@ static void append_memory(Text *text, const Explanation *self) {
             text_append_bytes_size(&title, (double)bytes[k]);
             double share = (double)bytes[k] / (double)stage->fullest.limit_bytes;
             if (share > 1 - from) share = 1 - from; /* it does not fit: the frame is its end */
-            if (title.data) append_part(text, s, &from, share, classes[k], title.data);
+            text_append(
+                text,
+                "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s</title>"
+                "</rect>\n",
+                classes[k], LEFT + from * (WIDTH - LEFT), s * ROW, share * (WIDTH - LEFT), BAR,
+                title.data ? title.data : "");
+            from += share;
             text_free(&title);
         }
         text_append(text, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT,

@@ -29,17 +29,15 @@ void html_append(Text *text, const char *string) {
     append_escaped(text, string, strlen(string));
 }
 
-static bool is_number(const char *cell, size_t length) {
-    return length > 0 && ((cell[0] >= '0' && cell[0] <= '9') || cell[0] == '+' || cell[0] == '-');
-}
-
 /* Appends the row at `cells` as cells of `tag`, aligned as those of the row at `like`. Returns the next row.
  */
 static const char *append_row(Text *text, const char *tag, const char *cells, const char *like) {
     text_append_string(text, "<tr>");
     for (bool is_last = false; !is_last;) {
         size_t length = strcspn(cells, "\t\n"), like_length = strcspn(like, "\t\n");
-        text_append(text, "<%s%s>", tag, is_number(like, like_length) ? " class=\"number\"" : "");
+        bool is_digit = like_length > 0 && like[0] >= '0' && like[0] <= '9';
+        bool is_signed = like_length > 0 && (like[0] == '+' || like[0] == '-');
+        text_append(text, "<%s%s>", tag, is_digit || is_signed ? " class=\"number\"" : "");
         append_escaped(text, cells, length);
         text_append(text, "</%s>", tag);
         is_last = cells[length] != '\t';

@@ -69,14 +69,10 @@ static void fill_stages(const Filler *to) {
     }
 }
 
-static bool has_kept_bytes(const Explanation *self) {
-    for (int32_t s = 0; s < self->stages.count; s++)
-        if (self->stages.of[s].fullest.kept_bytes > 0) return true;
-    return false;
-}
-
 static void fill_memory(const Filler *to) {
-    bool has_kept = has_kept_bytes(to->explanation);
+    bool has_kept = false;
+    for (int32_t s = 0; s < to->explanation->stages.count; s++)
+        has_kept |= to->explanation->stages.of[s].fullest.kept_bytes > 0;
     text_append(to->rows,
                 "stage\tpeak\tlimit\tweights\tgradients\toptimizer\tactivations\tkept for "
                 "backward\ttransfer slots%s\n",

@@ -145,18 +145,13 @@ static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed
     return work;
 }
 
-/* Returns the loop in which a step is, or NULL. */
-static PassLoop *loop_of(const ExplainedTimeline *self, const ExecutedStep *executed) {
-    for (int32_t k = 0; k < self->body_count; k++)
-        if (self->bodies[k].program == executed->program) return &self->loops[self->bodies[k].loop];
-    return NULL;
-}
-
 /* Returns the span of a slice. */
 static ExplainedSpan span_of(const ExplainedTimeline *self, int32_t stage, const SimulatedSlice *slice) {
     ExplainedSpan span = {
         .stage = stage, .start = slice->start, .end = slice->end, .iteration = slice->micro_batch};
-    PassLoop *loop = loop_of(self, slice->executed);
+    PassLoop *loop = NULL; /* the one that the step is in */
+    for (int32_t k = 0; k < self->body_count && !loop; k++)
+        if (self->bodies[k].program == slice->executed->program) loop = &self->loops[self->bodies[k].loop];
     if (executed_transfer(slice->executed)) span.work = EXPLAINED_TRANSFER;
     else if (executed_collective(slice->executed)) span.work = EXPLAINED_COLLECTIVE;
     else if (!loop) span.work = work_of(self->explainer, slice->executed);

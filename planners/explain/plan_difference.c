@@ -319,13 +319,6 @@ typedef struct ParameterGroup {
     const char *rest; /* of the path, after the layer's name */
 } ParameterGroup;
 
-static bool belongs(const DifferenceParameters *row, const ParameterGroup *group, const LayerPath *path,
-                    const char *role, const char *const values[2]) {
-    return layer_path_is_same(&group->name.path, path) && strcmp(group->rest, path->path + path->end) == 0 &&
-           strcmp(row->role, role) == 0 && strcmp(row->values[0], values[0]) == 0 &&
-           strcmp(row->values[1], values[1]) == 0;
-}
-
 static AmStatus name_groups(Differ *self, const ParameterGroup *groups) {
     for (int32_t k = 0; k < self->result->parameter_count; k++) {
         Text text = {0};
@@ -362,9 +355,13 @@ static AmStatus add_parameters(Differ *self) {
         if (!values[0] || !values[1]) return am_fail_memory(self->error, p);
         if (strcmp(values[0], values[1]) == 0) continue;
         int32_t k = 0;
-        while (k < result->parameter_count &&
-               !belongs(&result->parameters[k], &groups[k], &path, role, values))
-            k++;
+        for (; k < result->parameter_count; k++) {
+            const DifferenceParameters *row = &result->parameters[k];
+            if (layer_path_is_same(&groups[k].name.path, &path) &&
+                strcmp(groups[k].rest, path.path + path.end) == 0 && strcmp(row->role, role) == 0 &&
+                strcmp(row->values[0], values[0]) == 0 && strcmp(row->values[1], values[1]) == 0)
+                break;
+        }
         if (k == result->parameter_count) {
             groups[k] = (ParameterGroup){.name = {.path = path}, .rest = path.path + path.end};
             result->parameters[k] = (DifferenceParameters){.role = role, .values = {values[0], values[1]}};

@@ -46,16 +46,6 @@ static json_t *mesh_to_json(const PlanStage *stage) {
     return json_pack("{s:o, s:o, s:o}", "ranks", ranks, "shape", shape, "dim_names", names);
 }
 
-/* Adds shape and element type of a tensor of the batch, so that a loss can be traced before it has a
- * batch. */
-static void add_shape(json_t *row, const IrShape *shape) {
-    json_t *sizes = json_array();
-    for (int32_t d = 0; d < shape->rank; d++)
-        json_array_append_new(sizes, json_integer(shape->dimensions[d]));
-    json_object_set_new(row, "shape", sizes);
-    json_object_set_new(row, "dtype", json_string(dtype_name(shape->type)));
-}
-
 static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32_t part, AmError *error) {
     const PlanContext *context = ranks->context;
     const Assignment *assignment = ranks->assignments[part];
@@ -69,8 +59,14 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
         json_t *row =
             json_pack("{s:i, s:o, s:s, s:o}", "number", p, "path", plan_string_to_json(parameter->path),
                       "role", ir_role_name(parameter->role), "placements", placements);
-        if (parameter->role == IR_ROLE_DATA)
-            add_shape(row, &context->canonical->instructions[parameter->instruction].shape);
+        if (parameter->role == IR_ROLE_DATA) { /* a loss can be traced before it has a batch */
+            const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+            json_t *sizes = json_array();
+            for (int32_t d = 0; d < shape->rank; d++)
+                json_array_append_new(sizes, json_integer(shape->dimensions[d]));
+            json_object_set_new(row, "shape", sizes);
+            json_object_set_new(row, "dtype", json_string(dtype_name(shape->type)));
+        }
         json_array_append_new(parameters, row);
     }
     return AM_OK;

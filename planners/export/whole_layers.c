@@ -45,15 +45,14 @@ typedef struct Mover {
     AmError *error;
 } Mover;
 
-static bool is_same_layer(const char *a, const char *b) {
-    LayerPath first = layer_path(a), second = layer_path(b);
-    return first.number == second.number && layer_path_is_same(&first, &second);
-}
-
 /* Notes that the operator at `instruction` takes a weight of that path. */
 static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
     int32_t use = self->use_count, layer = self->layer_count - 1; /* mostly that of the use before */
-    while (layer >= 0 && !is_same_layer(self->layers[layer].path, path)) layer--;
+    const LayerPath own = layer_path(path);
+    for (; layer >= 0; layer--) {
+        const LayerPath other = layer_path(self->layers[layer].path);
+        if (other.number == own.number && layer_path_is_same(&other, &own)) break;
+    }
     if (layer < 0 && self->layer_count == MOST_LAYERS)
         return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source, "it has over %d layers",
                        MOST_LAYERS);

@@ -131,11 +131,6 @@ static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError
     return AM_OK;
 }
 
-/* Returns whether the search of the form has as many evaluations as that of any smaller module. */
-static bool is_small(const PlanContext *form) {
-    return form->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
-}
-
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
                            const FormRequest *request, const SearchOptions *options, AmError *error) {
     const FormFinder self = {module, cluster, request, options};
@@ -164,7 +159,9 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     if (recomputes_first) forms->forms[forms->count++] = second;
     forms->forms[forms->count++] = first;
     if (recomputing && !recomputes_first) forms->forms[forms->count++] = second;
-    FormCondition of_loops = is_small(chosen) ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
+    /* The search of a small form has as many evaluations as that of any smaller module. */
+    bool is_small = chosen->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
+    FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
     if (has_loops)
         forms->forms[forms->count++] =
             (ModuleForm){.module = module, .condition = of_loops, .attention = attention};

@@ -70,18 +70,13 @@ void plan_climb_close(PlanClimb *self) {
  */
 enum { LARGE = 30000 };
 
-/* Returns whether a stage recomputes: such plans have changes that are read from the plan's document. */
-static bool recomputes(const Plan *plan) {
-    bool found = false;
-    for (int32_t k = 0; k < plan->stage_count; k++) found |= plan->stages[k].recompute.range_count > 0;
-    return found;
-}
-
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
     bool is_large = self->budget.has_cap && self->whole->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
-    if (!self->keeps_micro_batches || recomputes(plan))
+    bool recomputes = false; /* changes of recomputation are read from the plan's document */
+    for (int32_t k = 0; k < plan->stage_count; k++) recomputes |= plan->stages[k].recompute.range_count > 0;
+    if (!self->keeps_micro_batches || recomputes)
         TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
     base->explainer = (Explainer){.arena = arena,
                                   .whole = self->whole,

@@ -41,15 +41,12 @@ typedef struct Restarts {
 
 /* ---- lists of changes ---- */
 
-static int32_t stage_of_part(const Restarts *self, int32_t part) {
-    const Explanation *explanation = &self->base->explanation;
-    if (explanation->cuts.count == 0) return 0;
-    return part < explanation->cuts.count ? explanation->cuts.of[part].stages[0]
-                                          : explanation->cuts.of[part - 1].stages[1];
-}
-
 static double idle_of_part(const Restarts *self, int32_t part) {
-    return self->base->explanation.stages.of[stage_of_part(self, part)].seconds.idle;
+    const Explanation *explanation = &self->base->explanation;
+    int32_t cuts = explanation->cuts.count, stage = 0;
+    if (cuts > 0)
+        stage = part < cuts ? explanation->cuts.of[part].stages[0] : explanation->cuts.of[part - 1].stages[1];
+    return explanation->stages.of[stage].seconds.idle;
 }
 
 static AmStatus list_exchanges(Restarts *self, AmError *error) {

@@ -316,20 +316,20 @@ static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const
     return AM_OK;
 }
 
-static AmStatus simulate_in(Arena *scratch, const Sharing *self, ShareCandidate *candidate, AmError *error) {
-    Simulation *simulation;
-    TRY(simulate_plan(&simulation, scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
-                      &(SimulationOptions){.memory_fraction = self->search->memory_fraction}, error));
-    candidate->fit = simulation->fit;
-    return simulation_predict(&candidate->plan, &candidate->arena, simulation, error);
-}
-
 /* Frees the lowered programs, one for each share of a stage, before the next candidate is simulated. */
 static void simulate_task(void *user, int32_t k) {
     Sharing *self = user;
     ShareCandidate *candidate = &self->batch[k];
     Arena scratch = {0};
-    candidate->status = simulate_in(&scratch, self, candidate, &candidate->error);
+    Simulation *simulation;
+    candidate->status = simulate_plan(
+        &simulation, &scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
+        &(SimulationOptions){.memory_fraction = self->search->memory_fraction}, &candidate->error);
+    if (candidate->status == AM_OK) {
+        candidate->fit = simulation->fit;
+        candidate->status =
+            simulation_predict(&candidate->plan, &candidate->arena, simulation, &candidate->error);
+    }
     arena_free(&scratch);
 }
 

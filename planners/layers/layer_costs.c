@@ -354,14 +354,6 @@ static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const 
     return AM_OK;
 }
 
-/* Returns the value whose memory an operand is, or -1 where that is a parameter's or inside a fusion. */
-static int32_t temporary_of(const Program *program, int32_t value) {
-    if (value < 0) return -1;
-    int32_t storage = program->values[value].storage;
-    if (storage < 0 || program->values[storage].kind != PROGRAM_VALUE_TEMPORARY) return -1;
-    return program->values[storage].bytes > 0 ? storage : -1;
-}
-
 /* Returns the k-th value that a step of the program reads, or -1 after the last. */
 static int32_t read_value(const Program *program, const ProgramStep *step, int32_t k) {
     if (step->fusion >= 0) {
@@ -394,8 +386,9 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         double working = 0;
         for (int32_t k = 0, value; (value = read_value(program, &program->execution.steps[s], k)) >= 0; k++) {
-            int32_t storage = temporary_of(program, value);
-            if (storage < 0) continue;
+            int32_t storage = program->values[value].storage;
+            bool is_temporary = storage >= 0 && program->values[storage].kind == PROGRAM_VALUE_TEMPORARY;
+            if (!is_temporary || program->values[storage].bytes <= 0) continue;
             const IrShape *shape = &program->values[storage].shape;
             working += fmin((double)program->values[storage].bytes, (double)ir_shape_bytes(shape));
             StepPlace made = {-1, LAYER_UPDATE};

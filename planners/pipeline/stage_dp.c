@@ -97,14 +97,9 @@ static AmStatus open_pricings(StageDp *self, AmError *error) {
 
 static bool is_open(const StageDp *self, const StagePricing *pricing) {
     const Degrees *degrees = &self->model->settings.degrees;
-    return pricing->units &&
+    return pricing->units && (self->fixed.tensor == 0 || pricing->strategy.tensor == self->fixed.tensor) &&
            degrees_allow_mesh(degrees, pricing->class->place.width, pricing->strategy.tensor) &&
            (pricing->strategy.storage == 0 || pricing->data > 1);
-}
-
-/* Returns whether stages may have a strategy. */
-static bool is_allowed(const StageDp *self, int32_t strategy) {
-    return self->fixed.tensor == 0 || self->strategies[strategy].tensor == self->fixed.tensor;
 }
 
 static BestStage *best_of(const StageDp *self, int32_t class, int32_t kept, int32_t unit) {
@@ -142,8 +137,7 @@ static AmStatus price_stages(StageDp *self, AmError *error) {
     for (size_t k = 0; k < count; k++) self->best[k].strategy = -1;
     for (int32_t c = 0; c < model->class_count; c++)
         for (int32_t r = 0; r < self->strategy_count; r++)
-            for (int32_t u = 0; u < self->units && is_allowed(self, r) &&
-                                is_open(self, &self->pricings[c * MOST_STRATEGIES + r]);
+            for (int32_t u = 0; u < self->units && is_open(self, &self->pricings[c * MOST_STRATEGIES + r]);
                  u++) {
                 if (stop_wanted(&model->costs->stop)) return AM_OK;
                 price_from(self, c, r, u);

@@ -292,14 +292,6 @@ static void log_price(const AssignmentSearch *self, double gain) {
     options->request->callbacks.on_episode(options->request->callbacks.user, line);
 }
 
-/* As long as no priced plan fits, missing memory weighs more and more. */
-static void note_fit(AssignmentSearch *self, bool fits) {
-    self->has_fitting |= fits;
-    if (self->has_fitting || ++self->unfit < MOST_UNFIT) return;
-    self->strictness = fmin(2 * self->strictness, MOST_STRICTNESS);
-    self->unfit = 0;
-}
-
 static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     Node *node = &self->nodes[place];
     StageProblem *problem = self->problems[node->mesh];
@@ -315,7 +307,11 @@ static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     node->value = assignment_value(&self->assignments[node->mesh], &found);
     note_price(self, place);
     log_price(self, node->value.gain);
-    note_fit(self, found.excess <= 0);
+    self->has_fitting |= found.excess <= 0;
+    if (!self->has_fitting && ++self->unfit >= MOST_UNFIT) { /* missing memory weighs more and more */
+        self->strictness = fmin(2 * self->strictness, MOST_STRICTNESS);
+        self->unfit = 0;
+    }
     double gain = gain_of(self, node);
     bool is_best = true;
     for (int32_t k = 0; k < self->node_count; k++)

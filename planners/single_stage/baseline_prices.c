@@ -11,14 +11,6 @@
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage.h"
 
-/* Devices of the first device's server: the model axis of the Megatron-like baseline. */
-static int32_t server_size(const Cluster *cluster) {
-    int32_t size = 0;
-    for (int32_t d = 0; d < cluster->device_count; d++)
-        if (cluster->server_of[d] == cluster->server_of[0]) size++;
-    return size;
-}
-
 /* The parts of a baseline besides the batch: the classes of the model axis, */
 typedef struct BaselineForm {
     bool splits_model, splits_sequence; /* without the model: context parallelism */
@@ -113,9 +105,12 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
  * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
 static bool is_baseline_mesh(const SingleStageSearch *self, Baseline baseline, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
-    int32_t model = mesh->axes[1].size;
+    const Cluster *cluster = self->cluster;
+    int32_t model = mesh->axes[1].size, server_size = 0;
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        server_size += cluster->server_of[d] == cluster->server_of[0];
     bool has_model = baseline_forms[baseline].splits_model || baseline_forms[baseline].splits_sequence;
-    return has_model ? model > 1 && model <= server_size(self->cluster) : model == 1;
+    return has_model ? model > 1 && model <= server_size : model == 1;
 }
 
 /* A baseline on one mesh. */
@@ -160,20 +155,16 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
     return AM_OK;
 }
 
-/* Returns whether a baseline is priced: after an interrupt, or out of time, only one requested by name. */
-static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
-    const SearchOptions *options = search->options;
-    bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
-    return is_named || !single_stage_must_end(search);
-}
-
 /* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. */
 static void price_task(void *user, int32_t baseline) {
     BaselinePricing *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];
+    const SearchOptions *options = pricing->search->options;
+    bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
     for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_requested; k--) {
         MeshPrice *mesh = &self->meshes[k];
-        if (!mesh->plan || !is_wanted(pricing->search, baseline)) continue;
+        /* After an interrupt, or out of time, only a baseline that is requested by name is priced. */
+        if (!mesh->plan || (!is_named && single_stage_must_end(pricing->search))) continue;
         self->status = single_stage_simulate(pricing->search, mesh->plan, &mesh->fit, &self->error);
         mesh->is_priced = true;
         if (self->status != AM_OK || mesh->fit.fits) return;

@@ -52,12 +52,6 @@ typedef struct Sharers {
     int32_t count;
 } Sharers;
 
-static const StageProblem *problem_of(const SingleStageSearch *self, const Plan *plan) {
-    for (int32_t k = 0; k < self->problem_count; k++)
-        if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) return self->problems[k];
-    return NULL;
-}
-
 static bool has_problem(const Sharers *sharers, const StageProblem *problem) {
     for (int32_t k = 0; k < sharers->count; k++)
         if (sharers->of[k].problem == problem) return true;
@@ -98,7 +92,9 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
 static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *plan, const MemoryFit *fit,
                              AmError *error) {
     int32_t most = WORK / (self->context->rules->count + 1);
-    const StageProblem *problem = problem_of(self, plan);
+    const StageProblem *problem = NULL; /* the one of the plan's mesh */
+    for (int32_t k = 0; k < self->problem_count && !problem; k++)
+        if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) problem = self->problems[k];
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
     if (problem) sharers->of[0].axis_plan = problem->best.axis_plan;
     if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
