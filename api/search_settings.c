@@ -297,13 +297,6 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     return AM_OK;
 }
 
-static json_t *quotas_to_json(const DeviceOptions *devices) {
-    json_t *object = json_object();
-    for (int32_t k = 0; k < devices->quota_count; k++)
-        json_object_set_new(object, devices->quotas[k].type, json_integer(devices->quotas[k].most));
-    return object;
-}
-
 json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     json_t *object = json_pack(
@@ -316,8 +309,13 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (search->request->objective != OBJECTIVE_TIME)
         json_object_set_new(object, "objective",
                             json_string(search_objective_name(search->request->objective)));
-    if (search->request->devices.quota_count > 0)
-        json_object_set_new(object, "quotas", quotas_to_json(&settings->request.devices));
+    const DeviceOptions *devices = &settings->request.devices;
+    if (search->request->devices.quota_count > 0) {
+        json_t *quotas = json_object();
+        for (int32_t k = 0; k < devices->quota_count; k++)
+            json_object_set_new(quotas, devices->quotas[k].type, json_integer(devices->quotas[k].most));
+        json_object_set_new(object, "quotas", quotas);
+    }
     if (search->request->constraints.target != TARGET_AUTOMAP)
         json_object_set_new(object, "for",
                             json_string(target_row(search->request->constraints.target)->name));

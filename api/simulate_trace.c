@@ -76,12 +76,6 @@ static void add_repeated(SimulateTrace *self, SimulateLanes *lanes, const Progra
     }
 }
 
-static RepeatedProgram *find_repeated(const SimulateLanes *lanes, const Program *program) {
-    for (int32_t k = 0; k < lanes->program_count; k++)
-        if (lanes->programs[k].program == program) return &lanes->programs[k];
-    return NULL;
-}
-
 /* Returns the iteration of a repeated program's body: it begins anew where the steps of the body do. */
 static int32_t iteration_of(const SimulateLanes *lanes, RepeatedProgram *program,
                             const ExecutedStep *executed, bool computes) {
@@ -170,7 +164,9 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     bool crosses = shown.stream == TRACE_SEND || shown.stream == TRACE_RECEIVE;
     if (!crosses && !self->events) append_arrows(self);
     const ProgramTransfer *transfer = crosses ? executed_transfer(executed)->transfer : NULL;
-    RepeatedProgram *repeated = is_operator ? find_repeated(lanes, executed->program) : NULL;
+    RepeatedProgram *repeated = NULL;
+    for (int32_t k = 0; k < lanes->program_count && is_operator && !repeated; k++)
+        if (lanes->programs[k].program == executed->program) repeated = &lanes->programs[k];
     int32_t iteration = slice->micro_batch;
     if (repeated && crosses) iteration = count_transfer(self, lanes, transfer);
     else if (repeated && iteration == 0)

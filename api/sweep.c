@@ -142,11 +142,6 @@ static void append_row(Text *rows, const SweepRow *row) {
     text_append_string(rows, "\n");
 }
 
-static bool same_but_micro_batches(const SweepRow *a, const SweepRow *b) {
-    return a->data == b->data && a->tensor == b->tensor && a->stages == b->stages &&
-           strcmp(a->reason, b->reason) == 0;
-}
-
 /* Rows `from` and after have reasons and stand by degrees. */
 static void append_impossible(Text *text, const Sweep *sweep, int32_t from) {
     Text rows = {0};
@@ -154,8 +149,13 @@ static void append_impossible(Text *text, const Sweep *sweep, int32_t from) {
     for (int32_t k = from; k < sweep->row_count;) {
         const SweepRow *first = &sweep->rows[k];
         text_append(&rows, "%d\t%d\t%d\t%d", first->data, first->tensor, first->stages, first->micro_batches);
-        for (k++; k < sweep->row_count && same_but_micro_batches(first, &sweep->rows[k]); k++)
-            text_append(&rows, ", %d", sweep->rows[k].micro_batches);
+        for (k++; k < sweep->row_count; k++) { /* rows that differ in micro-batches alone */
+            const SweepRow *row = &sweep->rows[k];
+            if (row->data != first->data || row->tensor != first->tensor || row->stages != first->stages ||
+                strcmp(row->reason, first->reason) != 0)
+                break;
+            text_append(&rows, ", %d", row->micro_batches);
+        }
         text_append(&rows, "\t%s\n", first->reason);
     }
     text_append_string(text, "\n");

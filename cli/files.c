@@ -137,17 +137,11 @@ static AmStatus add_output(Outputs *outputs, const char *option, const char *pat
     return AM_OK;
 }
 
-/* Returns the default path of the result without -o; NULL if it cannot collide with other outputs. */
-static const char *default_output(const Cli *cli) {
-    static const char *const commands[] = {"simulate", "explain", "published"};
-    for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
-        if (is_command(cli, commands[k])) return "-";
-    return NULL;
-}
-
 static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *result, AmError *error) {
+    static const char *const printing[] = {"simulate", "explain", "published"}; /* without -o */
     if (cli_has(cli, "-o")) result = cli_text(cli, "-o");
-    else if (!result) result = default_output(cli);
+    for (size_t k = 0; !result && k < sizeof printing / sizeof *printing; k++)
+        if (is_command(cli, printing[k])) result = "-";
     if (result) TRY(add_output(outputs, "-o", result, error));
     for (int32_t k = 0; k < cli->given_count; k++) {
         const char *option = cli->given[k].option->name;
@@ -187,13 +181,6 @@ static const char *argument_input(const Cli *cli, int32_t argument) {
     return argument == cli->argument_count - 1 ? "module" : "plan";
 }
 
-static AmStatus check_option(const Outputs *outputs, const FileUse *use, const char *value, AmError *error) {
-    if (use->word && strcmp(value, use->word) == 0) return AM_OK;
-    TRY(check_input(outputs, value, use->input, use->is_improved, error));
-    const char *equals = strchr(value, '='); /* [NAME=]FILE */
-    return equals ? check_input(outputs, equals + 1, use->input, use->is_improved, error) : AM_OK;
-}
-
 /* Checks the roles beside a module, which are read unless others are named. */
 static AmStatus check_roles(const Outputs *outputs, const Cli *cli, const char *module, AmError *error) {
     char *path = NULL;
@@ -213,8 +200,12 @@ AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error) {
     }
     for (int32_t k = 0; k < cli->given_count; k++) {
         const FileUse *use = find_use(cli, cli->given[k].option->name);
-        for (int32_t v = 0; use && use->input && v < cli->given[k].count; v++)
-            TRY(check_option(&outputs, use, cli->given[k].values[v], error));
+        for (int32_t v = 0; use && use->input && v < cli->given[k].count; v++) {
+            const char *value = cli->given[k].values[v], *equals = strchr(value, '='); /* [NAME=]FILE */
+            if (use->word && strcmp(value, use->word) == 0) continue;
+            TRY(check_input(&outputs, value, use->input, use->is_improved, error));
+            if (equals) TRY(check_input(&outputs, equals + 1, use->input, use->is_improved, error));
+        }
     }
     return AM_OK;
 }

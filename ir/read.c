@@ -15,10 +15,6 @@
 typedef AmStatus ParseFunction(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings,
                                const char *source, const char *data, int64_t length, AmError *error);
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 /* The number of bytes examined to distinguish text from binary. */
 #define TEXT_SAMPLE 4096
 
@@ -33,7 +29,7 @@ static bool is_text(const char *data, int64_t length) {
 
 static ParseFunction *recognise(const char *data, int64_t length) {
     int64_t at = 0;
-    while (at < length && is_space(data[at])) at++;
+    while (at < length && data[at] && strchr(" \t\r\n", data[at])) at++;
     if (at < length && data[at] == '{') return ir_parse_json;
     return is_text(data, length) ? ir_parse_text : ir_parse_pb;
 }

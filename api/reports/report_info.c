@@ -243,13 +243,6 @@ static int compare_loops(const void *left, const void *right) {
     return (a->loop > b->loop) - (a->loop < b->loop);
 }
 
-/* Returns the work of the loop's body in all its trips. */
-static double work_of_loop(const IrModule *module, const IrLoop *loop) {
-    const IrInstruction *instruction = &module->instructions[loop->instruction];
-    const IrWork *work = &module->called_work[instruction->called[0]].work;
-    return (work->flops + work->transcendentals + work->bytes) * (loop->trips < 0 ? 1 : (double)loop->trips);
-}
-
 static void append_loop(Text *rows, const IrModule *module, const IrLoop *loop) {
     const IrInstruction *instruction = &module->instructions[loop->instruction];
     text_append(rows, "%s\t", instruction->name);
@@ -269,8 +262,13 @@ static void print_loops(Text *text, const IrModule *module, bool is_verbose) {
     int32_t shown = is_verbose || count <= MOST_LOOPS ? count : MOST_LOOPS;
     LoopRow *loops = ARENA_ARRAY(&scratch, LoopRow, count + 1);
     if (count > 0 && loops) {
-        for (int32_t k = 0; k < count; k++)
-            loops[k] = (LoopRow){&module->loops->loops[k], work_of_loop(module, &module->loops->loops[k])};
+        for (int32_t k = 0; k < count; k++) { /* with the work of its body in all trips */
+            const IrLoop *loop = &module->loops->loops[k];
+            const IrInstruction *instruction = &module->instructions[loop->instruction];
+            const IrWork *work = &module->called_work[instruction->called[0]].work;
+            double trips = loop->trips < 0 ? 1 : (double)loop->trips;
+            loops[k] = (LoopRow){loop, (work->flops + work->transcendentals + work->bytes) * trips};
+        }
         if (shown < count) qsort(loops, (size_t)count, sizeof *loops, compare_loops);
         text_append_string(&rows, "loop\ttrips\top_name\tsource\n");
         for (int32_t k = 0; k < shown; k++) append_loop(&rows, module, loops[k].loop);

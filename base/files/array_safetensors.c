@@ -51,13 +51,6 @@ bool array_file_names(Dtype type) {
     return TYPE_NAMES[type][0] != '\0';
 }
 
-static Dtype type_from_name(const char *name) {
-    for (int i = 1; i < DTYPE_COUNT; i++) {
-        if (TYPE_NAMES[i][0] && strcmp(TYPE_NAMES[i], name) == 0) return (Dtype)i;
-    }
-    return DTYPE_INVALID;
-}
-
 /* Fills `entry` from its JSON object; `location` becomes data_offsets[0]. */
 static AmStatus read_entry(ArrayEntry *entry, json_t *object, const char *where, const char *source,
                            int64_t data_bytes, AmError *error) {
@@ -68,7 +61,9 @@ static AmStatus read_entry(ArrayEntry *entry, json_t *object, const char *where,
     TRY(json_get_array(&shape, object, "shape", source, where, error));
     TRY(json_get_array(&offsets, object, "data_offsets", source, where, error));
     TRY(json_only_keys(object, keys, source, where, error));
-    entry->type = type_from_name(type);
+    entry->type = DTYPE_INVALID;
+    for (int i = 1; i < DTYPE_COUNT; i++)
+        if (TYPE_NAMES[i][0] && strcmp(TYPE_NAMES[i], type) == 0) entry->type = (Dtype)i;
     if (entry->type == DTYPE_INVALID) {
         return am_fail(error, AM_ERROR_INPUT, source, "%s.dtype: unknown type '%s'", where, type);
     }

@@ -51,13 +51,6 @@ static bool is_null_device(const struct stat *facts) {
     return stat("/dev/null", &null) == 0 && null.st_rdev == facts->st_rdev;
 }
 
-/* Waits until a pipe or a terminal has bytes or its end. An interrupt ends the wait; read() would go on. */
-static AmStatus wait_for_bytes(int file, const char *name, AmError *error) {
-    struct pollfd polled = {.fd = file, .events = POLLIN};
-    if (poll(&polled, 1, -1) >= 0 || errno != EINTR) return AM_OK;
-    return am_fail(error, AM_INTERRUPTED, name, "the reading was interrupted");
-}
-
 static AmStatus read_all(Buffer *buffer, int file, const char *name, AmError *error) {
     size_t expected = SMALLEST_BUFFER;
     struct stat facts;
@@ -72,7 +65,10 @@ static AmStatus read_all(Buffer *buffer, int file, const char *name, AmError *er
     }
     for (;;) {
         TRY(buffer_reserve(buffer, expected, error));
-        TRY(wait_for_bytes(file, name, error));
+        /* An interrupt ends the wait of poll(); read() would go on. */
+        struct pollfd polled = {.fd = file, .events = POLLIN};
+        if (poll(&polled, 1, -1) < 0 && errno == EINTR)
+            return am_fail(error, AM_INTERRUPTED, name, "the reading was interrupted");
         ssize_t got = read(file, buffer->data + buffer->length, buffer->capacity - buffer->length - 1);
         if (got == 0) return AM_OK;
         if (got < 0 && errno != EAGAIN)

@@ -8,13 +8,6 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-/* Returns whether -o ends in ".json": a table there could not be read back. */
-static bool names_cluster_file(const Cli *cli) {
-    const char *path = cli_text(cli, "-o");
-    size_t length = path ? strlen(path) : 0;
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
-}
-
 static AmStatus run(const Cli *cli, AmError *error) {
     const char *name = cli->argument_count > 0 ? cli->arguments[0] : NULL, *path = cli_text(cli, "-o");
     bool is_made = cli_has(cli, "--probe") || cli_has(cli, "--import");
@@ -39,7 +32,9 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (cli_has(cli, "--probe") && path && strcmp(path, "-") != 0)
         TRY_OR_FAIL(file_check_writable(path, error));
     TRY_OR_FAIL(cli_open_cluster(cli, &cluster, name, options, error));
-    bool as_file = is_made || names_cluster_file(cli);
+    /* A table in a ".json" file could not be read back. */
+    size_t length = path ? strlen(path) : 0;
+    bool as_file = is_made || (length > 5 && strcmp(path + length - 5, ".json") == 0);
     char *text;
     size_t bytes;
     TRY_OR_FAIL(am_cluster_print(cluster, as_file ? AM_FORMAT_JSON : cli_format(cli), &text, &bytes, error));

@@ -44,17 +44,14 @@ static AmStatus make_key(HostCache *cache, AmError *error) {
     return AM_OK;
 }
 
-static json_t *describe_machine(const Machine *machine) {
-    return json_pack("{s:s, s:i, s:I, s:s, s:s, s:s, s:s}", "processor", machine->processor, "processors",
-                     machine->processors, "memory_bytes", (json_int_t)machine->memory_bytes, "vectors",
-                     machine->vectors, "blas", machine->blas, "version", AM_VERSION, "features",
-                     AUTOMAP_FEATURES);
-}
-
 AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *base, bool creates,
                          AmWarnings *warnings, AmError *error) {
     char found[3072], folder[3200];
-    *cache = (HostCache){.folder = -1, .lock = -1, .facts = *machine, .machine = describe_machine(machine)};
+    *cache = (HostCache){.folder = -1, .lock = -1, .facts = *machine};
+    cache->machine = json_pack("{s:s, s:i, s:I, s:s, s:s, s:s, s:s}", "processor", machine->processor,
+                               "processors", machine->processors, "memory_bytes",
+                               (json_int_t)machine->memory_bytes, "vectors", machine->vectors, "blas",
+                               machine->blas, "version", AM_VERSION, "features", AUTOMAP_FEATURES);
     if (!cache->machine) return am_fail_memory(error, 1024);
     TRY(make_key(cache, error));
     if (!base && !private_folder_cache(found, sizeof found)) {

@@ -161,13 +161,6 @@ static void find_nearby(const Topology *self, TopologyRoutes *routes, int32_t ta
     }
 }
 
-static void forget_nearby(TopologyRoutes *routes) {
-    for (int32_t k = 0; k < routes->ahead_count; k++) {
-        routes->ahead[routes->nearby[k]] = INT64_MAX;
-        routes->is_nearby[routes->nearby[k]] = false;
-    }
-}
-
 /* Returns whether no route to the target that is as good as a known one has a vertex after so many
  * picoseconds. Notes the latency of a route over it. */
 static bool is_too_far(TopologyRoutes *routes, int64_t picoseconds, int32_t vertex) {
@@ -221,7 +214,10 @@ static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t star
     }
     for (int32_t k = 0; k < routes->touched_count; k++)
         routes->distance[routes->touched[k]] = (Distance){INT64_MAX, 0};
-    if (target >= 0) forget_nearby(routes);
+    for (int32_t k = 0; k < routes->ahead_count && target >= 0; k++) {
+        routes->ahead[routes->nearby[k]] = INT64_MAX;
+        routes->is_nearby[routes->nearby[k]] = false;
+    }
     return work;
 }
 

@@ -42,12 +42,6 @@ void collective_cache_free(CollectiveCache *self) {
     free(self);
 }
 
-static bool is_among(const CollectiveTopology *list, int32_t count, const CollectiveTopology *topology) {
-    for (int32_t k = 0; k < count; k++)
-        if (list[k].loads == topology->loads) return true;
-    return false;
-}
-
 /* Finds the topologies of a partition, and the different ones among them. */
 static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError *error) {
     CollectiveTopology *topologies = ARENA_ARRAY(arena, CollectiveTopology, entry->group_count);
@@ -55,9 +49,12 @@ static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError
     if (arena->failed) return am_fail_memory(error, entry->group_count);
     TRY(collective_find_loads(topologies, arena, cluster, entry->members, entry->group_count,
                               entry->group_size, error));
-    for (int32_t k = 0; k < entry->group_count; k++)
-        if (!is_among(distinct, entry->distinct_count, &topologies[k]))
-            distinct[entry->distinct_count++] = topologies[k];
+    for (int32_t k = 0; k < entry->group_count; k++) {
+        bool is_known = false;
+        for (int32_t d = 0; d < entry->distinct_count && !is_known; d++)
+            is_known = distinct[d].loads == topologies[k].loads;
+        if (!is_known) distinct[entry->distinct_count++] = topologies[k];
+    }
     entry->topologies = topologies;
     entry->distinct = distinct;
     return AM_OK;

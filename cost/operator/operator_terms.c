@@ -231,12 +231,6 @@ static void add_convolution(Terms *self, const ProgramInstruction *of) {
         features, out);
 }
 
-static bool adds(const IrModule *module, int32_t computation) {
-    if (!module || computation < 0) return false;
-    const IrComputation *called = &module->computations[computation];
-    return module->instructions[called->root].opcode == IR_ADD;
-}
-
 static void add_reduce(Terms *self, const ProgramInstruction *of) {
     const IrShape *operand = operand_shape(self, of, 0);
     double reduced = 1, side = 1, all = elements_of(operand);
@@ -250,12 +244,12 @@ static void add_reduce(Terms *self, const ProgramInstruction *of) {
         if (is_inner) side *= (double)operand->dimensions[d];
     }
     double results = reduced > 0 ? all / reduced : 0;
+    const IrModule *module = self->program->module;
+    bool adds = module && of->compute.called >= 0 &&
+                module->instructions[module->computations[of->compute.called].root].opcode == IR_ADD;
+    OperatorClass rows = adds ? OPERATOR_CLASS_REDUCE_ROWS : OPERATOR_CLASS_REDUCE_ROWS_MOST;
     if (side > 1) add(self, 1, OPERATOR_CLASS_REDUCE_COLUMNS, results / side, reduced, side, 0);
-    else
-        add(self, 1,
-            adds(self->program->module, of->compute.called) ? OPERATOR_CLASS_REDUCE_ROWS
-                                                            : OPERATOR_CLASS_REDUCE_ROWS_MOST,
-            results, reduced, 0, 0);
+    else add(self, 1, rows, results, reduced, 0, 0);
 }
 
 /* Elements that are contiguous in both arrays: the innermost dimensions of equal sizes, and the

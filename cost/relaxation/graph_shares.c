@@ -17,12 +17,6 @@ static int32_t producer_end(const Group *group) {
     return group->is_transposed ? 1 : 0;
 }
 
-/* Returns the cell of a group for the state in which a tensor is kept and a state that its reader needs. */
-static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
-    int32_t minor = group->ends[1].state_count;
-    return group->is_transposed ? needed * minor + kept : kept * minor + needed;
-}
-
 /* Computes fold->slack: the amount by which each cell of a group can decrease without changing the
  * bound. Messages are seen from end 1, as in evaluate(fold, 1). */
 static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGraphWeights *weights) {
@@ -78,8 +72,9 @@ static int32_t list_cells(ShardingGraphFold *fold, int32_t sharers, int32_t kept
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
         const Group *group = &fold->groups[incidence->group];
         int32_t state = group->ends[1 - producer_end(group)].number[needed];
-        int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
-        if (cell < 0 || !(group->alone[cell] > 0)) continue;
+        int32_t minor = group->ends[1].state_count;
+        int32_t cell = group->is_transposed ? state * minor + kept : kept * minor + state;
+        if (state < 0 || !(group->alone[cell] > 0)) continue;
         fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
                                       .alone = group->alone[cell],
                                       .slack = group->slack[cell],

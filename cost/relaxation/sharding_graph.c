@@ -48,12 +48,6 @@ static int32_t label_count(const ShardingGraphPart *part) {
     return part->option_count[0] * part->option_count[1];
 }
 
-static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t factor) {
-    for (int32_t k = 0; k < count; k++)
-        if (options[k].factor == factor) return true;
-    return false;
-}
-
 /* Returns whether operands may be partial together, as linearity_carries() allows it for sums or maxima. */
 static bool may_carry(const GraphBuilder *self, int32_t i, uint8_t partial) {
     static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
@@ -78,8 +72,8 @@ static void list_options(GraphBuilder *self, int32_t i, int32_t axis) {
         for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
             const SplitOption *choice = &split_options->factors[k];
             bool may_split = choice->size >= self->model->reshards->sizes[axis] && choice->place <= INT8_MAX;
-            if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING &&
-                !is_listed(options, count, (int8_t)choice->place))
+            for (int32_t o = 0; o < count; o++) may_split &= options[o].factor != (int8_t)choice->place;
+            if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING)
                 options[count++] = (ShardingGraphOption){.factor = (int8_t)choice->place};
         }
         for (uint8_t partial = 1; partial < 1u << SHARDING_GRAPH_MOST_CARRYING && count < MOST_OPTIONS;
@@ -159,21 +153,16 @@ static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *p
                                                             .is_wide = is_wide};
 }
 
-/* Returns whether the instruction reads or continues a sum over micro-batches. */
-static bool accumulates(const GraphBuilder *self, int32_t i) {
-    for (int32_t k = 0; k < self->split_options->accumulation_count; k++)
-        if (self->split_options->accumulations[k].reader == i ||
-            self->split_options->accumulations[k].afterwards == i)
-            return true;
-    return false;
-}
-
 /* Adds a node for the states in which i's result may be kept, which are its labels, and returns it. */
 static const ReshardState *add_tensor(GraphBuilder *self, int32_t i) {
     const ReshardCosts *reshards = self->model->reshards;
     const IrShape *shape = split_options_array_shape(ir_instruction(self->module, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
-    bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
+    bool may_be_partial = false, has_more = shape->rank > ranks;
+    /* A source that reads or continues a sum over micro-batches may be partial. */
+    for (int32_t k = 0; k < self->split_options->accumulation_count && is_source(self, i); k++)
+        may_be_partial |= self->split_options->accumulations[k].reader == i ||
+                          self->split_options->accumulations[k].afterwards == i;
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, RESHARD_STATES + 1);
     for (int32_t state = 0; states && state < RESHARD_STATES; state++) {
         bool is_fit = true;

@@ -21,10 +21,6 @@ static int by_place(const void *a, const void *b) {
     return (x->events_after > y->events_after) - (x->events_after < y->events_after);
 }
 
-static bool is_same(const CriticalItem *a, const CriticalItem *b) {
-    return a->rank == b->rank && a->program == b->program && a->step == b->step;
-}
-
 /* Compares for sorting: most seconds first; of equal ones the later one in the step. */
 static int by_seconds(const void *a, const void *b) {
     const CriticalItem *x = a, *y = b;
@@ -59,7 +55,9 @@ AmStatus critical_path_find(CriticalPath **result, Arena *arena, const Simulatio
     }
     qsort(items, (size_t)count, sizeof *items, by_place);
     for (int32_t k = 0; k < count; k++) {
-        if (merged == 0 || !is_same(&items[merged - 1], &items[k])) {
+        const CriticalItem *before = merged > 0 ? &items[merged - 1] : NULL, *item = &items[k];
+        if (!before || before->rank != item->rank || before->program != item->program ||
+            before->step != item->step) {
             items[merged++] = items[k];
             continue;
         }

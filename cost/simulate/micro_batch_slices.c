@@ -48,12 +48,6 @@ AmStatus micro_batch_slices_open(MicroBatchSlices *self, Arena *arena, const Pla
     return arena->failed ? am_fail_memory(error, ranks->rank_count) : AM_OK;
 }
 
-static int32_t loop_of(const MicroBatchSlices *self, const SimulatedSlice *slice) {
-    for (int32_t k = 0; k < self->region_count && slice->executed; k++)
-        if (self->regions[k].program == slice->executed->program) return self->regions[k].loop;
-    return NO_LOOP;
-}
-
 static void pass(const MicroBatchSlices *self, const SimulatedSlice *slice) {
     self->observer->on_slice(self->observer->user, slice);
 }
@@ -81,7 +75,9 @@ static void pass_kept(MicroBatchSlices *self, KeptSlices *kept) {
 
 void micro_batch_slices_add(MicroBatchSlices *self, const SimulatedSlice *slice) {
     KeptSlices *kept = &self->ranks[slice->rank];
-    int32_t loop = loop_of(self, slice);
+    int32_t loop = NO_LOOP;
+    for (int32_t k = 0; k < self->region_count && slice->executed && loop == NO_LOOP; k++)
+        if (self->regions[k].program == slice->executed->program) loop = self->regions[k].loop;
     if (kept->count > 0 && kept->loop != loop) pass_kept(self, kept);
     if (loop == NO_LOOP) {
         pass(self, slice);

@@ -34,15 +34,13 @@ static IrPhase phase_of(const char *name, size_t length) {
     return IR_PHASE_OTHER;
 }
 
-/* Returns whether a slice is a loop, conditional or call, which encloses the slices of its computations. */
-static bool encloses(const char *name) {
-    return strcmp(name, "while") == 0 || strcmp(name, "conditional") == 0 || strcmp(name, "call") == 0;
-}
-
 static AmStatus add(TraceEvents *events, const TraceFields *fields, AmError *error) {
     int32_t stream = (int32_t)fields->kind % TRACE_STREAMS;
     bool is_step = stream == TRACE_STEPS && strncmp(fields->name, "step", 4) == 0;
-    bool computes = stream == TRACE_COMPUTE && fields->has_instruction && !encloses(fields->name);
+    /* A loop, conditional or call encloses the slices of its computations. */
+    bool encloses = strcmp(fields->name, "while") == 0 || strcmp(fields->name, "conditional") == 0 ||
+                    strcmp(fields->name, "call") == 0;
+    bool computes = stream == TRACE_COMPUTE && fields->has_instruction && !encloses;
     if (!is_step && !computes) return AM_OK;
     ARENA_RESERVE(events->arena, events->list, events->count, events->capacity);
     if (events->arena->failed) return am_fail_memory(error, (int64_t)sizeof(TraceEvent) * events->capacity);

@@ -96,12 +96,6 @@ static int32_t find_empty(const ActorGraph *graph, const ActorState *state) {
     return -1;
 }
 
-static bool has_room(const ActorGraph *graph, const ActorState *state) {
-    for (int32_t k = 0; k < state->out_count; k++)
-        if (graph->edges[state->out_edges[k]].free < 1) return false;
-    return true;
-}
-
 /* Moves registers as one iteration of the actor does. */
 static void fire(ActorGraph *graph, const ActorState *state) {
     for (int32_t k = 0; k < state->in_count; k++) {
@@ -136,7 +130,10 @@ static void fire_all(ActorGraph *graph, Trial *trial) {
         int32_t a = trial->stack[--trial->depth];
         const ActorState *state = &graph->actors[a];
         trial->is_stacked[a] = false;
-        if (trial->left[a] == 0 || find_empty(graph, state) >= 0 || !has_room(graph, state)) continue;
+        bool has_room = true;
+        for (int32_t k = 0; k < state->out_count; k++)
+            has_room &= graph->edges[state->out_edges[k]].free >= 1;
+        if (trial->left[a] == 0 || find_empty(graph, state) >= 0 || !has_room) continue;
         fire(graph, state);
         trial->left[a]--;
         push_actor(trial, a);

@@ -162,10 +162,6 @@ void softmax_restrict_mask(SoftmaxMask *mask, const SoftmaxMask *by) {
     mask->has_first |= by->has_first;
 }
 
-static bool has_mask(const SoftmaxMask *mask) {
-    return mask->has_last || mask->has_first;
-}
-
 static bool is_same_mask(const SoftmaxMask *a, const SoftmaxMask *b) {
     return a->has_last == b->has_last && a->has_first == b->has_first &&
            (!a->has_last || a->last == b->last) && (!a->has_first || a->first == b->first);
@@ -193,7 +189,7 @@ SoftmaxTerm softmax_add(SoftmaxSearch *self, const SoftmaxTerm *a, const Softmax
     if (sign > 0 && a_scores && b->kind == TERM_INPUT && b->factor == 1 &&
         softmax_has(self, self->region->parameters[b->parameter], self->form->key)) {
         SoftmaxTerm biased = softmax_as_scores(self, a);
-        if (biased.bias >= 0 || has_mask(&biased.mask)) return softmax_other();
+        if (biased.bias >= 0 || biased.mask.has_last || biased.mask.has_first) return softmax_other();
         biased.bias = b->parameter;
         return biased;
     }

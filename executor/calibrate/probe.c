@@ -139,15 +139,6 @@ static json_t *curve(const Series *series, double launch) {
     return points;
 }
 
-/* Reports the products to the listener, also as ranks run them if those are measured too. */
-static AmStatus report_products(Probe *self, Dtype type, const Growth *growth, const Series *series) {
-    int64_t side = growth->first;
-    if (self->back_end->operators) return AM_OK;
-    for (int32_t k = 0; k < series->count; k++, side *= growth->factor)
-        TRY(probe_report_product(&self->listener, type, side, series->seconds[k] * self->share, self->error));
-    return AM_OK;
-}
-
 static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency, double launch) {
     static const Dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
@@ -162,7 +153,10 @@ static AmStatus measure_products(Probe *self, json_t *rates, json_t *efficiency,
             continue;
         }
         if (status != AM_OK) return status;
-        TRY(report_products(self, types[k], &growth, &series));
+        int64_t side = growth.first; /* where operators are not measured, as ranks run them */
+        for (int32_t s = 0; s < series.count && !self->back_end->operators; s++, side *= growth.factor)
+            TRY(probe_report_product(&self->listener, types[k], side, series.seconds[s] * self->share,
+                                     self->error));
         probe_progress(&self->listener, (double)(k + 1) / (sizeof types / sizeof *types));
         double rate = best_rate(&series, launch) / self->share;
         json_object_set_new(rates, dtype_name(types[k]), json_four_digits(rate));

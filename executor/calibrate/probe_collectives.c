@@ -47,20 +47,15 @@ static void report_progress(void *user, int32_t done) {
     probe_progress(self->listener, (self->measured + of_group) / self->planned);
 }
 
-/* Returns the number of sizes for which every kind was measured. */
-static int32_t count_complete(const ProbeCase *cases, int32_t sizes) {
-    for (int32_t c = 0; c < KINDS * sizes; c++)
-        if (cases[c].seconds < 0) return c / KINDS;
-    return sizes;
-}
-
 static AmStatus measure_group(Measured *self, const ProbeRanks *ranks, int32_t n, double end,
                               AmError *error) {
     ProbeCase cases[MOST_CASES];
     for (int32_t c = 0; c < KINDS * self->size_count; c++)
         cases[c] = (ProbeCase){.kind = kinds[c % KINDS], .bytes = ranks->sizes[c / KINDS]};
     TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end, report_progress, self, error));
-    int32_t complete = count_complete(cases, self->size_count);
+    int32_t complete = 0; /* sizes for which every kind was measured */
+    while (complete < KINDS * self->size_count && cases[complete].seconds >= 0) complete++;
+    complete /= KINDS;
     self->measured++;
     if (self->group_count == 0) self->size_count = complete;
     if (complete < self->size_count || complete == 0) return AM_OK;

@@ -51,11 +51,6 @@ static AmStatus comm_back_end_find(const CommBackEnd **result, const char *name,
                    is_mpi ? "MPI" : "NCCL's header");
 }
 
-/* Returns whether MPI can join the processes of this world: it has, or srun has prepared it. */
-static bool has_mpi(void) {
-    return mpi_wire_name() && (mpi_wire_is_started() || getenv("PMIX_RANK") || getenv("PMI_RANK"));
-}
-
 AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
                               const ProcessGroup *processes, AmError *error) {
     bool on_host = kernels == &kernels_cpu;
@@ -66,7 +61,9 @@ AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, cons
         return am_fail(error, AM_ERROR_USAGE, "",
                        "%d processes need collectives '%s': 'local' ones join the threads of one process",
                        processes->count, on_host ? "mpi" : "nccl");
-    if (!name && on_host && !has_mpi())
+    /* MPI can join the processes if it has, or if srun has prepared it. */
+    bool has_mpi = mpi_wire_name() && (mpi_wire_is_started() || getenv("PMIX_RANK") || getenv("PMI_RANK"));
+    if (!name && on_host && !has_mpi)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "%d processes on device 'cpu' need collectives 'mpi', for which %s has not prepared them: "

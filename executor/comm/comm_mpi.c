@@ -71,13 +71,6 @@ static int64_t chunk_size(const MpiCall *self, const CommStream *stream, int64_t
 
 /* ---- preparing ---- */
 
-/* Returns whether every chunk is one run of memory. */
-static bool is_direct(const MpiCall *self, const CommStream *stream) {
-    for (int64_t c = 0; c < chunk_count(self, stream); c++)
-        if (!comm_stream_is_run(stream, c * self->chunk_bytes, chunk_size(self, stream, c))) return false;
-    return true;
-}
-
 /* Adds a copy of the stream, unless it is empty. */
 static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const PeerStream *stream,
                        int32_t peer, int32_t phase) {
@@ -89,7 +82,10 @@ static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const Pe
     added->tag = 2 * comm_mpi_pair(shared, stream->receives ? peer : comm->rank,
                                    stream->receives ? comm->rank : peer) +
                  phase;
-    added->staged = stream->staged || stream->reduced || !is_direct(self, &stream->elements);
+    added->staged = stream->staged || stream->reduced;
+    for (int64_t c = 0; c < chunk_count(self, &stream->elements) && !added->staged; c++) /* not one run */
+        added->staged = !comm_stream_is_run(&stream->elements, c * self->chunk_bytes,
+                                            chunk_size(self, &stream->elements, c));
     if (!added->staged) return;
     added->buffer = call->scratch_bytes;
     call->scratch_bytes += DEPTH * self->buffer_bytes;

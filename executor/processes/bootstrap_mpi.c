@@ -42,20 +42,16 @@ typedef struct Address {
     int32_t port;
 } Address;
 
-/* Draws a unique name for this run. */
-static void draw_job(char job[BOOTSTRAP_SECRET]) {
-    unsigned char bytes[32] = {0};
-    if (getentropy(bytes, sizeof bytes) != 0) return;
-    for (size_t k = 0; k < sizeof bytes; k++) snprintf(job + 2 * k, 3, "%02x", bytes[k]);
-}
-
 /* Gives all processes the address and the secret of process 0, by MPI. */
 static AmStatus share(ProcessPlace *place, AmError *error) {
     Address address = {.port = place->port};
     if (place->process == 0) {
         snprintf(address.host, sizeof address.host, "%s", place->host);
         if (!place->host[0]) gethostname(address.host, sizeof address.host - 1);
-        draw_job(address.job);
+        unsigned char bytes[32]; /* a unique name for this run */
+        bool is_drawn = getentropy(bytes, sizeof bytes) == 0;
+        for (size_t k = 0; k < sizeof bytes && is_drawn; k++)
+            snprintf(address.job + 2 * k, 3, "%02x", bytes[k]);
     }
     TRY(mpi_wire_start(place->process, place->count, error));
     TRY(mpi_wire_broadcast(&address, (int32_t)sizeof address, share_seconds, error));

@@ -199,14 +199,6 @@ bool control_covers(IrOpcode opcode) {
     return false;
 }
 
-static bool holds_numbers(const Control *self) {
-    for (int32_t k = 0; k < self->instruction->operand_count; k++)
-        if (dtype_bytes(operand_shape(self, k)->type) == 0) return false;
-    for (int32_t k = 0; k < self->instruction->result_count; k++)
-        if (dtype_bytes(result_shape(self, k)->type) == 0) return false;
-    return true;
-}
-
 /* The values of a region without memory in the allocation are at the beginning of the scratch memory. */
 static int64_t own_scratch(const ProgramInstruction *instruction) {
     if (!instruction->regions.in_blocks) return 0;
@@ -256,7 +248,12 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
         first_operand[r] =
             first_operand[r - 1] +
             (rows[row].apart ? instruction->regions.programs[r - 1]->roles->parameter_count : 0);
-    if (!holds_numbers(self)) return refuse(self, "an operand or result is no array of numbers", error);
+    bool holds_numbers = true;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        holds_numbers &= dtype_bytes(operand_shape(self, k)->type) != 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        holds_numbers &= dtype_bytes(result_shape(self, k)->type) != 0;
+    if (!holds_numbers) return refuse(self, "an operand or result is no array of numbers", error);
     TRY(rows[row].check(self, error));
     *result = self;
     return prepare_regions(self, arena, error);

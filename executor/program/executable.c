@@ -23,15 +23,6 @@ static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableSte
     return AM_OK;
 }
 
-static AmStatus prepare_control(Executable *self, Arena *arena, ExecutableStep *step,
-                                const ProgramInstruction *instruction, AmError *error) {
-    TRY(control_prepare(&step->control, arena, self->device, self->comm, self->program, instruction, error));
-    self->scratch_bytes = larger_integer(self->scratch_bytes, step->control->scratch_bytes);
-    self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, step->control->comm_scratch_bytes);
-    self->waits_on_host |= step->control->waits_on_host;
-    return AM_OK;
-}
-
 static void add_placed(ExecutableStep *ready, const Program *program, int32_t number, void **address) {
     const ProgramValue *value = &program->values[number];
     if (!value->place) return;
@@ -87,8 +78,14 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
         return AM_OK;
     }
     ready->kernel = NULL;
-    if (instruction && control_covers(instruction->opcode))
-        return prepare_control(self, arena, ready, instruction, error);
+    if (instruction && control_covers(instruction->opcode)) {
+        TRY(control_prepare(&ready->control, arena, self->device, self->comm, program, instruction, error));
+        self->scratch_bytes = larger_integer(self->scratch_bytes, ready->control->scratch_bytes);
+        self->comm_scratch_bytes =
+            larger_integer(self->comm_scratch_bytes, ready->control->comm_scratch_bytes);
+        self->waits_on_host |= ready->control->waits_on_host;
+        return AM_OK;
+    }
     TRY(kernel_prepare(&ready->kernel, arena, self->device, program, step, error));
     self->scratch_bytes = larger_integer(self->scratch_bytes, ready->kernel->scratch_bytes);
     return AM_OK;

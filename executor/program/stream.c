@@ -31,22 +31,18 @@ static int64_t message_bytes(const Stream *stream, int32_t peer, bool puts) {
     return bytes;
 }
 
-static Channel *find_channel(const ChannelSet *set, int32_t sender, int32_t receiver, int64_t key) {
-    for (int32_t k = 0; k < set->count; k++) {
-        Channel *channel = set->channels[k];
-        if (channel->sender == sender && channel->receiver == receiver && channel->key == key) return channel;
-    }
-    return NULL;
-}
-
 static AmStatus open_end(StreamEnd *end, const Stream *stream, const Comm *comm, int32_t peer, bool puts,
                          AmError *error) {
     const StreamList *list = comm->streams;
     int32_t sender = puts ? comm->rank : peer, receiver = puts ? peer : comm->rank;
     int64_t key = stream->call->transfer->number;
     int64_t bytes = message_bytes(stream, peer, puts);
-    *end = (StreamEnd){
-        .channel = find_channel(list->channels, sender, receiver, key), .peer = peer, .puts = puts};
+    *end = (StreamEnd){.peer = peer, .puts = puts};
+    for (int32_t k = 0; k < list->channels->count && !end->channel; k++) {
+        Channel *channel = list->channels->channels[k];
+        if (channel->sender == sender && channel->receiver == receiver && channel->key == key)
+            end->channel = channel;
+    }
     if (!end->channel)
         TRY(channels_add(list->channels, sender, receiver, bytes, stream->call->transfer->slots,
                          &end->channel, error));

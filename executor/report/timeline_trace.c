@@ -43,13 +43,6 @@ static Span find_span(const Timeline *timeline, int64_t steps) {
     return span;
 }
 
-static int32_t stage_of(const Plan *plan, int32_t rank) {
-    int32_t stage = 0;
-    for (; plan && stage + 1 < plan->stage_count && rank >= plan->stages[stage].mesh.device_count; stage++)
-        rank -= plan->stages[stage].mesh.device_count;
-    return stage;
-}
-
 static void append_record(Text *text, const TimelineTrace *trace, int32_t rank, const TimelineRecord *record,
                           double origin) {
     static const struct {
@@ -60,7 +53,13 @@ static void append_record(Text *text, const TimelineTrace *trace, int32_t rank, 
         [TIMELINE_OPERATOR] = {"", TRACE_COMPUTE},     [TIMELINE_ITERATION] = {"iteration", TRACE_COMPUTE},
         [TIMELINE_UPDATE] = {"update", TRACE_COMPUTE}, [TIMELINE_OTHER] = {"", TRACE_STEPS},
     };
-    TraceNote notes[3] = {{"stage", NULL, stage_of(trace->plan, rank)}};
+    const Plan *plan = trace->plan;
+    int32_t stage = 0, rank_of_stage = rank;
+    for (; plan && stage + 1 < plan->stage_count; stage++) {
+        if (rank_of_stage < plan->stages[stage].mesh.device_count) break;
+        rank_of_stage -= plan->stages[stage].mesh.device_count;
+    }
+    TraceNote notes[3] = {{"stage", NULL, stage}};
     char name[64];
     TraceSlice slice = {.device = rank,
                         .stream = kinds[record->kind].stream,

@@ -350,17 +350,14 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
         "schedule interleaved_1f1b: a stage whose passes communicate twice needs its devices in one process");
 }
 
-static const InterleavedLoops *find_chunks(const Executable *program) {
-    for (int32_t s = 0; s < program->program->execution.step_count; s++)
-        if (iterations_at(program, s) && iterations_at(program, s)->chunks > 1)
-            return iterations_at(program, s);
-    return NULL;
-}
-
 /* The rank takes the order that all devices of its stage work out, each in its process. */
 static AmStatus keep_order(Schedule *self, RankActors *list, int32_t r, AmError *error) {
     static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
-    const InterleavedLoops *chunks = find_chunks(self->options.ranks[r].ready);
+    const Executable *program = self->options.ranks[r].ready;
+    const InterleavedLoops *chunks = NULL;
+    for (int32_t s = 0; s < program->program->execution.step_count && !chunks; s++)
+        if (iterations_at(program, s) && iterations_at(program, s)->chunks > 1)
+            chunks = iterations_at(program, s);
     IterationActor *actors = ARENA_ARRAY(&self->arena, IterationActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {

@@ -51,11 +51,6 @@ static const IrShape *shape_of(const PlanContext *context, int32_t parameter) {
     return &context->canonical->instructions[context->roles->parameters[parameter].instruction].shape;
 }
 
-static bool same_shape(const IrShape *a, const IrShape *b) {
-    return a->type == b->type && a->rank == b->rank &&
-           memcmp(a->dimensions, b->dimensions, sizeof *a->dimensions * (size_t)a->rank) == 0;
-}
-
 /* How well parameter k of the training suits the path; 0: not at all. */
 static int64_t rate(const PlanContext *training, int32_t k, const char *path) {
     const IrParameter *candidate = &training->roles->parameters[k];
@@ -85,7 +80,7 @@ static AmStatus find_source(int32_t *source, const PlanContext *training, const 
             error, AM_ERROR_INPUT, module->canonical->source,
             "parameter '%s' matches '%s' and '%s' of the training: expected one path with its last words",
             path, parameters[*source].path, parameters[rival].path);
-    if (*source < 0 || same_shape(shape_of(module, k), shape_of(training, *source))) return AM_OK;
+    if (*source < 0 || ir_shape_equal(shape_of(module, k), shape_of(training, *source))) return AM_OK;
     Text text = {0};
     text_append(&text, "parameter '%s' is ", path);
     ir_shape_append(&text, shape_of(module, k));

@@ -242,11 +242,6 @@ static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, b
     return enters == to_ancestors && is_shared(graph, enters ? inner : outer);
 }
 
-static bool has_derivative(const IrFlowGraph *graph, int32_t value) {
-    Dtype type = ir_instruction(graph->module, value)->shape.type;
-    return dtype_is_floating(type) || dtype_is_complex(type) || type == DTYPE_TUPLE;
-}
-
 static void mark_ancestors(const IrFlowGraph *graph, bool *marks, bool floating_only) {
     int32_t top = push_marked(graph, marks);
     while (top > 0) {
@@ -254,7 +249,9 @@ static void mark_ancestors(const IrFlowGraph *graph, bool *marks, bool floating_
         for (int64_t e = graph->first_operand[user]; e < graph->first_operand[user + 1]; e++) {
             int32_t operand = graph->operands[e];
             if (marks[operand] || is_closed(graph, user, operand, true)) continue;
-            if (floating_only && !has_derivative(graph, operand)) continue;
+            Dtype type = ir_instruction(graph->module, operand)->shape.type;
+            bool has_derivative = dtype_is_floating(type) || dtype_is_complex(type) || type == DTYPE_TUPLE;
+            if (floating_only && !has_derivative) continue;
             marks[operand] = true;
             graph->stack[top++] = operand;
         }

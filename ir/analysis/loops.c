@@ -58,14 +58,12 @@ static const Linear unknown = {.element = NONE};
 
 static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value);
 
-/* Returns whether the operator returns a value, or a tuple, unchanged. */
-static bool hands_on(IrOpcode opcode) {
-    return opcode == IR_COPY || opcode == IR_OPT_BARRIER;
-}
-
 static int32_t see_through(const LoopFinder *finder, int32_t value) {
-    for (int32_t k = 0; k < MAX_HANDED_ON && hands_on(ir_instruction(finder->module, value)->opcode); k++)
-        value = ir_instruction(finder->module, value)->operands[0];
+    for (int32_t k = 0; k < MAX_HANDED_ON; k++) {
+        const IrInstruction *instruction = ir_instruction(finder->module, value);
+        if (instruction->opcode != IR_COPY && instruction->opcode != IR_OPT_BARRIER) break;
+        value = instruction->operands[0];
+    }
     return value;
 }
 

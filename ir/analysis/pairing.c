@@ -388,11 +388,6 @@ static bool follows_pair(const Matcher *matcher, int32_t output, int32_t paramet
     return output > 0 && parameter > 0 && matcher->pairing->parameter_of[output - 1] == parameter - 1;
 }
 
-static bool is_unused(const Matcher *matcher, int32_t parameter) {
-    int32_t value = matcher->entry->parameters[parameter];
-    return matcher->graph->first_user[value] == matcher->graph->first_user[value + 1];
-}
-
 /* Returns whether the position of the output matches that of the parameter: a donation, the next of a pair,
  * or any position for unsigned integers, which are random keys. */
 static bool is_in_place(const Matcher *matcher, int32_t output, int32_t parameter) {
@@ -405,16 +400,6 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
     return follows_pair(matcher, output, parameter) || precedes;
 }
 
-/* Returns whether the outputs in [from, to) and the parameters from `first` on are unpaired and have equal
- * shapes, position by position. */
-static bool correspond(const Matcher *matcher, int32_t from, int32_t to, int32_t first) {
-    for (int32_t o = from; o < to; o++)
-        if (matcher->pairing->output_of[first + o - from] >= 0 ||
-            !ir_shape_equal(parameter_shape(matcher, first + o - from), output_shape(matcher, o)))
-            return false;
-    return true;
-}
-
 /* Pairs unpaired outputs in [from, to) with unpaired parameters in (after, before): equal shapes in
  * order, where both lists have equally many of that shape. An output that does not depend on an
  * unused parameter is its update only between two pairs with equally many entries of all shapes; a
@@ -422,8 +407,12 @@ static bool correspond(const Matcher *matcher, int32_t from, int32_t to, int32_t
 static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
     bool is_between_pairs =
         to < matcher->flow->output_count && to - from == before - after - 1 && (after >= 0 || from == 0);
-    bool are_in_place = is_between_pairs && correspond(matcher, from, to, after + 1);
     IrPairing *pairing = matcher->pairing;
+    /* Outputs and parameters of the gap are unpaired and have equal shapes, position by position. */
+    bool are_in_place = is_between_pairs;
+    for (int32_t o = from, p = after + 1; o < to && are_in_place; o++, p++)
+        are_in_place = pairing->output_of[p] < 0 &&
+                       ir_shape_equal(parameter_shape(matcher, p), output_shape(matcher, o));
     for (int32_t o = from; o < to; o++) {
         if (pairing->parameter_of[o] >= 0 || output_shape(matcher, o)->type == DTYPE_TUPLE) continue;
         int32_t wanted = 0, offered = 0, chosen = -1;
@@ -441,7 +430,8 @@ static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, 
         if (wanted != offered) continue;
         bool is_reset = !matcher->follows_parameter[matcher->flow->output_values[o]] &&
                         (is_between_pairs || follows_pair(matcher, o, chosen));
-        bool is_replaced = is_between_pairs && is_unused(matcher, chosen);
+        const int64_t *users = &matcher->graph->first_user[matcher->entry->parameters[chosen]];
+        bool is_replaced = is_between_pairs && users[0] == users[1]; /* it has no user */
         if (is_reset || is_replaced ||
             ((are_in_place || is_in_place(matcher, o, chosen)) && depends_on_parameter(matcher, o, chosen)))
             set_pair(matcher, chosen, o, "order");

@@ -58,14 +58,6 @@ typedef struct Phases {
     int32_t *new_weight;    /* [group]: the new weight, or -1 */
 } Phases;
 
-/* Returns whether the instruction only forwards values: its phase is the earliest of its users. A loop
- * forwards a value if its body does. */
-static bool forwards_values(const IrInstruction *instruction) {
-    return instruction->opcode == IR_TUPLE || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
-           instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_WHILE ||
-           instruction->opcode == IR_CONDITIONAL;
-}
-
 /* Returns whether an operator keeps the elements and changes their type or shape alone. */
 static bool is_view(const IrInstruction *instruction) {
     return instruction->opcode == IR_CONVERT || ir_opcode_has(instruction->opcode, FACT_VIEW);
@@ -84,19 +76,6 @@ static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
     return is_view(instruction) || ir_same_dimensions(shape, &instruction->shape) ? operand : -1;
 }
 
-/* Returns whether a value from outside brings a gradient into a region. */
-static bool brings_gradient(const Phases *work, int32_t value) {
-    const IrInstruction *instruction = &work->module->instructions[value];
-    return work->follows_work[value] && !work->follows_state[value] && instruction->opcode != IR_BROADCAST;
-}
-
-static void join_groups(Phases *work, int32_t operand, int32_t user) {
-    int32_t from = union_find_root(work->group, operand), to = union_find_root(work->group, user);
-    if (from == to) return;
-    if (work->new_weight[to] < 0) work->new_weight[to] = work->new_weight[from];
-    work->group[from] = to;
-}
-
 /* Grows the update regions from the outputs to their operands, and joins the values of a region. */
 static void grow_regions(Phases *work) {
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
@@ -113,7 +92,10 @@ static void grow_regions(Phases *work) {
             if (!work->in_update[operand] || !may_be_in_region(&work->module->instructions[operand]))
                 continue;
             work->in_region[operand] = true;
-            join_groups(work, operand, i);
+            int32_t from = union_find_root(work->group, operand), to = union_find_root(work->group, i);
+            if (from == to) continue;
+            if (work->new_weight[to] < 0) work->new_weight[to] = work->new_weight[from];
+            work->group[from] = to;
         }
         if (work->is_output[i]) work->last_use[i] = INT32_MAX;
     }
@@ -129,8 +111,9 @@ static void follow_gradients(Phases *work) {
             if (operand < 0) continue;
             if (work->in_region[operand]) {
                 work->follows_gradient[i] |= work->follows_gradient[operand];
-            } else if (brings_gradient(work, operand)) {
-                work->follows_gradient[i] = true;
+            } else if (work->follows_work[operand] && !work->follows_state[operand] &&
+                       work->module->instructions[operand].opcode != IR_BROADCAST) {
+                work->follows_gradient[i] = true; /* it comes from outside */
                 if (work->entry[group] == NO_ENTRY) work->entry[group] = operand;
                 else if (work->entry[group] != operand) work->entry[group] = SEVERAL_ENTRIES;
                 if (work->live_until[group] < work->last_use[operand])
@@ -205,13 +188,6 @@ static void find_named_bodies(Phases *work) {
     }
 }
 
-/* Returns the phase of an instruction that an update depends on. */
-static IrPhase phase_of_update(const Phases *work, int32_t value) {
-    if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
-    return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER
-                                                                         : IR_PHASE_BACKWARD;
-}
-
 /* Marks the forward instructions and the updates, then the results that depend on no update, with
  * their ancestors. */
 static void find_first_phases(Phases *work, const bool *live, bool *after_update, bool *of_result) {
@@ -219,7 +195,10 @@ static void find_first_phases(Phases *work, const bool *live, bool *after_update
         IrOpcode opcode = work->module->instructions[i].opcode;
         if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
         if (work->forward[i]) work->phases[i] = IR_PHASE_FORWARD;
-        else if (work->in_update[i]) work->phases[i] = phase_of_update(work, i);
+        else if (work->in_update[i]) {
+            bool is_state = work->follows_state[i] && !is_named_backward(work, i);
+            work->phases[i] = work->before_gradient[i] && !is_state ? IR_PHASE_BACKWARD : IR_PHASE_OPTIMIZER;
+        }
         after_update[i] = work->in_update[i] && !work->is_independent[i];
     }
     ir_flow_mark_dependents(work->graph, after_update);
@@ -257,8 +236,12 @@ static void assign_rates_to_optimizer(Phases *work, bool *used_elsewhere) {
 
 /* Assigns the earliest phase of their users to instructions that only forward values, such as tuples. */
 static void assign_forwarded_values(Phases *work, bool *is_open) {
-    for (int32_t i = 0; i < work->graph->count; i++)
-        is_open[i] = forwards_values(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        IrOpcode opcode = work->module->instructions[i].opcode;
+        bool forwards = opcode == IR_TUPLE || opcode == IR_GET_TUPLE_ELEMENT || opcode == IR_OPT_BARRIER ||
+                        opcode == IR_WHILE || opcode == IR_CONDITIONAL; /* if its body does */
+        is_open[i] = forwards && work->phases[i] == IR_PHASE_OTHER;
+    }
     for (int32_t i = work->graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &work->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {

@@ -20,10 +20,6 @@ static int64_t length_of(const IrShape *shape) {
     return length;
 }
 
-static bool is_integer(Dtype type) {
-    return type == DTYPE_S32 || type == DTYPE_S64;
-}
-
 static int64_t element_of(const IrLiteral *literal, Dtype type, int64_t k) {
     int32_t narrow;
     int64_t wide;
@@ -73,7 +69,8 @@ static bool fits(const IrProgression *made, const IrShape *shape) {
 
 IrProgression ir_progression(const IrInstruction *instruction, const IrProgression *const *operands) {
     const IrShape *shape = &instruction->shape;
-    if (!is_integer(shape->type) || length_of(shape) <= 0) return unknown;
+    bool is_integer = shape->type == DTYPE_S32 || shape->type == DTYPE_S64;
+    if (!is_integer || length_of(shape) <= 0) return unknown;
     if (instruction->opcode == IR_CONSTANT) return progression_of_constant(instruction);
     if (instruction->opcode == IR_IOTA) return progression_of_iota(instruction);
     int32_t count = instruction->operand_count;

@@ -311,12 +311,6 @@ static AmStatus collect_forward(ClassSet *set, const Classes *work, const IrPhas
     return AM_OK;
 }
 
-/* Floating work that one would rather store than repeat. */
-static bool is_costly(const IrInstruction *instruction) {
-    return ir_opcode_has(instruction->opcode, FACT_COSTLY) &&
-           (dtype_is_floating(instruction->shape.type) || dtype_is_complex(instruction->shape.type));
-}
-
 /* Makes `is_repeated` [count] true for backward values that repeat a forward one together with
  * something dear; false for the others of them. */
 static void find_costly(const IrFlowGraph *graph, bool *is_repeated, int32_t *groups, bool *is_worth) {
@@ -330,8 +324,10 @@ static void find_costly(const IrFlowGraph *graph, bool *is_repeated, int32_t *gr
     }
     for (int32_t i = 0; i < graph->count; i++) {
         const IrInstruction *instruction = &graph->module->instructions[i];
-        if (is_repeated[i] &&
-            (is_costly(instruction) || strstr(instruction->op_name, "rematted_computation")))
+        Dtype type = instruction->shape.type;
+        bool is_costly = ir_opcode_has(instruction->opcode, FACT_COSTLY) &&
+                         (dtype_is_floating(type) || dtype_is_complex(type)); /* rather stored */
+        if (is_repeated[i] && (is_costly || strstr(instruction->op_name, "rematted_computation")))
             is_worth[union_find_root(groups, i)] = true;
     }
     for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[union_find_root(groups, i)];

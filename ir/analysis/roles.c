@@ -199,14 +199,6 @@ static void warn_of_rivals(const IrRoles *roles, const IrPairing *pairing, IrMod
         count, roles->output_count, example, chosen->number, chosen->path, rival->number, rival->path);
 }
 
-static bool is_donated(const IrModule *canonical, const IrParameter *parameter) {
-    for (int32_t a = 0; a < canonical->alias_count; a++) {
-        int32_t output = canonical->aliases[a].output < 0 ? 0 : canonical->aliases[a].output;
-        if (canonical->aliases[a].parameter == parameter->number && output == parameter->output) return true;
-    }
-    return false;
-}
-
 /* Warns of the first floating pair found only by its position: it may be data and a result of the
  * same shape. */
 static void warn_of_order(const IrRoles *roles, IrModule *canonical) {
@@ -214,7 +206,12 @@ static void warn_of_order(const IrRoles *roles, IrModule *canonical) {
         const IrParameter *parameter = &roles->parameters[p];
         if (parameter->output < 0 || strcmp(parameter->paired_by, "order") != 0) continue;
         if (!dtype_is_floating(canonical->instructions[parameter->instruction].shape.type)) continue;
-        if (is_donated(canonical, parameter)) continue;
+        bool is_donated = false;
+        for (int32_t a = 0; a < canonical->alias_count; a++) {
+            int32_t output = canonical->aliases[a].output < 0 ? 0 : canonical->aliases[a].output;
+            is_donated |= canonical->aliases[a].parameter == parameter->number && output == parameter->output;
+        }
+        if (is_donated) continue;
         am_warn(&canonical->warnings,
                 "parameter %d, %s, is taken for state that output %d updates, by their places alone; a "
                 "roles file decides",

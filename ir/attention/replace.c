@@ -102,13 +102,6 @@ static int32_t add_results(Fuser *self, int32_t computation, const IrAttention *
     return ir_compose(&self->composer, computation, &tuple, row->results[0]);
 }
 
-/* Returns the number of a member among the repeats, or -1. */
-static int32_t repeat_of(const IrAttention *row, int32_t member) {
-    for (int32_t k = 0; k < row->repeat_count; k++)
-        if (row->repeats[k] == member) return k;
-    return -1;
-}
-
 /* Makes the computation of an operator: parameters for operands, positions and repeats, members in order,
  * and a tuple of several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
@@ -142,8 +135,8 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
         for (int32_t r = 0; r < row->result_count; r++) is_result |= row->results[r] == row->members[k];
         if (is_result) member.shape = result_shape(self, row, row->members[k]);
         for (int32_t o = 0; o < member.operand_count; o++) operands[o] = value[member.operands[o] - first];
-        int32_t repeat = repeat_of(row, row->members[k]);
-        if (repeat >= 0) operands[0] = repeats[repeat];
+        for (int32_t r = row->repeat_count - 1; r >= 0; r--)
+            if (row->repeats[r] == row->members[k]) operands[0] = repeats[r];
         member.operands = operands;
         member.called = copy_called(self, &member);
         value[row->members[k] - first] = ir_compose(&self->composer, made, &member, row->members[k]);

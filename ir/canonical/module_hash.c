@@ -131,12 +131,6 @@ static LiteralDigest *make_literal_table(const IrModule *module, Arena *scratch,
     return ARENA_ARRAY(scratch, LiteralDigest, *mask + 1);
 }
 
-static bool is_of_entry(const Hasher *hasher, const IrInstruction *instruction) {
-    const IrComputation *entry = &hasher->module->computations[hasher->module->entry];
-    int64_t at = instruction - hasher->module->instructions;
-    return at >= entry->first && at < entry->first + entry->count;
-}
-
 /* Returns the number of an instruction within its computation. */
 static int32_t place_of(const Hasher *hasher, int32_t instruction, int32_t first) {
     bool is_renumbered = hasher->rank && first == hasher->module->computations[hasher->module->entry].first;
@@ -203,8 +197,10 @@ static void add_attributes(IrHashEncoder *encoder, const Hasher *hasher, const I
         ir_encode_string(encoder, comparison_type(attributes, operand->type));
     }
     ir_encode_integer(encoder, attributes->tuple_index);
-    bool is_renumbered =
-        hasher->number && instruction->opcode == IR_PARAMETER && is_of_entry(hasher, instruction);
+    const IrComputation *entry = &hasher->module->computations[hasher->module->entry];
+    int64_t at = instruction - hasher->module->instructions;
+    bool is_of_entry = at >= entry->first && at < entry->first + entry->count;
+    bool is_renumbered = hasher->number && instruction->opcode == IR_PARAMETER && is_of_entry;
     ir_encode_integer(encoder, is_renumbered ? hasher->number[attributes->parameter_number]
                                              : attributes->parameter_number);
     ir_encode_string(encoder, attributes->custom_call_target);

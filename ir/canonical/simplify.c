@@ -179,19 +179,14 @@ static void translate_instruction(const IrInstruction *instruction, const int32_
     translate(instruction->control, instruction->control_count, values);
 }
 
-static bool acts(const IrInstruction *instruction, const bool *has_effect) {
-    if (instruction->opcode == IR_PARAMETER || ir_has_effect(instruction)) return true;
-    for (int32_t k = 0; k < instruction->called_count; k++)
-        if (has_effect[instruction->called[k]]) return true;
-    return false;
-}
-
 static void mark_needed(const IrInstructionList *list, const bool *has_effect, bool *is_needed) {
     is_needed[list->root] = true;
     for (int32_t i = list->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &list->instructions[i];
-        if (!is_needed[i] && !acts(instruction, has_effect)) continue;
-        is_needed[i] = true;
+        is_needed[i] |= instruction->opcode == IR_PARAMETER || ir_has_effect(instruction);
+        for (int32_t k = 0; k < instruction->called_count; k++)
+            is_needed[i] |= has_effect[instruction->called[k]];
+        if (!is_needed[i]) continue;
         for (int32_t k = 0; k < instruction->operand_count; k++) is_needed[instruction->operands[k]] = true;
         for (int32_t k = 0; k < instruction->control_count; k++) is_needed[instruction->control[k]] = true;
     }

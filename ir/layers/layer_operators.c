@@ -232,13 +232,6 @@ static SplitValue *concatenate_stacks(Splitter *self, const IrInstruction *instr
 
 /* ---- one operator for each layer ---- */
 
-/* Returns the fill of layer k of an operand, LAYERS_NONE if its elements may differ. */
-static int32_t fill_of(Splitter *self, SplitValue *operand, int32_t k) {
-    if (operand->shape->rank == 0) return split_whole(self, operand);
-    if (operand->layers) return operand->layers[k].fill;
-    return operand->fill;
-}
-
 static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
                                SplitValue *const *operands) {
     int32_t count = instruction->operand_count, fills[3], values[3], last[3] = {-1, -1, -1},
@@ -262,7 +255,10 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
     for (int32_t k = 0; k < instruction->shape.dimensions[0] && !self->is_too_large; k++) {
         bool is_filled = true, is_same = true;
         for (int32_t o = 0; o < count; o++) {
-            fills[o] = fill_of(self, operands[o], k);
+            SplitValue *operand = operands[o];
+            fills[o] = operand->shape->rank == 0 ? split_whole(self, operand)
+                       : operand->layers         ? operand->layers[k].fill
+                                                 : operand->fill; /* LAYERS_NONE: elements may differ */
             is_filled = is_filled && fills[o] >= 0;
             is_same = is_same && fills[o] == last[o];
         }

@@ -297,16 +297,6 @@ static void number_parameters(Splitter *self) {
 
 /* ---- outputs ---- */
 
-/* Returns the number of outputs from k on that are made of stacks in one tree; 1: it is no stack, or
- * alone. */
-static int32_t count_tree(const Splitter *self, const int32_t *split_of, int32_t k) {
-    int32_t count = 1, first = split_of[k];
-    while (first >= 0 && k + count < self->roles->output_count && split_of[k + count] == first + count &&
-           self->number[first + count] == self->number[first] + count)
-        count++;
-    return count;
-}
-
 /* Emits the outputs and what no user needed, and fills the map. */
 static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **parameters, SplitValue *root,
                              AmError *error) {
@@ -331,7 +321,11 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
     int32_t root_instruction = self->from->computations[self->from->entry].root;
     bool from_tuple = self->from->instructions[root_instruction].opcode == IR_TUPLE;
     for (int32_t first = 0, next = 0, trees; first < roles->output_count; first += trees) {
-        trees = count_tree(self, split_of, first);
+        int32_t root_split = split_of[first]; /* outputs of one tree are stacks one after another */
+        for (trees = 1; root_split >= 0 && first + trees < roles->output_count; trees++)
+            if (split_of[first + trees] != root_split + trees ||
+                self->number[root_split + trees] != self->number[root_split] + trees)
+                break;
         for (int32_t k = first; k < first + trees; k++) {
             SplitValue *value = from_tuple ? root->elements[k] : root;
             int64_t layers = split_of[k] >= 0 ? value->shape->dimensions[0] : 1;

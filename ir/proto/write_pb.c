@@ -19,12 +19,6 @@ static void append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data) 
     text_append_bytes(((TextBuffer *)(void *)buffer)->text, (const char *)data, length);
 }
 
-static size_t find_entry(const Hlo__HloModuleProto *module) {
-    for (size_t c = 0; c < module->n_computations; c++)
-        if (module->computations[c]->id == module->entry_computation_id) return c;
-    return 0;
-}
-
 /* `*target` with its own array, and its own copy of the element at `index`; NULL without memory. */
 static void *own_element(Arena *arena, void ***array, size_t count, size_t index, void *const *shared) {
     if (*array == shared) {
@@ -59,7 +53,11 @@ static AmStatus make_names_unique(Arena *arena, Hlo__HloModuleProto *copy, const
                                   AmError *error) {
     IrNames names = {0};
     int64_t suffix = 0;
-    size_t entry = find_entry(message);
+    size_t entry = 0;
+    while (entry < message->n_computations &&
+           message->computations[entry]->id != message->entry_computation_id)
+        entry++;
+    if (entry == message->n_computations) entry = 0;
     for (size_t k = 0; k < message->n_computations; k++) {
         size_t c = k == 0 ? entry : k <= entry ? k - 1 : k; /* the entry, then the others */
         const Hlo__HloComputationProto *computation = message->computations[c];

@@ -349,12 +349,6 @@ static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruct
     return AM_OK;
 }
 
-/* Returns the comparison type that XLA takes for operands of `type`. */
-static const char *usual_comparison(Dtype type) {
-    if (dtype_is_floating(type) || dtype_is_complex(type)) return "FLOAT";
-    return dtype_is_signed(type) && type != DTYPE_PRED ? "SIGNED" : "UNSIGNED";
-}
-
 /* Adds the attributes that follow from others, and checks those that belong together. */
 static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start) {
     IrScanner *scanner = &reader->scanner;
@@ -368,8 +362,12 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
         instruction->n_operand_ids > 0) {
         const Hlo__HloInstructionProto *operand =
             ir_reader_instruction(reader->computation, instruction->operand_ids[0]);
-        instruction->comparison_type =
-            arena_copy_string(scanner->arena, usual_comparison((Dtype)operand->shape->element_type));
+        Dtype type = (Dtype)operand->shape->element_type;
+        bool is_float = dtype_is_floating(type) || dtype_is_complex(type);
+        bool is_signed = dtype_is_signed(type) && type != DTYPE_PRED;
+        instruction->comparison_type = arena_copy_string(scanner->arena, is_float    ? "FLOAT"
+                                                                         : is_signed ? "SIGNED"
+                                                                                     : "UNSIGNED");
         if (!instruction->comparison_type) return ir_scan_memory(scanner);
     }
     if (strcmp(instruction->opcode, "custom-call") == 0 && instruction->custom_call_api_version == 0) {

@@ -392,12 +392,6 @@ static bool is_sound(const Hlo__ShapeProto *shape, int32_t depth) {
     return true;
 }
 
-static bool is_sound_program(const Hlo__ProgramShapeProto *program) {
-    for (size_t i = 0; program && i < program->n_parameters; i++)
-        if (!is_sound(program->parameters[i], 0)) return false;
-    return program && is_sound(program->result, 0);
-}
-
 static void write_layout(Text *out, const Hlo__ProgramShapeProto *program) {
     text_append_string(out, ", entry_computation_layout={(");
     for (size_t i = 0; i < program->n_parameters; i++) {
@@ -415,7 +409,11 @@ void ir_write_header(IrTextWriter *writer, const char *name) {
     text_append(out, writer->is_scheduled ? "HloModule %s, is_scheduled=true" : "HloModule %s", name);
     write_aliases(out, module->input_output_alias);
     write_donors(out, module->buffer_donor);
-    if (is_sound_program(module->host_program_shape)) write_layout(out, module->host_program_shape);
+    const Hlo__ProgramShapeProto *program = module->host_program_shape;
+    bool is_whole = program && is_sound(program->result, 0);
+    for (size_t i = 0; is_whole && i < program->n_parameters; i++)
+        is_whole = is_sound(program->parameters[i], 0);
+    if (is_whole) write_layout(out, program);
     if (module->frontend_attributes && module->frontend_attributes->n_map) {
         text_append_string(out, ", frontend_attributes=");
         ir_write_frontend(out, module->frontend_attributes);

@@ -19,11 +19,6 @@ typedef struct Users {
     int32_t *chains; /* of them those that go on with an asynchronous chain */
 } Users;
 
-static bool is_control(const IrInstruction *instruction) {
-    const char *target = instruction->attributes->custom_call_target;
-    return instruction->opcode == IR_CUSTOM_CALL && target && strcmp(target, "control_dep") == 0;
-}
-
 static AmStatus find_users(const Verifier *verifier, Users *users) {
     const IrModule *module = verifier->module;
     Arena *arena = &verifier->module->arena;
@@ -36,7 +31,8 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
     for (int32_t i = 0; i < count; i++) users->last[i] = -1;
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        if (is_control(instruction)) continue;
+        const char *target = instruction->attributes->custom_call_target;
+        if (instruction->opcode == IR_CUSTOM_CALL && target && strcmp(target, "control_dep") == 0) continue;
         bool is_chain = instruction->opcode == IR_ASYNC_DONE || instruction->opcode == IR_ASYNC_UPDATE;
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t operand = instruction->operands[k];

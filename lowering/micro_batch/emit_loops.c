@@ -17,18 +17,19 @@ static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
 
 static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation);
 
-/* Copies a body, condition or branch for each caller, so that a plan may differ between callers. */
-static int32_t copy_called(MicroBatchEmitter *self, const IrInstruction *caller, int32_t computation) {
-    if (caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL)
-        return copy_computation(self, computation);
-    if (self->copied[computation] < 0) self->copied[computation] = copy_computation(self, computation);
-    return self->copied[computation];
-}
-
 static int32_t *copy_all_called(MicroBatchEmitter *self, const IrInstruction *caller) {
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, caller->called_count + 1);
-    for (int32_t k = 0; called && k < caller->called_count; k++)
-        called[k] = copy_called(self, caller, caller->called[k]);
+    /* A plan may differ between the callers of a body, condition or branch. */
+    bool is_own = caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL;
+    for (int32_t k = 0; called && k < caller->called_count; k++) {
+        int32_t *copied = &self->copied[caller->called[k]];
+        if (is_own) {
+            called[k] = copy_computation(self, caller->called[k]);
+            continue;
+        }
+        if (*copied < 0) *copied = copy_computation(self, caller->called[k]);
+        called[k] = *copied;
+    }
     return called;
 }
 
@@ -409,10 +410,6 @@ static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
     return &self->carries[self->carry_count++];
 }
 
-static IrOpcode adding(Dtype type, SbpReduction reduction) {
-    return type == DTYPE_PRED && reduction == SBP_ADD ? IR_OR : sbp_reduction_opcode(reduction);
-}
-
 /* Carries what value i gives in every iteration; returns which carry it is. */
 static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     const MicroBatchRewrite *rewrite = self->rewrite;
@@ -439,7 +436,9 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
         return carry;
     }
     const int32_t operands[] = {made->inside, micro_batch_convert(self, &self->body, value, shape.type)};
-    made->next = micro_batch_add(self, &self->body, adding(shape.type, reduction), &shape, operands, 2, NULL);
+    bool is_or = shape.type == DTYPE_PRED && reduction == SBP_ADD;
+    IrOpcode opcode = is_or ? IR_OR : sbp_reduction_opcode(reduction);
+    made->next = micro_batch_add(self, &self->body, opcode, &shape, operands, 2, NULL);
     return carry;
 }
 
@@ -605,10 +604,6 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
 
 /* ---- the entry ---- */
 
-static int32_t segment_of(const MicroBatchRewrite *rewrite, int32_t i) {
-    return micro_batch_in_loop(rewrite, i) ? micro_batch_level(rewrite, i) : rewrite->loops_before[i];
-}
-
 /* Returns whether the entry itself makes the whole value, rather than a loop. */
 static bool is_made_outside(const MicroBatchRewrite *rewrite, int32_t i) {
     if (!(rewrite->needs[i] & TIME_NEED_WHOLE) || rewrite->module->instructions[i].opcode == IR_PARAMETER)
@@ -619,9 +614,10 @@ static bool is_made_outside(const MicroBatchRewrite *rewrite, int32_t i) {
 static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     for (int32_t i = 0; i < rewrite->rules->entry_count && !self->arena->failed; i++) {
-        if (!micro_batch_is_written(rewrite, i) || !is_made_outside(rewrite, i) ||
-            segment_of(rewrite, i) != segment)
-            continue;
+        if (!micro_batch_is_written(rewrite, i) || !is_made_outside(rewrite, i)) continue;
+        int32_t own_segment =
+            micro_batch_in_loop(rewrite, i) ? micro_batch_level(rewrite, i) : rewrite->loops_before[i];
+        if (own_segment != segment) continue;
         MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
         if (!micro_batch_is_reader(rewrite, i)) {
             self->whole[i] = emit_operator(self, &entry, i, -1, whole_state);

@@ -132,18 +132,14 @@ static AmStatus prepare(Accumulator *self, const int32_t *leader, AmError *error
     return AM_OK;
 }
 
-static bool has_sums(const Program *program) {
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        if (is_sum(program, &program->instructions[i])) return true;
-    return false;
-}
-
 AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *leader, int32_t *size,
                                      AmError *error) {
     Accumulator self = {.program = program};
     int32_t count = program->instruction_count, sides[MOST_SUMS];
     *taken = NULL;
-    if (!has_sums(program)) return AM_OK;
+    bool has_sum = false;
+    for (int32_t i = 0; i < count && !has_sum; i++) has_sum = is_sum(program, &program->instructions[i]);
+    if (!has_sum) return AM_OK;
     TRY(prepare(&self, leader, error));
     for (int32_t first = 0; first < count; first++) {
         if (leader[first] != first || !is_sum(program, &program->instructions[first]) ||

@@ -396,13 +396,6 @@ static void place_workspace(Planner *self, const ProgramStep *step) {
     instruction->regions.workspace = allocate(self, instruction->regions.workspace_bytes);
 }
 
-static void release_workspace(Planner *self, const ProgramStep *step) {
-    if (step->fusion >= 0) return;
-    const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    if (instruction->regions.workspace_bytes > 0)
-        release(self, instruction->regions.workspace, instruction->regions.workspace_bytes);
-}
-
 /* Returns the step with the largest workspace of those that run together. */
 static int32_t largest_workspace(const Program *program, int32_t s, int32_t together) {
     int64_t most = -1;
@@ -464,8 +457,12 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
     ProgramMemory memory = {.inside = current_extent(self)};
-    for (int32_t own = placed; own < placed_end; own++)
-        release_workspace(self, &program->execution.steps[own]);
+    for (int32_t own = placed; own < placed_end; own++) {
+        const ProgramStep *placed_step = &program->execution.steps[own];
+        if (placed_step->fusion >= 0) continue;
+        const ProgramRegions *regions = &program->instructions[placed_step->instruction].regions;
+        if (regions->workspace_bytes > 0) release(self, regions->workspace, regions->workspace_bytes);
+    }
     memory.around = current_extent(self);
     for (int32_t own = s; own < s + together; own++) program->allocation.memory[own] = memory;
 }

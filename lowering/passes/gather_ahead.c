@@ -82,10 +82,6 @@ typedef struct Clock {
     double now, network;   /* computed until now; until when collectives take place */
 } Clock;
 
-static bool computes(const Program *program, const bool *late, int32_t i) {
-    return !late[i] && program->instructions[i].kind != PROGRAM_COLLECTIVE;
-}
-
 static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const bool *late, AmError *error) {
     const int32_t *order = self->order;
     int32_t count = self->graph->count;
@@ -97,9 +93,10 @@ static AmStatus open_clock(Clock *clock, Arena *arena, const Mover *self, const 
     clock->before = ARENA_ARRAY(arena, double, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     const double *work = clock->latency.work;
-    for (int32_t k = 0; k < count; k++)
-        clock->before[k + 1] =
-            clock->before[k] + (computes(self->program, late, order[k]) ? work[order[k]] : 0);
+    for (int32_t k = 0; k < count; k++) {
+        bool computes = !late[order[k]] && self->program->instructions[order[k]].kind != PROGRAM_COLLECTIVE;
+        clock->before[k + 1] = clock->before[k] + (computes ? work[order[k]] : 0);
+    }
     double next = INFINITY;
     for (int32_t k = count - 1; k >= 0; k--) {
         if (clock->latency.is_awaited[order[k]]) next = clock->before[k];

@@ -11,13 +11,6 @@
 #include "lowering/passes/gather_ahead.h"
 #include "lowering/passes/ready_set.h"
 
-/* Returns whether there are no groups, so that the program's own order remains. */
-static bool is_ungrouped(const int32_t *leader, int32_t count) {
-    for (int32_t i = 0; i < count; i++)
-        if (leader[i] != i) return false;
-    return true;
-}
-
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
     int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
@@ -168,10 +161,12 @@ AmStatus program_order(const int32_t **order, const Program *program, const Prog
     int32_t *result = ARENA_ARRAY(arena, int32_t, graph->count + 1);
     if (!result) return am_fail_memory(error, graph->count);
     *order = result;
-    if (is_ungrouped(leader, graph->count)) {
-        for (int32_t i = 0; i < graph->count; i++) result[i] = i;
-        return AM_OK;
+    bool has_group = false; /* without one, the program's own order remains */
+    for (int32_t i = 0; i < graph->count; i++) {
+        has_group |= leader[i] != i;
+        result[i] = i;
     }
+    if (!has_group) return AM_OK;
     ArenaMark mark = arena_mark(arena);
     TRY(order_groups(result, arena, program, graph, leader, error));
     arena_release(arena, mark);

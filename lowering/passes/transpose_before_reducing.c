@@ -37,12 +37,6 @@ static bool sums_product(const Program *program, const ProgramInstruction *sum) 
     return dot && dot->kind == PROGRAM_COMPUTE && ir_is_matrix_product(dot->opcode);
 }
 
-static bool has_sums_of_products(const Program *program) {
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        if (sums_product(program, &program->instructions[i])) return true;
-    return false;
-}
-
 /* Returns the transpose that is the only user of instruction i, an all_reduce of one product; NULL
  * otherwise. */
 static ProgramInstruction *transpose_after(const Program *program, const Users *users, int32_t i) {
@@ -82,7 +76,10 @@ static void exchange(Program *program, ProgramInstruction *sum, ProgramInstructi
 }
 
 AmStatus program_transpose_before_reducing(Program *program, AmError *error) {
-    if (program->mesh->device_count == 1 || !has_sums_of_products(program)) return AM_OK;
+    bool has_sum = false;
+    for (int32_t i = 0; i < program->instruction_count && !has_sum; i++)
+        has_sum = sums_product(program, &program->instructions[i]);
+    if (program->mesh->device_count == 1 || !has_sum) return AM_OK;
     Users *users = ARENA_ARRAY(program->arena, Users, program->value_count + 1);
     if (!users) return am_fail_memory(error, (int64_t)sizeof *users * program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) users[v].instruction = -1;

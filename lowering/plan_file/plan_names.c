@@ -120,10 +120,6 @@ static void add_instruction(const NameWriter *self, const json_t *value) {
     }
 }
 
-static int32_t place_of(const NameWriter *self, int32_t instruction) {
-    return self->origins ? self->entry_place[self->origins[instruction]] : instruction;
-}
-
 static void add_border(const NameWriter *self, const json_t *value) {
     json_int_t number = json_integer_value(value), before = -1;
     const json_t *last = json_array_get(self->borders, json_array_size(self->borders) - 1);
@@ -131,7 +127,7 @@ static void add_border(const NameWriter *self, const json_t *value) {
     if (number == before || number <= 0 || number >= self->whole->rules->entry_count) return;
     if (self->layers != self->whole && !self->origins) return;
     int32_t next = instruction_names_at_or_after(&self->names, self->origins ? 0 : (int32_t)number);
-    while (next >= 0 && place_of(self, next) < number)
+    while (next >= 0 && (self->origins ? self->entry_place[self->origins[next]] : next) < number)
         next = instruction_names_at_or_after(&self->names, next + 1);
     add_row(self, self->borders, number, next);
 }

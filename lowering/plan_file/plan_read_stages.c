@@ -291,12 +291,6 @@ static AmStatus read_ranges(const PlanReader *self, PlanStage *stage, const json
     return AM_OK;
 }
 
-static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
-    for (int32_t r = 0; r < stage->range_count; r++)
-        if (range[0] >= stage->ranges[r][0] && range[1] <= stage->ranges[r][1]) return true;
-    return false;
-}
-
 /* Finds the stage's share of the result of collect_recomputed(); `taken` is after it. */
 static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const json_t *object,
                                 PlanRecomputation *taken, const char *where) {
@@ -308,10 +302,15 @@ static AmStatus take_recomputed(const PlanReader *self, PlanStage *stage, const 
                             .saved_count = (int32_t)json_array_size(json_object_get(object, "saved"))};
     taken->range_count += recompute->range_count;
     taken->saved_count += recompute->saved_count;
-    for (int32_t r = 0; r < recompute->range_count; r++)
-        if (!stage_has_range(stage, recompute->ranges[r]))
+    for (int32_t r = 0; r < recompute->range_count; r++) {
+        bool is_inside = false;
+        for (int32_t k = 0; k < stage->range_count; k++)
+            is_inside |= recompute->ranges[r][0] >= stage->ranges[k][0] &&
+                         recompute->ranges[r][1] <= stage->ranges[k][1];
+        if (!is_inside)
             return plan_reader_refuse(self, plan_reader_place(self, "%s.recompute[%d]", where, r),
                                       "expected operators of one of the stage's ranges");
+    }
     return AM_OK;
 }
 

@@ -17,14 +17,6 @@ static void add_numbers(Text *key, const char *name, const int64_t *numbers, int
     for (int32_t k = 0; k < count; k++) text_append(key, "%c%lld", k ? ',' : '=', (long long)numbers[k]);
 }
 
-static void add_convolution(Text *key, const IrConvolution *of) {
-    text_append(key, " input=%lld.%lld kernel=%lld.%lld output=%lld.%lld groups=%lld.%lld",
-                (long long)of->input_batch, (long long)of->input_feature, (long long)of->kernel_input_feature,
-                (long long)of->kernel_output_feature, (long long)of->output_batch,
-                (long long)of->output_feature, (long long)of->feature_group_count,
-                (long long)of->batch_group_count);
-}
-
 static void add_window(Text *key, const IrAttributes *attributes) {
     for (int32_t k = 0; k < attributes->window_count; k++) {
         const IrWindowDimension *window = &attributes->window[k];
@@ -44,7 +36,13 @@ static void add_attributes(Text *key, const ProgramInstruction *instruction, int
         add_numbers(key, "batch", attributes->dot->rhs_batch, attributes->dot->batch_count);
         add_numbers(key, "over", attributes->dot->rhs_contracting, attributes->dot->contracting_count);
     }
-    if (attributes->convolution) add_convolution(key, attributes->convolution);
+    const IrConvolution *of = attributes->convolution;
+    if (of)
+        text_append(key, " input=%lld.%lld kernel=%lld.%lld output=%lld.%lld groups=%lld.%lld",
+                    (long long)of->input_batch, (long long)of->input_feature,
+                    (long long)of->kernel_input_feature, (long long)of->kernel_output_feature,
+                    (long long)of->output_batch, (long long)of->output_feature,
+                    (long long)of->feature_group_count, (long long)of->batch_group_count);
     add_window(key, attributes);
     if (attributes->gather) {
         add_numbers(key, "offset", attributes->gather->offset_dimensions, attributes->gather->offset_count);

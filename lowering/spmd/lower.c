@@ -528,20 +528,15 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     return AM_OK;
 }
 
-/* Returns the number of instructions of a computation that this stage holds. */
-static int32_t count_held(const Lowering *self, int32_t computation) {
-    const IrComputation *body = &self->module->computations[computation];
-    int32_t count = 0;
-    if (!self->stages) return body->count;
-    for (int32_t i = body->first; i < body->first + body->count; i++) count += lower_holds(self, i);
-    return count;
-}
-
 /* Begins the program of a stage, with room for a few more instructions than its part of the module: growth
  * by doubling would copy them again and again. */
 AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, AmError *error) {
     Program *program = ARENA_ARRAY(self->arena, Program, 1);
-    int32_t count = count_held(self, computation), room = count + count / 4 + 8;
+    const IrComputation *body = &self->module->computations[computation];
+    int32_t count = 0; /* instructions that this stage holds */
+    for (int32_t i = body->first; i < body->first + body->count; i++)
+        count += !self->stages || lower_holds(self, i);
+    int32_t room = count + count / 4 + 8;
     int32_t first_rank = self->stages    ? self->stages->map->first_rank[self->stages->stage]
                          : self->program ? self->program->first_rank /* the caller's */
                                          : 0;

@@ -186,21 +186,17 @@ static bool has_blocks(SbpState state) {
     return false;
 }
 
-static bool stores_shards(const PlanAxisPriority *priority) {
-    for (int32_t e = 0; e < priority->count; e++)
-        if (priority->entries[e].kind != PLAN_COMPUTE) return true;
-    return false;
-}
-
 /* Returns the state after the sums over axes with storage entries, where the stage decides how they are made
  * (PlanStage, all_reduces_gradients and reduces_in_f32); else `state`. */
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;
     bool decides = stage->all_reduces_gradients || stage->reduces_in_f32;
     for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
-        if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) ||
-            !stores_shards(&stage->axis_priorities[axis]))
-            continue;
+        const PlanAxisPriority *priority = &stage->axis_priorities[axis];
+        bool stores_shards = false;
+        for (int32_t e = 0; e < priority->count; e++)
+            stores_shards |= priority->entries[e].kind != PLAN_COMPUTE;
+        if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) || !stores_shards) continue;
         if (stage->all_reduces_gradients || !sbp_is_split(to.axis[axis])) sbp_set(&state, axis, SBP_B);
         else sbp_take(&state, to, axis);
     }

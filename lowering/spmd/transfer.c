@@ -249,13 +249,6 @@ typedef struct Candidates {
     SbpState states[IR_MAX_RANK + 1];
 } Candidates;
 
-/* Returns whether a further axis may cut dimension d anywhere. */
-static bool is_cut_plainly(SbpState state, int32_t d) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (state.axis[axis] == sbp_split(d) && state.cut[axis].count != 0) return false;
-    return true;
-}
-
 /* Lists `end` with its partial axes (of a target the replicated ones too) replicated or split along one
  * dimension. */
 static void list_candidates(Candidates *candidates, const TransferEnd *end, const IrShape *shape,
@@ -277,7 +270,10 @@ static void list_candidates(Candidates *candidates, const TransferEnd *end, cons
     order_dimensions(order, shape, ways);
     for (int32_t k = 0; k < shape->rank; k++) {
         SbpState state = whole;
-        if (!is_cut_plainly(whole, order[k])) continue;
+        bool is_plain = true; /* a further axis may cut the dimension anywhere */
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+            is_plain &= whole.axis[axis] != sbp_split(order[k]) || whole.cut[axis].count == 0;
+        if (!is_plain) continue;
         for (int32_t axis = 0; axis < end->mesh->axis_count; axis++)
             if (free_axes >> axis & 1) sbp_set(&state, axis, sbp_split(order[k]));
         candidates->states[candidates->count++] = state;

@@ -122,23 +122,17 @@ static bool take_factor(Assigner *self, int32_t i, int32_t axis, const SplitOpti
     return true;
 }
 
-/* Splits the stored value as store_split() does, in the place of the axis's current split. Without
- * success, the state stays. */
-static bool replace_stored(Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
-    SbpState *state = &self->result->stored[i], before = *state;
-    sbp_set(state, axis, SBP_B);
-    if (store_split(self, i, axis, choice)) return true;
-    *state = before;
-    return false;
-}
-
 static void choose_stored(Assigner *self, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     int32_t best = INT_MAX;
     for (int32_t k = split_options->first_dimension[i]; k < split_options->first_dimension[i + 1]; k++) {
         const SplitOption *choice = &split_options->dimensions[k];
         int32_t rank = self->rank[axis][choice->class_index];
-        if (rank < best && replace_stored(self, i, axis, choice)) best = rank;
+        if (rank >= best) continue;
+        SbpState *state = &self->result->stored[i], before = *state;
+        sbp_set(state, axis, SBP_B); /* for the axis's current split; without success, the state stays */
+        if (store_split(self, i, axis, choice)) best = rank;
+        else *state = before;
     }
 }
 

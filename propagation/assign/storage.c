@@ -42,12 +42,6 @@ static int8_t *split_of(const Storage *self, PlanEntryKind kind, int32_t axis, i
     return &self->split[((int32_t)kind * MESH_MAX_AXES + axis) * count + parameter];
 }
 
-static bool is_computed_split(SbpState state, int32_t d) {
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (state.axis[axis] == sbp_split(d)) return true;
-    return false;
-}
-
 /* Returns the dimension of weight `parameter` that the entry splits on the axis, or -1. Several axes of one
  * kind split one dimension jointly where that divides, so that one collective gathers it. */
 static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_t axis, int32_t parameter,
@@ -65,7 +59,9 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
             if (*split_of(self, entry->kind, k, parameter) == d)
                 ways *= self->assignment->stage->mesh.axes[k].size;
         bool is_joint = ways > 1;
-        if (is_computed_split(state, d) || shape->dimensions[d] < 1) continue;
+        bool is_computed_split = false;
+        for (int32_t k = 0; k < MESH_MAX_AXES; k++) is_computed_split |= state.axis[k] == sbp_split(d);
+        if (is_computed_split || shape->dimensions[d] < 1) continue;
         ways *= self->assignment->stage->mesh.axes[axis].size;
         if (evenly ? shape->dimensions[d] % ways != 0 : shape->dimensions[d] < ways) continue;
         if (entry->class_index != PLAN_ANY_CLASS &&

@@ -130,13 +130,6 @@ static bool follows_its_values(IrOpcode opcode) {
     }
 }
 
-static const PlanOverride *override_of(const StateChoice *self, int32_t i) {
-    const PlanStage *stage = self->assignment->stage;
-    for (int32_t k = 0; k < stage->override_count; k++)
-        if (stage->overrides[k].instruction == i) return &stage->overrides[k];
-    return NULL;
-}
-
 static Sbp produced_state(const StateChoice *self, int32_t i) {
     int8_t f = self->assignment->factor[factor_index(self, i)];
     if (f < 0) return SBP_B;
@@ -155,7 +148,10 @@ static bool describe_value(const StateChoice *self, int32_t i, UnconstrainedValu
     if (instruction->operand_count == 0 || rule_of(self, i)->result_count != 1) return false;
     if (shape->type == DTYPE_TUPLE) return false;
     if (self->split_options->accumulation_of[i] >= 0) return false; /* an accumulated value stays partial */
-    const PlanOverride *override = override_of(self, i);
+    const PlanStage *stage = self->assignment->stage;
+    const PlanOverride *override = NULL;
+    for (int32_t k = 0; k < stage->override_count && !override; k++)
+        if (stage->overrides[k].instruction == i) override = &stage->overrides[k];
     if (override && override->has_states) return false;
     bool is_given = override && override->has_factors && override->factors[self->axis] != PLAN_NO_OVERRIDE;
     *value = (UnconstrainedValue){.instruction = i,

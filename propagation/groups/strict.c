@@ -129,11 +129,6 @@ static AmStatus gather_closure(GroupBuilder *builder, int32_t k, AmError *error)
     return AM_OK;
 }
 
-static bool same_list(const IndexList *a, const IndexList *b) {
-    return a->count == b->count &&
-           (a->count == 0 || memcmp(a->values, b->values, sizeof(int32_t) * (size_t)a->count) == 0);
-}
-
 static AmStatus copy_list(IndexList *to, Arena *arena, const IndexList *from, AmError *error) {
     for (int32_t k = 0; k < from->count; k++) TRY(push(to, arena, from->values[k], error));
     return AM_OK;
@@ -145,8 +140,13 @@ static AmStatus add_group(GroupBuilder *builder, int32_t k, AmError *error) {
     const IndexList *closure = &builder->closure;
     uint64_t hash = hash_bytes(closure->values, sizeof(int32_t) * (size_t)closure->count, 1);
     int32_t slot = (int32_t)(hash & (uint64_t)(builder->table_size - 1));
-    for (; builder->table[slot]; slot = (slot + 1) & (builder->table_size - 1))
-        if (same_list(&builder->closures[builder->table[slot] - 1], closure)) return AM_OK;
+    for (; builder->table[slot]; slot = (slot + 1) & (builder->table_size - 1)) {
+        const IndexList *known = &builder->closures[builder->table[slot] - 1];
+        if (known->count == closure->count &&
+            (known->count == 0 ||
+             memcmp(known->values, closure->values, sizeof(int32_t) * (size_t)known->count) == 0))
+            return AM_OK;
+    }
     LinkageGroup *group = &groups->groups[groups->group_count];
     *group = (LinkageGroup){.class_index = -1, .member_count = closure->count};
     group->members = ARENA_ARRAY(builder->arena, LinkageMember, closure->count);

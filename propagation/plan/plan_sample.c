@@ -73,13 +73,6 @@ void plan_sample_free(PlanSample *sample) {
 
 /* ---- ranges ---- */
 
-/* Returns the range that an instruction is in, or -1. */
-static int32_t range_of(const PlanRecomputation *recompute, int32_t i) {
-    for (int32_t r = 0; r < recompute->range_count; r++)
-        if (i >= recompute->ranges[r][0] && i < recompute->ranges[r][1]) return r;
-    return -1;
-}
-
 /* Moves the sample's recomputed ranges to the module: one for each layer, if a range of the sample is in
  * one. */
 static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, const PlanSample *sample,
@@ -94,7 +87,9 @@ static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, c
     for (int32_t i = 0; i < count; i++) {
         int32_t standing = sample->record->standing[i];
         if (whole->roles->phases[i] != IR_PHASE_FORWARD || standing < 0) continue;
-        int32_t range = range_of(from, standing);
+        int32_t range = -1; /* the one that it is in */
+        for (int32_t r = 0; r < from->range_count && range < 0; r++)
+            if (standing >= from->ranges[r][0] && standing < from->ranges[r][1]) range = r;
         bool is_next = range != last_range || standing <= last_standing; /* of this range, or of this layer */
         if (range >= 0 && is_next) recompute->ranges[recompute->range_count++][0] = i;
         if (range >= 0) recompute->ranges[recompute->range_count - 1][1] = i + 1;

@@ -151,11 +151,6 @@ bool incremental_add(Incremental *incremental, int32_t axis, int32_t instruction
 
 /* ---------------------------------------------------------------- Building */
 
-static bool passes_through(IrOpcode opcode) {
-    return ir_is_elementwise(opcode) || opcode == IR_TRANSPOSE || opcode == IR_RESHAPE ||
-           opcode == IR_BITCAST;
-}
-
 /* Returns the node of a value's dimension that is in a class; -1: none. */
 static int32_t node_in_class(const Incremental *self, int32_t instruction, int32_t dimension, int32_t class) {
     const SplitOptions *split_options = self->split_options;
@@ -194,7 +189,10 @@ static void join_strands(const Incremental *self, int32_t *parent) {
     for (int32_t d = 0; d < split_options->decided_count; d++) {
         int32_t i = split_options->decided[d];
         const FactorRule *rule = &context->rules->rules[i];
-        if (!passes_through(context->canonical->instructions[i].opcode) || rule->result_count != 1) continue;
+        IrOpcode opcode = context->canonical->instructions[i].opcode;
+        bool passes_through = ir_is_elementwise(opcode) || opcode == IR_TRANSPOSE || opcode == IR_RESHAPE ||
+                              opcode == IR_BITCAST;
+        if (!passes_through || rule->result_count != 1) continue;
         const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
@@ -301,11 +299,6 @@ SbpState incremental_state(const Incremental *incremental, int32_t instruction) 
     return state;
 }
 
-static int32_t level_of(const Incremental *self, int32_t node, int32_t axis) {
-    uint64_t key = strongest(self, node, axis);
-    return key == NO_CLAIM ? -1 : (int32_t)(key >> LEVEL_SHIFT);
-}
-
 /* Calls for every conflict; `list` NULL: counts only. */
 static int32_t list_conflicts(const Incremental *self, IncrementalConflict *list) {
     const SplitOptions *split_options = self->split_options;
@@ -318,7 +311,8 @@ static int32_t list_conflicts(const Incremental *self, IncrementalConflict *list
             int32_t kept = split_options->first_dimension[i] + chosen;
             for (int32_t node = split_options->first_dimension[i];
                  node < split_options->first_dimension[i + 1]; node++) {
-                int32_t level = node == kept ? -1 : level_of(self, node, axis);
+                uint64_t key = node == kept ? NO_CLAIM : strongest(self, node, axis);
+                int32_t level = key == NO_CLAIM ? -1 : (int32_t)(key >> LEVEL_SHIFT);
                 if (level < 0 ||
                     split_options->dimensions[node].place == split_options->dimensions[kept].place)
                     continue;

@@ -255,12 +255,6 @@ static bool is_pinned(const Seeding *self, int32_t instruction, int32_t axis, Sb
     return false;
 }
 
-static bool divides(const IrShape *shape, const Mesh *mesh, SbpState state) {
-    for (int32_t d = 0; d < shape->rank; d++)
-        if (shape->dimensions[d] % sbp_ways(mesh, state, d) != 0) return false;
-    return true;
-}
-
 /* Appends overrides for the values that assignment would store otherwise. */
 static AmStatus append_overrides(Seeding *self, AmError *error) {
     PlanStage *stage = self->stage;
@@ -274,7 +268,10 @@ static AmStatus append_overrides(Seeding *self, AmError *error) {
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             if (!is_pinned(self, i, axis, state.axis[axis])) state.axis[axis] = self->states[v].axis[axis];
         const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
-        if (sbp_equal(state, assignment->stored[i]) || !divides(shape, &stage->mesh, state)) continue;
+        bool divides = true;
+        for (int32_t d = 0; d < shape->rank; d++)
+            divides &= shape->dimensions[d] % sbp_ways(&stage->mesh, state, d) == 0;
+        if (sbp_equal(state, assignment->stored[i]) || !divides) continue;
         stage->overrides[stage->override_count++] =
             (PlanOverride){.instruction = i, .has_states = true, .states = state};
     }

@@ -17,13 +17,6 @@ typedef struct MarkReader {
     int32_t count, capacity;
 } MarkReader;
 
-static bool is_known(const MarkReader *self, const char *word, size_t length) {
-    for (int32_t k = 0; k < self->count; k++)
-        if (strlen(self->pins[k].pattern) == length && strncmp(self->pins[k].pattern, word, length) == 0)
-            return true;
-    return false;
-}
-
 /* Writes "stage-1" as "stage(1)", and "sharding-data--model_-" as "sharding(data+model,-)". */
 static void write_call(char *call, size_t size, const char *mark) {
     size_t name = strcspn(mark, "-");
@@ -88,9 +81,11 @@ AmStatus marks_read(PropagationPin **pins, int32_t *count, Arena *arena, const I
         for (const char *at = strstr(name, SCOPES_MARK); at; at = strstr(at, SCOPES_MARK)) {
             size_t length = 0;
             while (scopes_is_word(at[length])) length++;
-            bool is_begin = at == name || !scopes_is_word(at[-1]);
-            if (is_begin && !is_known(&self, at, length))
-                TRY(add_mark(&self, &module->instructions[i], at, length, error));
+            bool is_word = at == name || !scopes_is_word(at[-1]);
+            for (int32_t k = 0; k < self.count && is_word; k++)
+                is_word =
+                    strlen(self.pins[k].pattern) != length || strncmp(self.pins[k].pattern, at, length) != 0;
+            if (is_word) TRY(add_mark(&self, &module->instructions[i], at, length, error));
             at += length;
         }
     }

@@ -441,15 +441,6 @@ static int32_t in_entry(const PlanContext *context, int32_t instruction) {
     return instruction;
 }
 
-/* Returns whether an operator uses a weight whose path is in the scope, directly or through views. */
-static bool uses_weight(const Resolver *self, const IrInstruction *instruction) {
-    for (int32_t o = 0; o < instruction->operand_count; o++) {
-        int32_t weight = self->weight_of[instruction->operands[o]];
-        if (weight >= 0 && self->holds[0][weight]) return true;
-    }
-    return false;
-}
-
 AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *context, const char *pattern,
                              AmError *error) {
     int32_t count = context->rules->count;
@@ -465,8 +456,14 @@ AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *con
     scopes_find_named(is_in, context, pattern);
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
-        if (instruction->opcode == IR_PARAMETER || self.weight_of[i] >= 0) is_in[i] = false;
-        else is_in[i] |= uses_weight(&self, instruction);
+        if (instruction->opcode == IR_PARAMETER || self.weight_of[i] >= 0) {
+            is_in[i] = false;
+            continue;
+        }
+        for (int32_t o = 0; o < instruction->operand_count; o++) { /* a weight, directly or through views */
+            int32_t weight = self.weight_of[instruction->operands[o]];
+            is_in[i] |= weight >= 0 && self.holds[0][weight];
+        }
     }
     return AM_OK;
 }

@@ -99,13 +99,6 @@ void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, i
     ((int8_t *)factor->dimension)[slot] = (int8_t)dimension;
 }
 
-static bool is_covered(const RuleBuilder *builder, int32_t slot, int32_t dimension) {
-    for (int32_t f = 0; f < builder->count; f++) {
-        if (builder->factors[f].dimension[slot] == dimension) return true;
-    }
-    return false;
-}
-
 /* Blocks all dimensions without a factor, which must be replicated. */
 static void block_rest(RuleBuilder *builder) {
     int32_t slots = builder->operand_count + builder->result_count, rank = 0;
@@ -116,7 +109,10 @@ static void block_rest(RuleBuilder *builder) {
         Factor *factor = NULL;
         for (int32_t slot = 0; slot < slots; slot++) {
             if (d >= rule_rank(builder, slot) || builder->shapes[slot]->dimensions[d] <= 1) continue;
-            if (is_covered(builder, slot, d)) continue;
+            bool is_covered = false;
+            for (int32_t f = 0; f < builder->count; f++)
+                is_covered |= builder->factors[f].dimension[slot] == d;
+            if (is_covered) continue;
             if (!factor) factor = add_factor(builder, FACTOR_BLOCKED);
             if (!factor) return;
             ((int8_t *)factor->dimension)[slot] = (int8_t)d;

@@ -25,11 +25,6 @@ static bool is_split(const Hlo__OpSharding *message) {
     return message->type == HLO__OP_SHARDING__TYPE__OTHER;
 }
 
-static bool same_shape(const IrShape *a, const IrShape *b) {
-    return a->type == DTYPE_TUPLE || b->type == DTYPE_TUPLE ? a->type == b->type && a->rank == b->rank
-                                                            : ir_shape_equal(a, b);
-}
-
 AmStatus spread_give_states(Spread *spread, const PlanContext *context, const Mesh *mesh,
                             const SbpState *states, bool splits_only, AmError *error) {
     const IrModule *module = context->module, *canonical = context->canonical;
@@ -47,9 +42,11 @@ AmStatus spread_give_states(Spread *spread, const PlanContext *context, const Me
         if (!shardings[i] || (splits_only && !is_split(shardings[i]))) continue;
         const Origin *origin =
             bsearch(&wanted, origins, (size_t)module->instruction_count, sizeof *origins, compare_origins);
-        if (!origin || is_done[origin->instruction] ||
-            !same_shape(&module->instructions[origin->instruction].shape, &canonical->instructions[i].shape))
-            continue;
+        if (!origin || is_done[origin->instruction]) continue;
+        const IrShape *a = &module->instructions[origin->instruction].shape;
+        const IrShape *b = &canonical->instructions[i].shape;
+        bool is_tuple = a->type == DTYPE_TUPLE || b->type == DTYPE_TUPLE;
+        if (is_tuple ? a->type != b->type || a->rank != b->rank : !ir_shape_equal(a, b)) continue;
         is_done[origin->instruction] = true;
         TRY(spread_give(spread, origin->instruction, shardings[i], error));
     }

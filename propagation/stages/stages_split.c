@@ -8,12 +8,6 @@
  */
 #include "propagation/stages/stages.h"
 
-static bool computes(const PlanContext *context, int32_t i) {
-    IrOpcode opcode = context->canonical->instructions[i].opcode;
-    return context->split_options->live[i] && !stages_is_transparent(context, i) &&
-           context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
-}
-
 /* Puts an instruction of the rewritten module on the stages of its original. */
 static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *whole, int32_t i) {
     int32_t original = context->original[i];
@@ -40,7 +34,11 @@ AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *c
                           .owner = ARENA_ARRAY(arena, int32_t, parameters + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t k = 0; k < parameters; k++) seeds->owner[k] = map->owner[k];
-    for (int32_t i = 0; i < count; i++)
-        if (computes(context, i)) seed(seeds, context, map, i);
+    for (int32_t i = 0; i < count; i++) {
+        IrOpcode opcode = context->canonical->instructions[i].opcode;
+        if (context->split_options->live[i] && !stages_is_transparent(context, i) &&
+            context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT)
+            seed(seeds, context, map, i);
+    }
     return AM_OK;
 }

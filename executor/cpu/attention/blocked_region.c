@@ -15,15 +15,6 @@
 
 enum { BLOCK_BYTES = 512 << 10, LEAST_BLOCKS = 8, LEAST_ROWS = 32, MOST_ROWS = 128 };
 
-/* Returns the extents of the array of a link. */
-static const int64_t *array_extents(const RegionKernel *kernel, const RegionLink *link, int32_t size) {
-    switch (link->place) {
-    case REGION_MADE_BEFORE: return kernel->before.part.extents;
-    case REGION_ACCUMULATOR: return kernel->after[size].part.extents;
-    default: return kernel->blocks.labels.sizes;
-    }
-}
-
 static AmStatus make_indices(BlockArray *array, Arena *arena, Dtype type, int64_t count, AmError *error) {
     char *indices = arena_alloc(arena, (size_t)(count * dtype_bytes(type)));
     if (!indices) return am_fail_memory(error, count * 8);
@@ -38,7 +29,10 @@ static AmStatus make_indices(BlockArray *array, Arena *arena, Dtype type, int64_
 static AmStatus prepare_array(RegionKernel *kernel, BlockArray *array, Arena *arena, const PartProgram *of,
                               const RegionLink *link, int32_t size, AmError *error) {
     const ValueLabels *labels = &kernel->blocks.labels.values[link->value];
-    const int64_t *extents = of->part.extents, *whole = array_extents(kernel, link, size);
+    const int64_t *extents = of->part.extents;
+    const int64_t *whole = link->place == REGION_MADE_BEFORE   ? kernel->before.part.extents
+                           : link->place == REGION_ACCUMULATOR ? kernel->after[size].part.extents
+                                                               : kernel->blocks.labels.sizes;
     int32_t first = link->dimension > 0 ? labels->ends[link->dimension - 1] : 0;
     int32_t end = link->dimension >= 0 ? labels->ends[link->dimension] : labels->count, rank = end - first;
     int64_t *lists = ARENA_ARRAY(arena, int64_t, 4 * rank + 1), elements = 1, stride = 1;
