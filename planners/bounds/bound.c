@@ -1,4 +1,4 @@
-/* The bound of one-stage plans by the sharding graph.
+/* Bounds of one-stage plans by the sharding graph.
  *
  * Proposition: for weights a, b >= 0 with a + b = 1 the step is at least min over labels of a x computing +
  * b x communication in the sharding graph of each mesh, since it is at least each of the two. A solution of
@@ -7,6 +7,10 @@
  *
  * Method: the bound is a concave function of a, which is climbed. The plan's own mesh comes first. Another
  * mesh is finished when some weights give it a greater bound; the best weights of the plan's mesh come first.
+ *
+ * For any number of micro-batches, edges from the forward pass to other operators are free, and a forward
+ * operator that fuses has the cost of its best label in all labels. Every mesh data x model of all devices
+ * counts.
  */
 #include "planners/bounds/bound.h"
 
@@ -16,24 +20,14 @@
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
+#include "planners/bounds/work_items.h"
 
-enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400 };
+enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_MESHES = 64, MOST_WEIGHTS = 8, FIRST_WEIGHTS = 2 };
 
-static const double compute_weights[BOUND_MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
+static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
 
 /* The graph may round other than the simulator. */
 #define ROUNDING 1e-5
-
-typedef struct Bounding {
-    const PlanContext *context;
-    const Cluster *cluster;
-    const int32_t *devices;
-    const Mesh *meshes;
-    const StopSignal *stop;
-    double enough; /* a bound beyond this is as good as any */
-    int32_t own;   /* the plan's mesh */
-    int32_t start; /* weights to begin with */
-} Bounding;
 
 /* ---- what several bounds share ---- */
 
@@ -71,12 +65,6 @@ double plan_bound_climb(ShardingGraphFold *fold, const BoundWeights *weights, do
     return best;
 }
 
-double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start) {
-    const BoundWeights weights = {compute_weights, BOUND_MOST_WEIGHTS};
-    if (!overlaps) return sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
-    return plan_bound_climb(fold, &weights, enough, start);
-}
-
 /* The bound of one mesh, made by one thread. */
 typedef struct MeshTask {
     BoundMeshFunction *bound;
@@ -109,14 +97,54 @@ AmStatus plan_bound_meshes(double *least, int32_t count, BoundMeshFunction *boun
     return status;
 }
 
-/* ---- the bound of one stage ---- */
+/* ---- graphs ---- */
 
-static bool overlaps_of(const Bounding *self) {
-    return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+typedef struct GraphBound {
+    const PlanContext *context;
+    const Cluster *cluster;
+    const int32_t *devices;
+    const Mesh *meshes;
+    const StopSignal *stop;
+    bool recomputes; /* in any number of micro-batches, with any recomputation */
+    double enough;   /* a bound beyond this is as good as any */
+    int32_t own;     /* the plan's mesh, whose bound is `enough`; -1: none */
+    int32_t start;   /* weights to begin with */
+} GraphBound;
+
+/* Bounds a graph, over the weights on devices that overlap computing and communication. */
+static double bound_weighted(const GraphBound *self, ShardingGraphFold *fold, int32_t *start) {
+    const BoundWeights weights = {compute_weights, MOST_WEIGHTS};
+    if (!cluster_device_type(self->cluster, self->devices[0])->overlaps_communication)
+        return sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
+    return plan_bound_climb(fold, &weights, self->enough, start);
+}
+
+/* Makes operands from the forward pass free, since they may be recomputed. */
+static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
+    const PlanContext *whole = model->context;
+    const IrPhase *phases = whole->roles->phases;
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        ShardingGraphEdge *edge = &model->edges[e];
+        if (phases[model->nodes[edge->producer].instruction] == IR_PHASE_FORWARD &&
+            phases[model->nodes[edge->reader].instruction] != IR_PHASE_FORWARD)
+            edge->scale = 0;
+    }
+    for (int32_t n = 0; n < model->node_count; n++) {
+        ShardingGraphNode *node = &model->nodes[n];
+        if (!node->seconds || node->is_tensor || phases[node->instruction] != IR_PHASE_FORWARD) continue;
+        IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
+        if (ir_is_product(opcode) || opcode == IR_REDUCE) continue; /* it is not fused */
+        float *seconds = ARENA_ARRAY(arena, float, node->label_count);
+        const float least = (float)bound_least_seconds(node);
+        if (!seconds) return am_fail_memory(error, node->label_count);
+        for (int32_t label = 0; label < node->label_count; label++) seconds[label] = least;
+        node->seconds = seconds;
+    }
+    return AM_OK;
 }
 
 static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
-    const Bounding *self = user;
+    const GraphBound *self = user;
     ShardingGraph *model;
     ShardingGraphFold *fold;
     int32_t start = self->start;
@@ -127,52 +155,44 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
                               error));
     if (!model) return AM_OK;
+    if (self->recomputes) TRY(free_recomputed(model, arena, error));
     TRY(sharding_graph_fold(&fold, arena, model, error));
     sharding_graph_fold_watch(fold, self->stop);
-    *seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
+    *seconds = bound_weighted(self, fold, &start);
     return AM_OK;
 }
 
+/* ---- a plan of one stage ---- */
+
 /* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
 typedef struct OwnBound {
-    Bounding *bounding;
+    GraphBound *graph;
     ShardingGraphFold *folds[2];
     double seconds, sum; /* the bound of a step; the least sum of computing and resharding */
 } OwnBound;
 
 static void bound_own_task(void *user, int32_t k) {
     OwnBound *self = user;
-    Bounding *bounding = self->bounding;
     if (k == 0)
         self->sum = sharding_graph_bound(self->folds[0], &(ShardingGraphWeights){1, 1}, MODEL_GAP_SWEEPS);
-    else
-        self->seconds =
-            plan_bound_weighted(self->folds[1], overlaps_of(bounding), bounding->enough, &bounding->start);
+    else self->seconds = bound_weighted(self->graph, self->folds[1], &self->graph->start);
 }
 
-/* The validity of the sharding graph on the plan's mesh. */
-typedef enum Trust {
-    TRUST_NONE,     /* it says more of the plan than the simulator */
-    TRUST_NO_MODEL, /* the model does not support such devices */
-    TRUST_HOLDS
-} Trust;
-
-/* Finds the bound and, if its model holds, the model gap on the plan's own mesh. */
-static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, Trust *trust,
+/* Finds the bound and the model gap on the plan's own mesh, unless the graph says more of the plan than the
+ * simulator. */
+static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *has_model,
                           AmError *error) {
     ShardingGraph *model;
-    OwnBound own = {.bounding = self};
+    OwnBound own = {.graph = self};
     Assignment *assignment;
     const ShardingGraphCost predicted = plan_bound_simulated(plan, 0, plan->device_count);
-    *trust = TRUST_NO_MODEL;
     TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[self->own], self->cluster,
                               self->devices, error));
+    *has_model = model != NULL;
     if (!model) return AM_OK;
     TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
     const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
-    bool holds = plan_bound_holds(&cost, &predicted);
-    *trust = holds ? TRUST_HOLDS : TRUST_NONE;
-    if (!holds) return AM_OK;
+    if (!plan_bound_holds(&cost, &predicted)) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
         TRY(sharding_graph_fold(&own.folds[k], arena, model, error));
         sharding_graph_fold_watch(own.folds[k], self->stop);
@@ -183,18 +203,8 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
     return AM_OK;
 }
 
-/* Adds the launches: every one-stage plan launches at least as many kernels. */
-static AmStatus bound_launching(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
-                                AmError *error) {
-    BoundLaunches launches;
-    if (isnan(bound->seconds)) return AM_OK;
-    TRY(bound_launches_find(&launches, context, cluster, error));
-    bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, 1));
-    return AM_OK;
-}
-
 /* Bounds by work, and on devices of several types by communication and memory. */
-static AmStatus bound_without_model(PlanBound *bound, const Bounding *self, const BoundMeshes *meshes,
+static AmStatus bound_without_model(PlanBound *bound, const GraphBound *self, const BoundMeshes *meshes,
                                     const Plan *plan, AmError *error) {
     const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop};
     double seconds;
@@ -212,28 +222,64 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                          const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop,
                          AmError *error) {
     Arena arena = {0};
-    Bounding self = {.context = context,
-                     .cluster = cluster,
-                     .devices = meshes->devices,
-                     .stop = stop,
-                     .meshes = meshes->of,
-                     .enough = INFINITY,
-                     .own = -1,
-                     .start = BOUND_FIRST_WEIGHTS};
-    Trust trust = TRUST_NONE;
-    *bound = (PlanBound){NAN, NAN};
+    GraphBound self = {.context = context,
+                       .cluster = cluster,
+                       .devices = meshes->devices,
+                       .stop = stop,
+                       .meshes = meshes->of,
+                       .enough = INFINITY,
+                       .own = -1,
+                       .start = FIRST_WEIGHTS};
+    BoundLaunches launches;
+    bool has_model = true;
     AmStatus status = AM_OK;
+    *bound = (PlanBound){NAN, NAN};
     for (int32_t k = 0; k < meshes->count; k++)
         if (mesh_is_alike(&meshes->of[k], &plan->stages[0].mesh)) self.own = k;
-    if (self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
+    if (self.own < 0) return AM_OK;
+    TRY_OR_FAIL(bound_own(&self, &arena, plan, bound, &has_model, error));
     self.enough = bound->seconds;
-    if (status == AM_OK && trust == TRUST_HOLDS)
-        status = plan_bound_meshes(&bound->seconds, meshes->count, bound_mesh, &self, error);
-    if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
-        status = bound_without_model(bound, &self, meshes, plan, error);
-    if (status == AM_OK) status = bound_launching(bound, context, cluster, error);
-    if (bound->seconds > 0) bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
-    else bound->seconds = NAN;
+    if (!has_model) TRY_OR_FAIL(bound_without_model(bound, &self, meshes, plan, error));
+    else if (!isnan(bound->seconds))
+        TRY_OR_FAIL(plan_bound_meshes(&bound->seconds, meshes->count, bound_mesh, &self, error));
+    if (!isnan(bound->seconds)) { /* every one-stage plan launches at least as many kernels */
+        TRY_OR_FAIL(bound_launches_find(&launches, context, cluster, error));
+        bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, 1));
+    }
+    bound->seconds = bound->seconds > 0 ? fmin(bound->seconds, plan->predicted_step_seconds) : NAN;
+fail:
+    arena_free(&arena);
+    return status;
+}
+
+/* ---- all one-stage plans ---- */
+
+AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
+                              double enough, const StopSignal *stop, AmError *error) {
+    Arena arena = {0};
+    int32_t count = cluster->device_count, mesh_count = 0;
+    int32_t *devices = ARENA_ARRAY(&arena, int32_t, count);
+    Mesh meshes[MOST_MESHES];
+    const GraphBound self = {.context = whole,
+                             .cluster = cluster,
+                             .devices = devices,
+                             .meshes = meshes,
+                             .stop = stop,
+                             .recomputes = true,
+                             .enough = enough,
+                             .own = -1,
+                             .start = FIRST_WEIGHTS};
+    *seconds = 0;
+    if (!devices) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    for (int32_t model = 1; model <= count && mesh_count < MOST_MESHES; model++)
+        if (count % model == 0)
+            meshes[mesh_count++] =
+                (Mesh){.axis_count = 2,
+                       .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                       .device_count = count};
+    AmStatus status = plan_bound_meshes(seconds, mesh_count, bound_mesh, &self, error);
+    if (status != AM_OK || isinf(*seconds)) *seconds = 0;
     arena_free(&arena);
     return status;
 }

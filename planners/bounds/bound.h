@@ -4,7 +4,7 @@
  *   work         bound_of_work.h    all                    any             sum over n of min of w(k) t(n, k)
  *   launches     bound_launches.h   all, 1 to S stages     not measured    launch x max(chain, total / S)
  *   graph        bound.h            one stage              one type        a C + (1 - a) X
- *   any M        bound_one_stage.h  one stage, any M       one type        the same, less recomputation
+ *   any M        bound.h            one stage, any M       one type        the same, less recomputation
  *   mixed        bound_mixed.h      one stage              several types   a (C + g (bytes - L)) + (1 - a) X
  *   pipelines    bound_pipelines.h  2 to S stages, any M   one type        longest path of iterations
  *
@@ -25,8 +25,8 @@
  * A search reports at most the step of its own plan. The gap of a plan is its simulated step over the bound,
  * less 1. The model gap is its C + X over the bound of C + X on its mesh, less 1 (model_gap.h).
  *
- * This header declares the graph's bound. Its space is every choice of states and factors, operator by
- * operator, on every given mesh. It contains all axis priorities, with storage, pins and overrides.
+ * This header declares the bounds by the graph. Their space is every choice of states and factors, operator
+ * by operator, on every given mesh. It contains all axis priorities, with storage, pins and overrides.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_H
 #define PLANNERS_BOUNDS_BOUND_H
@@ -55,6 +55,18 @@ typedef struct BoundMeshes {
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const BoundMeshes *meshes, const Plan *plan, const StopSignal *stop, AmError *error);
 
+/* Finds a bound of one-stage plans in any number of micro-batches, with any recomputation, over all meshes of
+ * all devices: of one type with growing efficiencies, divided into the largest number of equal servers.
+ * `enough`: a bound above which no improvement is needed. `*seconds` is 0 without a claim.
+ *
+ * The sharding graph of the module as read holds for micro-batches as well. Products and reductions in M
+ * parts take at least as long in total if efficiencies grow with size. Resharding moves the same number of
+ * bytes in total, at the best rate. Weights are gathered, and their gradients reduced, at least once. A
+ * recomputed value may have another state than the original: operators outside the forward pass use forward
+ * values for free, and a forward operator that fuses counts with its best split. */
+AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
+                              double enough, const StopSignal *stop, AmError *error);
+
 /* ---- what several bounds share ---- */
 
 /* Weights of computing, descending; communication has the rest. */
@@ -66,11 +78,6 @@ typedef struct BoundWeights {
 /* Returns the greatest bound of a graph over the weights, or the first that is `enough`. The bound is a
  * concave function of the weights, which is climbed. `*start`: the weights to begin with, then the best. */
 double plan_bound_climb(ShardingGraphFold *fold, const BoundWeights *weights, double enough, int32_t *start);
-
-/* Returns the bound of a graph on devices that overlap computing and communication, as plan_bound_climb()
- * over BOUND_MOST_WEIGHTS weights; on others the bound of the sum of both. */
-enum { BOUND_MOST_WEIGHTS = 8, BOUND_FIRST_WEIGHTS = 2 };
-double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start);
 
 /* Bounds the plans on mesh k. `*seconds` is 0 at the call, and stays so without a claim. */
 typedef AmStatus BoundMeshFunction(double *seconds, const void *user, Arena *arena, int32_t k,

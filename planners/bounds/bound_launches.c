@@ -14,7 +14,6 @@
 enum { NOWHERE = -1, IN_BRANCH = -2 };
 
 typedef struct Counter {
-    Arena arena;
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
@@ -32,41 +31,20 @@ typedef struct Counter {
 
 /* ---- steps ---- */
 
-/* Elements that a reduction adds up for one of its results. */
-static double reduced_elements(const Counter *self, int32_t i) {
-    const IrShape *operand =
-        &ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape;
-    if (ir_instruction(self->module, i)->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return 0;
-    double results = (double)ir_shape_elements(&ir_instruction(self->module, i)->shape);
-    return results > 0 ? (double)ir_shape_elements(operand) / results : 0;
-}
-
 /* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
     if (!self->split_options->live[i] || self->rules->on_demand[i]) return false;
     if (ir_is_product(ir_instruction(self->module, i)->opcode)) return true;
-    switch (ir_instruction(self->module, i)->opcode) {
-    case IR_SORT:
-    case IR_SCATTER: return true;
-    case IR_REDUCE: return reduced_elements(self, i) > self->least_parts;
-    default: return false;
-    }
-}
-
-/* Returns whether an element-wise operator is in some fusion in every plan. */
-static bool is_always_fused(const Counter *self, int32_t i) {
-    return self->split_options->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
-           ir_instruction(self->module, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
+    const IrInstruction *instruction = ir_instruction(self->module, i);
+    if (instruction->opcode == IR_SORT || instruction->opcode == IR_SCATTER) return true;
+    if (instruction->opcode != IR_REDUCE) return false;
+    const IrShape *operand = &ir_instruction(self->module, instruction->operands[0])->shape;
+    if (instruction->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return false;
+    double results = (double)ir_shape_elements(&instruction->shape);
+    return results > 0 && (double)ir_shape_elements(operand) / results > self->least_parts;
 }
 
 /* ---- loops ---- */
-
-static double copied_values(const Program *program) {
-    double count = 0;
-    for (int32_t k = 0; k < program->execution.update_count; k++)
-        count += !program->execution.updates[k].in_place;
-    return count;
-}
 
 /* Launches of a region, of one run of the loop that it is in; regions inside it are loops without a plan,
  * too. */
@@ -74,9 +52,10 @@ static double region_launches(const Counter *self, const Program *region);
 
 static double loop_launches(const Counter *self, const Program *within, const ProgramInstruction *loop) {
     int64_t known = ir_loop_trips(within->module, loop->origin);
-    double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
-    return trips *
-               (region_launches(self, loop->regions.programs[0]) + copied_values(loop->regions.programs[0])) +
+    double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known, copied = 0;
+    const Program *body = loop->regions.programs[0];
+    for (int32_t k = 0; k < body->execution.update_count; k++) copied += !body->execution.updates[k].in_place;
+    return trips * (region_launches(self, body) + copied) +
            (trips + 1) * region_launches(self, loop->regions.programs[1]);
 }
 
@@ -109,14 +88,6 @@ static void count_unplanned(Counter *self, const Program *program) {
     }
 }
 
-static bool has_unplanned(const Counter *self) {
-    for (int32_t i = 0; i < self->rules->count; i++)
-        if (ir_instruction(self->module, i)->opcode == IR_WHILE && self->rules->is_planned[self->of[i]] &&
-            !rules_loop(self->rules, i))
-            return true;
-    return false;
-}
-
 /* Lowers the module for one device, which has the regions of all loops. */
 static AmStatus find_unplanned(Counter *self, AmError *error) {
     Arena scratch = {0};
@@ -127,7 +98,11 @@ static AmStatus find_unplanned(Counter *self, AmError *error) {
                        .range_count = 1};
     Assignment *assignment;
     Program *program;
-    if (!has_unplanned(self)) return AM_OK;
+    bool has_unplanned = false;
+    for (int32_t i = 0; i < self->rules->count && !has_unplanned; i++)
+        has_unplanned = ir_instruction(self->module, i)->opcode == IR_WHILE &&
+                        self->rules->is_planned[self->of[i]] && !rules_loop(self->rules, i);
+    if (!has_unplanned) return AM_OK;
     AmStatus status = plan_assign(&assignment, &scratch, self->context, &stage, error);
     if (status == AM_OK) status = plan_lower(&program, &scratch, self->context, assignment, 0, error);
     if (status == AM_OK) count_unplanned(self, program);
@@ -162,19 +137,8 @@ static bool is_written(const Counter *self, const PlannedLoop *loop, int32_t k) 
            !fusion_groups_may_vanish(self->context, leaf->next);
 }
 
-/* Returns the launches of one run of a computation by the arrays of its loop: each has a place of its own in
- * memory, and a step writes one array. A condition writes its result. */
-static double loop_writes(const Counter *self, int32_t computation) {
-    int32_t region = self->rules->region_of[computation];
-    if (computation == self->module->entry || region < 0) return 0;
-    const PlannedLoop *loop = &self->rules->loops[region];
-    double count = 0;
-    if (computation == loop->condition)
-        return fusion_groups_is_element_wise(self->module, self->module->computations[computation].root);
-    for (int32_t k = 0; k < loop->leaf_count; k++) count += is_written(self, loop, k);
-    return count;
-}
-
+/* Counts all launches. Each array of a loop has a place of its own in memory, and a step writes one array; a
+ * condition writes its result. */
 static double count_total(Counter *self) {
     double total = 0;
     for (int32_t c = 0; c < self->module->computation_count; c++) {
@@ -182,11 +146,17 @@ static double count_total(Counter *self) {
         if (!self->rules->is_planned[c]) continue;
         int32_t within = entry_loop_of(self, c);
         if (within == IN_BRANCH) continue;
-        double steps = 0;
+        double steps = 0, writes = 0;
+        int32_t region = c == self->module->entry ? -1 : self->rules->region_of[c];
+        const PlannedLoop *loop = region < 0 ? NULL : &self->rules->loops[region];
+        if (loop && c == loop->condition)
+            writes = fusion_groups_is_element_wise(self->module, computation->root);
+        else
+            for (int32_t k = 0; loop && k < loop->leaf_count; k++) writes += is_written(self, loop, k);
         /* The launches of a fusion group are counted at one of its operators. */
         for (int32_t i = computation->first; i < computation->first + computation->count; i++)
             steps += is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i];
-        double here = fmax(steps, loop_writes(self, c)) * self->rules->times[c];
+        double here = fmax(steps, writes) * self->rules->times[c];
         total += here;
         if (within >= 0) self->loops[within] += here;
     }
@@ -194,23 +164,6 @@ static double count_total(Counter *self) {
 }
 
 /* ---- the chain ---- */
-
-static void find_readers(const Counter *self) {
-    for (int32_t i = 0; i < self->split_options->count; i++) {
-        IrOpcode opcode = ir_instruction(self->module, i)->opcode;
-        if (!self->split_options->live[i] || opcode == IR_TUPLE) continue;
-        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-             k++)
-            self->is_read[self->split_options->operands[k]] = true;
-    }
-    for (int32_t l = 0; l < self->rules->loop_count; l++)
-        for (int32_t k = 0; k < self->rules->loops[l].leaf_count; k++) {
-            int32_t after = self->rules->loops[l].leaves[k].afterwards;
-            if (after < 0) continue;
-            self->after[after] = l;
-            self->after_leaf[after] = k;
-        }
-}
 
 static void take_path(Counter *self, int32_t i, int32_t from) {
     if (from < 0 || from >= i) return;
@@ -236,7 +189,20 @@ static void pass_loop(Counter *self, int32_t i) {
 }
 
 static double count_chain(Counter *self) {
+    const SplitOptions *options = self->split_options;
     double longest = 0;
+    for (int32_t i = 0; i < options->count; i++)
+        for (int32_t k = options->first_operand[i]; k < options->first_operand[i + 1]; k++)
+            self->is_read[options->operands[k]] |=
+                options->live[i] && ir_instruction(self->module, i)->opcode != IR_TUPLE;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) self->after[i] = NOWHERE;
+    for (int32_t l = 0; l < self->rules->loop_count; l++)
+        for (int32_t k = 0; k < self->rules->loops[l].leaf_count; k++) {
+            int32_t after = self->rules->loops[l].leaves[k].afterwards;
+            if (after < 0) continue;
+            self->after[after] = l;
+            self->after_leaf[after] = k;
+        }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         self->shared[i] = -INFINITY;
         self->alone[i] = 0;
@@ -244,62 +210,30 @@ static double count_chain(Counter *self) {
             pass_loop(self, i);
             continue;
         }
-        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-             k++)
-            take_path(self, i, self->split_options->operands[k]);
+        for (int32_t k = options->first_operand[i]; k < options->first_operand[i + 1]; k++)
+            take_path(self, i, options->operands[k]);
+        bool is_always_fused =
+            options->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
+            ir_instruction(self->module, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
         if (is_step(self, i) || self->unplanned[i] > 0) {
             self->alone[i] = fmax(self->alone[i], self->shared[i]) + is_step(self, i) + self->unplanned[i];
             self->shared[i] = -INFINITY;
-        } else if (is_always_fused(self, i)) {
+        } else if (is_always_fused) {
             self->shared[i] = fmax(self->shared[i], self->alone[i] + 1);
         }
-        if (self->split_options->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));
+        if (options->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));
     }
     return longest;
 }
 
 /* ---- all of it ---- */
 
-static AmStatus count(Counter *self, BoundLaunches *launches, AmError *error) {
-    Arena *arena = &self->arena;
-    int32_t count = self->rules->count;
-    self->of = ARENA_ARRAY(arena, int32_t, count + 1);
-    self->loops = ARENA_ARRAY(arena, double, count + 1);
-    self->unplanned = ARENA_ARRAY(arena, double, count + 1);
-    self->after = ARENA_ARRAY(arena, int32_t, count + 1);
-    self->after_leaf = ARENA_ARRAY(arena, int32_t, count + 1);
-    self->is_read = ARENA_ARRAY(arena, bool, count + 1);
-    self->shared = ARENA_ARRAY(arena, double, count + 1);
-    self->alone = ARENA_ARRAY(arena, double, count + 1);
-    if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t c = 0; c < self->module->computation_count; c++) {
-        const IrComputation *computation = &self->module->computations[c];
-        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
-            self->of[i] = c;
-    }
-    for (int32_t i = 0; i < count; i++) self->after[i] = NOWHERE;
-    TRY(fusion_groups_find(&self->fusion_groups, arena, self->context, error));
-    TRY(find_unplanned(self, error));
-    launches->total = count_total(self);
-    find_readers(self);
-    launches->chain = count_chain(self);
-    return AM_OK;
-}
-
-/* Returns the largest batch dimension: a micro-batch on a device may have a single example of it. */
-static double most_examples(const PlanContext *context) {
-    double most = 1;
-    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
-        const IrShape *shape =
-            &context->canonical->instructions[context->roles->parameters[p].instruction].shape;
-        bool is_data = context->roles->parameters[p].role == IR_ROLE_DATA && shape->rank > 0;
-        if (is_data) most = fmax(most, (double)shape->dimensions[0]);
-    }
-    return most;
-}
-
 AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context, const Cluster *cluster,
                              AmError *error) {
+    const IrModule *module = context->canonical;
+    int32_t count = context->rules->count;
+    double most_examples =
+        1; /* the largest batch dimension: a micro-batch on a device may have one of them */
     *launches = (BoundLaunches){.seconds = INFINITY};
     for (int32_t t = 0; t < cluster->type_count; t++) {
         const ClusterDeviceType *type = &cluster->types[t];
@@ -307,13 +241,36 @@ AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context
         launches->seconds = is_measured ? 0 : fmin(launches->seconds, type->kernel_launch_seconds);
         if (is_measured) return AM_OK;
     }
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrShape *shape = &module->instructions[context->roles->parameters[p].instruction].shape;
+        if (context->roles->parameters[p].role == IR_ROLE_DATA && shape->rank > 0)
+            most_examples = fmax(most_examples, (double)shape->dimensions[0]);
+    }
+    Arena arena = {0};
+    AmStatus status = AM_OK;
     Counter self = {.context = context,
-                    .module = context->canonical,
+                    .module = module,
                     .rules = context->rules,
                     .split_options = context->split_options,
-                    .least_parts = cluster->device_count * most_examples(context)};
-    AmStatus status = count(&self, launches, error);
-    arena_free(&self.arena);
+                    .least_parts = cluster->device_count * most_examples,
+                    .of = ARENA_ARRAY(&arena, int32_t, count + 1),
+                    .loops = ARENA_ARRAY(&arena, double, count + 1),
+                    .unplanned = ARENA_ARRAY(&arena, double, count + 1),
+                    .after = ARENA_ARRAY(&arena, int32_t, count + 1),
+                    .after_leaf = ARENA_ARRAY(&arena, int32_t, count + 1),
+                    .is_read = ARENA_ARRAY(&arena, bool, count + 1),
+                    .shared = ARENA_ARRAY(&arena, double, count + 1),
+                    .alone = ARENA_ARRAY(&arena, double, count + 1)};
+    if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t i = 0; i < module->computations[c].count; i++)
+            self.of[module->computations[c].first + i] = c;
+    TRY_OR_FAIL(fusion_groups_find(&self.fusion_groups, &arena, context, error));
+    TRY_OR_FAIL(find_unplanned(&self, error));
+    launches->total = count_total(&self);
+    launches->chain = count_chain(&self);
+fail:
+    arena_free(&arena);
     return status;
 }
 

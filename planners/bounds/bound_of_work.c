@@ -43,16 +43,19 @@ typedef struct TypeWork {
     int32_t *devices; /* [type] */
 } TypeWork;
 
+/* Returns the least time of a node by the weights [type]. */
+static double least_of_node(const TypeWork *work, const double *weight, int32_t n) {
+    double least = INFINITY;
+    for (int32_t t = 0; t < work->types; t++)
+        if (work->seconds[t]) least = fmin(least, weight[t] * work->seconds[t][n]);
+    return least;
+}
+
 /* Returns the bound T of the proposition in bound_of_work.h for weights [type]. */
 static double bound_by(const TypeWork *work, const double *weight) {
     double sum = 0, weights = 0;
     for (int32_t t = 0; t < work->types; t++) weights += work->devices[t] * weight[t];
-    for (int32_t n = 0; n < work->count; n++) {
-        double least = INFINITY;
-        for (int32_t t = 0; t < work->types; t++)
-            if (work->seconds[t]) least = fmin(least, weight[t] * work->seconds[t][n]);
-        sum += least;
-    }
+    for (int32_t n = 0; n < work->count; n++) sum += least_of_node(work, weight, n);
     return sum / weights;
 }
 
@@ -100,12 +103,7 @@ AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *conte
     if (!work->seconds) return am_fail_memory(error, all.count);
     work->count = all.count;
     for (int32_t t = 0; t < all.types; t++) weight[t] /= weights;
-    for (int32_t n = 0; n < all.count; n++) {
-        double least = INFINITY;
-        for (int32_t t = 0; t < all.types; t++)
-            if (all.seconds[t]) least = fmin(least, weight[t] * all.seconds[t][n]);
-        work->seconds[n] = least;
-    }
+    for (int32_t n = 0; n < all.count; n++) work->seconds[n] = least_of_node(&all, weight, n);
     return AM_OK;
 }
 

@@ -17,10 +17,39 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_of_work.h"
-#include "planners/bounds/bound_one_stage.h"
-#include "planners/bounds/iteration_tables.h"
+#include "planners/bounds/cut_tables.h"
 
-enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64 };
+enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_MIXES = 6 };
+
+/* The choices of weights that are tried. */
+typedef struct CutMixes {
+    int32_t count;
+    CutMix mixes[MOST_MIXES];
+} CutMixes;
+
+/* Data common to all numbers of micro-batches. */
+typedef struct BoundPipelines {
+    Arena *arena;
+    const Cluster *cluster;
+    const ClusterDeviceType *type;
+    BoundGroups groups;
+    int32_t widths[MOST_WIDTHS]; /* devices of a stage, ascending; the last is all of them */
+    int32_t width_count;
+    const CutMixes *mixes; /* of the schedule */
+} BoundPipelines;
+
+/* The tables of one number of micro-batches: seconds of one iteration on stages of each width. */
+typedef struct BoundIteration {
+    const BoundPipelines *of;
+    int32_t micro_batches;
+    double of_one_stage;   /* seconds of a step in one stage, without communication */
+    ClassSeconds *seconds; /* [class * width_count + width] */
+    CutWork cut_work;
+    CutTables *cuts;
+    AmStatus status;
+    AmError error;
+    Arena arena;
+} BoundIteration;
 
 /* ---- widths and weights ---- */
 
@@ -59,9 +88,56 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
 
 /* ---- cases ---- */
 
+/* Makes the tables, in the iteration's arena. Each device of a stage of width d runs a part 1 / (M d) of an
+ * item, at the rate of that size. A class has the sum of its parts, for each width, pass and order. Each
+ * iteration reads and writes a sum over the batch, wherever it is added up. */
+static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
+    const BoundPipelines *of = self->of;
+    const BoundGroups *groups = &of->groups;
+    double *of_works = ARENA_ARRAY(&self->arena, double, groups->work_count + 1);
+    ClassSeconds all = {0}; /* of all classes, on a stage of all devices */
+    self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, groups->class_count * of->width_count);
+    if (self->arena.failed) return am_fail_memory(error, groups->class_count);
+    for (int32_t w = 0; w < of->width_count; w++) {
+        for (int32_t k = 0; k < groups->work_count; k++) {
+            const DifferentWork *whole = &groups->works[k];
+            double parts = (double)of->widths[w] * (whole->is_after ? 1 : self->micro_batches);
+            OperatorWork part = whole->work;
+            part.flops /= parts;
+            part.bytes /= parts;
+            if (self->micro_batches > 1)
+                part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / of->widths[w];
+            of_works[k] = part.is_run ? operator_seconds(&part, of->type) : whole->seconds / parts;
+        }
+        for (int32_t c = 0; c < groups->class_count; c++) {
+            const GroupClass *class = &groups->classes[c];
+            ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
+            for (int32_t k = class->first_part; k < class->first_part + class->part_count; k++) {
+                const GroupPart *part = &groups->parts[k];
+                seconds->of[part->is_backward][part->order] += of_works[part->work];
+            }
+            for (int32_t k = 0; k < PATH_PASSES * BOUND_ORDERS && w == of->width_count - 1; k++)
+                (&all.of[0][0])[k] += class->count * (&seconds->of[0][0])[k];
+        }
+    }
+    /* all iterations on one stage that has all devices, and the work after them */
+    const PathCounts counts = path_counts(PATH_WORK, 1, self->micro_batches, 0);
+    self->of_one_stage = class_seconds_weighed(&counts.more[0][0], &all);
+    self->cut_work = (CutWork){.micro_batches = self->micro_batches,
+                               .devices = of->cluster->device_count,
+                               .places = groups->places,
+                               .width_count = of->width_count,
+                               .class_count = groups->class_count,
+                               .placed_count = groups->placed_count,
+                               .widths = of->widths,
+                               .seconds = self->seconds,
+                               .placed = groups->placed};
+    return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
+}
+
 static void iteration_task(void *user, int32_t k) {
     BoundIteration *self = (BoundIteration *)user + k;
-    self->status = bound_iteration_fill(self, &self->error);
+    self->status = fill_iteration(self, &self->error);
 }
 
 /* Pipelines of so many stages in so many iterations. */
@@ -138,27 +214,6 @@ static double bound_cases(BoundCase *cases, int32_t count, double enough, const 
     return least;
 }
 
-/* Finds the bounds of one stage and of several, each over all numbers of micro-batches. */
-static AmStatus bound_iterations(PipelineBound *bound, BoundPipelines *self, BoundIteration *iterations,
-                                 int32_t count, AmError *error) {
-    BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
-    int32_t case_count = 0, least_stages = self->space->least_stages > 2 ? self->space->least_stages : 2;
-    if (!cases) return am_fail_memory(error, count);
-    parallel_for(count, 0, iteration_task, iterations);
-    bound->one_stage = INFINITY;
-    for (int32_t k = 0; k < count; k++) {
-        TRY(am_pass_error(iterations[k].status, &iterations[k].error, error));
-        bound->one_stage = fmin(bound->one_stage, iterations[k].of_one_stage);
-        for (int32_t stages = least_stages; stages <= self->most_stages; stages++)
-            cases[case_count++] = (BoundCase){.iteration = &iterations[k],
-                                              .stages = stages,
-                                              .seconds = bound_launches_seconds(&self->launches, stages)};
-    }
-    bound->one_stage = fmax(bound->one_stage, bound_launches_seconds(&self->launches, 1));
-    bound->several_stages = bound_cases(cases, case_count, self->space->enough, &self->space->stop);
-    return AM_OK;
-}
-
 AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Cluster *cluster,
                           const BoundSpace *space, const BoundLaunches *launches,
                           const int32_t *micro_batches, int32_t count, AmError *error) {
@@ -166,43 +221,35 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
     BoundPipelines self = {.arena = &arena,
                            .cluster = cluster,
                            .type = cluster_device_type(cluster, 0),
-                           .space = space,
                            .groups = {.arena = &arena, .work = *work},
-                           .launches = *launches,
                            .mixes = mixes_of(space->schedule)};
+    int32_t devices = cluster->device_count, most = most_stages(space, cluster), case_count = 0;
+    if (most > MOST_STAGES) most = MOST_STAGES;
     BoundIteration *iterations = ARENA_ARRAY(&arena, BoundIteration, count);
-    AmStatus status = iterations ? bound_groups_find(&self.groups, error) : am_fail_memory(error, count);
-    int32_t devices = self.cluster->device_count;
-    for (int32_t width = 1; width <= devices && self.width_count < BOUND_MOST_WIDTHS; width++)
+    BoundCase *cases = ARENA_ARRAY(&arena, BoundCase, count * most + 1);
+    AmStatus status = AM_OK;
+    if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    for (int32_t width = 1; width <= devices && self.width_count < MOST_WIDTHS; width++)
         if (devices % width == 0 || (width & (width - 1)) == 0) self.widths[self.width_count++] = width;
-    self.most_stages = most_stages(self.space, self.cluster);
-    if (self.most_stages > MOST_STAGES) self.most_stages = MOST_STAGES;
-    for (int32_t k = 0; k < count && iterations; k++)
+    TRY_OR_FAIL(bound_groups_find(&self.groups, error));
+    for (int32_t k = 0; k < count; k++)
         iterations[k] = (BoundIteration){.of = &self, .micro_batches = micro_batches[k]};
-    if (status == AM_OK) status = bound_iterations(bound, &self, iterations, count, error);
+    parallel_for(count, 0, iteration_task, iterations);
+    bound->one_stage = INFINITY;
+    for (int32_t k = 0; k < count; k++) {
+        TRY_OR_FAIL(am_pass_error(iterations[k].status, &iterations[k].error, error));
+        bound->one_stage = fmin(bound->one_stage, iterations[k].of_one_stage);
+        for (int32_t stages = space->least_stages > 2 ? space->least_stages : 2; stages <= most; stages++)
+            cases[case_count++] = (BoundCase){.iteration = &iterations[k],
+                                              .stages = stages,
+                                              .seconds = bound_launches_seconds(launches, stages)};
+    }
+    bound->one_stage = fmax(bound->one_stage, bound_launches_seconds(launches, 1));
+    bound->several_stages = bound_cases(cases, case_count, space->enough, &space->stop);
+fail:
     for (int32_t k = 0; k < count && iterations; k++) arena_free(&iterations[k].arena);
     arena_free(&arena);
     return status;
-}
-
-/* Finds the bound by the work of a module. `*seconds` stays unchanged if the device type supports no
- * claim. */
-static AmStatus bound_module(double *seconds, Arena *arena, const PlanContext *whole, const Cluster *cluster,
-                             const BoundSpace *space, const BoundLaunches *launches, AmError *error) {
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, whole, space->micro_batches);
-    PipelineBound bound;
-    double communicating = 0;
-    BoundWork work = {0};
-    bool known;
-    TRY(bound_work_find(&work, &known, arena, whole, cluster, 0, error));
-    if (!known) return AM_OK;
-    TRY(plan_bound_items(&bound, &work, cluster, space, launches, numbers, count, error));
-    bool is_of_one_stage = bound.one_stage < bound.several_stages && bound.several_stages > space->enough;
-    if (is_of_one_stage && !stop_wanted(&space->stop))
-        TRY(plan_bound_one_stage(&communicating, whole, cluster, bound.several_stages, &space->stop, error));
-    *seconds = fmin(bound.several_stages, fmax(bound.one_stage, communicating));
-    return AM_OK;
 }
 
 /* Finds the bound of the work and of the kernel launches; NAN: unknown. */
@@ -225,16 +272,30 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const 
                               const BoundSpace *space, AmError *error) {
     Arena arena = {0};
     BoundLaunches launches;
-    double seconds = 0;
-    AmStatus status = bound_quickly(bound, &launches, whole, cluster, space, error);
+    BoundWork work = {0};
+    PipelineBound found;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    double communicating = 0;
+    bool known;
     bool is_supported = cluster->type_count == 1 && cluster->device_count > 1 &&
                         cluster->device_count <= BOUND_MOST_DEVICES &&
                         space->schedule != SCHEDULE_INTERLEAVED; /* its stages have no consecutive items */
+    AmStatus status;
+    TRY_OR_FAIL(bound_quickly(bound, &launches, whole, cluster, space, error));
+    if (isnan(bound->seconds) || !is_supported) goto fail;
     BoundSpace narrowed = *space;
     narrowed.enough = bound->seconds;
-    if (status == AM_OK && !isnan(bound->seconds) && is_supported)
-        status = bound_module(&seconds, &arena, whole, cluster, &narrowed, &launches, error);
-    if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
+    TRY_OR_FAIL(bound_work_find(&work, &known, &arena, whole, cluster, 0, error));
+    if (!known) goto fail;
+    int32_t count = micro_batches_numbers(numbers, whole, space->micro_batches);
+    TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &narrowed, &launches, numbers, count, error));
+    bool is_of_one_stage = found.one_stage < found.several_stages && found.several_stages > narrowed.enough;
+    if (is_of_one_stage && !stop_wanted(&space->stop))
+        TRY_OR_FAIL(
+            plan_bound_one_stage(&communicating, whole, cluster, found.several_stages, &space->stop, error));
+    double seconds = fmin(found.several_stages, fmax(found.one_stage, communicating));
+    if (isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
+fail:
     arena_free(&arena);
     return status;
 }

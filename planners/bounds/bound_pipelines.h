@@ -8,7 +8,7 @@
  *
  *   work_items.h, work_borders.c   items of work, their places, and the borders that may divide them
  *   work_groups.h                  items of one group are on one stage; groups of equal work are one class
- *   iteration_tables.h             seconds of each class in one iteration, by the width of its stage
+ *   bound_pipelines.c              seconds of each class in one iteration, by the width of its stage
  *   pipeline_paths.h               how often a path contains the iterations of each stage
  *   cut_tables.h, cut_search.h     the least cost of all cuts and widths, for the best weights of the paths
  */

@@ -86,27 +86,19 @@ static void weigh_step(const CutSearch *self, Step *step) {
     }
 }
 
-/* Returns the number of passes and orders in which a class has seconds; `*last`: one of them. */
-static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
-    const double *seconds = &work->seconds[class * work->width_count].of[0][0];
-    int32_t count = 0;
-    *last = 0;
-    for (int32_t k = 0; k < COUNTS; k++) {
-        if (seconds[k] == 0) continue;
-        *last = k;
-        count++;
-    }
-    return count;
-}
-
 /* Finds the least cost of a class on any stage, and across a border. */
 static void find_least_of_class(const CutSearch *self, const LeastWeights *least, int32_t class,
                                 double *anywhere, double *across) {
     const CutWork *work = self->tables->work;
     const ClassSeconds *seconds = &work->seconds[class * work->width_count];
-    int32_t only;
+    int32_t only = 0, orders = 0; /* passes and orders in which the class has seconds */
+    for (int32_t k = 0; k < COUNTS; k++) {
+        if ((&seconds->of[0][0])[k] == 0) continue;
+        only = k;
+        orders++;
+    }
     *anywhere = *across = INFINITY;
-    if (count_orders(work, class, &only) <= 1) {
+    if (orders <= 1) {
         for (int32_t w = 0; w < work->width_count; w++) {
             double of = (&seconds[w].of[0][0])[only];
             if (isinf(least[w].weights[only])) continue;
@@ -153,20 +145,10 @@ static double find_least(CutSearch *self) {
 
 /* ---- the path ---- */
 
-void cut_path_sum(CutSearch *self, const Step *step) {
+/* As cut_path_sum(), for several steps from one state: of_sets [set * lanes], sums [(places + 1) * lanes]. */
+static inline void sum_lanes(CutSearch *self, const Step *const *steps, int32_t lanes, double *of_sets,
+                             double *sums) {
     const CutTables *tables = self->tables;
-    for (int32_t b = 0; b < tables->set_count; b++)
-        self->scratch.of_sets[b] = class_seconds_weighed(
-            step->weights, &tables->seconds[b * tables->work->width_count + step->width]);
-    for (int32_t p = 0; p < tables->work->places; p++)
-        self->scratch.sums[p + 1] = self->scratch.sums[p] + self->scratch.of_sets[tables->at[p]];
-    for (int32_t b = 0; b < tables->set_count; b++) self->scratch.of_sets[b] -= self->scratch.set_across[b];
-}
-
-/* As cut_path_sum(), for several steps from one state. */
-static inline void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES], int32_t lanes) {
-    const CutTables *tables = self->tables;
-    double *of_sets = self->scratch.lane_sets, *sums = self->scratch.lane_sums;
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t l = 0; l < lanes; l++)
             of_sets[b * lanes + l] = class_seconds_weighed(
@@ -177,6 +159,10 @@ static inline void sum_lanes(CutSearch *self, const Step *const steps[CUT_LANES]
     }
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t l = 0; l < lanes; l++) of_sets[b * lanes + l] -= self->scratch.set_across[b];
+}
+
+void cut_path_sum(CutSearch *self, const Step *step) {
+    sum_lanes(self, &step, 1, self->scratch.of_sets, self->scratch.sums);
 }
 
 /* Extends the least costs before a stage by those of the stage, for up to `lanes` steps from one state: their
@@ -192,7 +178,7 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
         to[l] = &self->least[steps[l]->to * (places + 1)];
     }
     const double *from = &self->least[first->from * (places + 1)];
-    sum_lanes(self, steps, lanes);
+    sum_lanes(self, steps, lanes, self->scratch.lane_sets, sums);
     for (int32_t p = 0; p <= places; p++)
         for (int32_t l = 0; l < lanes; l++) {
             int32_t at = p * lanes + l;
@@ -214,11 +200,6 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
     }
 }
 
-static void take_steps(CutSearch *self, const Step *first, int32_t count) {
-    if (count == 1) take_lanes(self, first, 1, 1);
-    else take_lanes(self, first, count, CUT_LANES);
-}
-
 double cut_path_search(CutSearch *self) {
     int32_t places = self->tables->work->places;
     set_above(self);
@@ -229,7 +210,8 @@ double cut_path_search(CutSearch *self) {
         const Step *first = &self->steps[k];
         for (count = 1; count < CUT_LANES && k + count < self->step_count; count++)
             if (first[count].from != first->from) break;
-        take_steps(self, first, count);
+        if (count == 1) take_lanes(self, first, 1, 1);
+        else take_lanes(self, first, count, CUT_LANES);
     }
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }

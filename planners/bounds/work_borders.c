@@ -6,18 +6,6 @@
  */
 #include "planners/bounds/work_items.h"
 
-/* Finds the places of the forward spine between which the forward product of each group is: [2 g], [2 g + 1];
- * -1: not known. */
-static void find_group_places(const BoundWork *work, int32_t *places) {
-    for (int32_t g = 0; g < 2 * work->group_count; g++) places[g] = -1;
-    for (int32_t k = 0; k < work->item_count; k++) {
-        const BoundItem *item = &work->items[k];
-        if (item->group < 0 || item->is_backward || item->first < 0) continue;
-        places[2 * item->group] = item->first;
-        places[2 * item->group + 1] = item->end;
-    }
-}
-
 /* Finds the least and the greatest place whose stage each product of the backward spine can have: [2 t], [2 t
  * + 1]; t = count is after the last one. */
 static void find_backward_places(const BoundWork *work, const int32_t *of_groups, int32_t *places) {
@@ -39,31 +27,36 @@ static void find_backward_places(const BoundWork *work, const int32_t *of_groups
         if (places[2 * t + 2] > places[2 * t]) places[2 * t] = places[2 * t + 2];
 }
 
-/* Sets the borders of an item. */
-static void find_item_borders(BoundItem *item, const int32_t *of_groups, const int32_t *of_backward) {
-    /* Other items may be on any stage before that of their operands. */
-    bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
-    bool is_sum = item->is_backward && item->first >= 0; /* without users it has no first place */
-    if (item->order == BOUND_BEHIND && !is_located && !is_sum) item->order = BOUND_ANYWHERE;
-    if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) return;
-    int32_t first = is_sum ? item->first : item->is_backward ? of_backward[2 * item->until] : item->after;
-    int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
-    if (item->first < 0 || first < item->first) item->first = first;
-    if (end > item->end) item->end = end;
-    if (item->end < item->first) item->end = item->first;
-}
-
 AmStatus bound_work_find_borders(BoundWork *work, AmError *error) {
     Arena arena = {0};
     int32_t *of_groups = ARENA_ARRAY(&arena, int32_t, 2 * work->group_count + 1);
     int32_t *of_backward = ARENA_ARRAY(&arena, int32_t, 2 * work->spine_count[1] + 2);
-    AmStatus status = arena.failed ? am_fail_memory(error, work->group_count) : AM_OK;
-    if (status == AM_OK) {
-        find_group_places(work, of_groups);
-        find_backward_places(work, of_groups, of_backward);
-        for (int32_t k = 0; k < work->item_count; k++)
-            find_item_borders(&work->items[k], of_groups, of_backward);
+    if (arena.failed) {
+        arena_free(&arena);
+        return am_fail_memory(error, work->group_count);
+    }
+    /* places of the forward spine between which the forward product of group g is; -1: not known */
+    for (int32_t g = 0; g < 2 * work->group_count; g++) of_groups[g] = -1;
+    for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
+        if (item->group < 0 || item->is_backward || item->first < 0) continue;
+        of_groups[2 * item->group] = item->first;
+        of_groups[2 * item->group + 1] = item->end;
+    }
+    find_backward_places(work, of_groups, of_backward);
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        /* Other items may be on any stage before that of their operands. */
+        bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
+        bool is_sum = item->is_backward && item->first >= 0; /* without users it has no first place */
+        if (item->order == BOUND_BEHIND && !is_located && !is_sum) item->order = BOUND_ANYWHERE;
+        if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) continue;
+        int32_t first = is_sum ? item->first : item->is_backward ? of_backward[2 * item->until] : item->after;
+        int32_t end = item->is_backward ? of_backward[2 * item->after + 1] : item->until;
+        if (item->first < 0 || first < item->first) item->first = first;
+        if (end > item->end) item->end = end;
+        if (item->end < item->first) item->end = item->first;
     }
     arena_free(&arena);
-    return status;
+    return AM_OK;
 }

@@ -72,17 +72,6 @@ static bool has_batch(const WorkFinder *self, int32_t i) {
     return false;
 }
 
-/* Finds the classes of the first dimensions of data. */
-static void find_batch(WorkFinder *self) {
-    const PlanContext *context = self->context;
-    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
-        const IrParameter *parameter = &self->roles->parameters[p];
-        if (parameter->role != IR_ROLE_DATA) continue;
-        int32_t class = classes_of(context->classes, context->rules, parameter->instruction, 0);
-        if (class >= 0) self->is_batch[class] = true;
-    }
-}
-
 /* ---- groups ---- */
 
 /* Adds a weight to those of a value. */
@@ -162,50 +151,16 @@ static double product_flops(const WorkFinder *self, int32_t i) {
     return ir_flops(self->module, product, operands, &product->shape);
 }
 
-/* Returns the bytes that an operator must move: of a product all operands and the result, of others the
- * first operand and the result. */
-static double slot_bytes(const WorkFinder *self, int32_t i) {
-    const FactorRule *rule = &self->context->rules->rules[i];
-    double bytes = 0;
-    for (int32_t slot = 0; slot <= rule->operand_count; slot++)
-        if (slot == 0 || slot == rule->operand_count || is_product(self, i))
-            bytes += (double)ir_shape_bytes(rules_slot_shape(self->context->rules, i, slot));
-    return bytes;
-}
-
 double bound_least_seconds(const ShardingGraphNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
     return least;
 }
 
-/* Sets the products of the spine between which, or after which, an item is computed. */
-static void place_item(const WorkFinder *self, BoundItem *item, int32_t i) {
-    item->after = self->after[i];
-    item->until = self->until[i];
-    if (item->after < 0) return;
-    if (item->until == NEVER) {
-        item->order = BOUND_BEHIND;
-        item->until = item->after + 1;
-    } else if (item->until - item->after <= LONGEST_SPAN) {
-        item->order = item->until == item->after ? BOUND_SPINE : BOUND_BETWEEN;
-    }
-}
-
 /* Returns whether the instruction updates weights and depends on gradients. */
 static bool is_update(const WorkFinder *self, int32_t i) {
     return self->split_options->live[i] && self->has_gradients[i] &&
            self->roles->phases[i] == IR_PHASE_OPTIMIZER;
-}
-
-/* Finds the values that depend on the iterations of the backward pass. */
-static void find_values_with_gradients(WorkFinder *self) {
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
-        self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
-        for (int32_t k = 0;
-             k < split_options_operand_count(self->split_options, i) && !self->has_gradients[i]; k++)
-            self->has_gradients[i] = self->has_gradients[split_options_operand(self->split_options, i, k)];
-    }
 }
 
 static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
@@ -229,14 +184,28 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
         if (self->weight[i] >= 0) item->group = self->group_of[self->weight[i]];
         return;
     }
-    if (!is_recomputed(self, i)) place_item(self, item, i);
+    if (!is_recomputed(self, i)) { /* the products of the spine between which, or after which, it is */
+        item->after = self->after[i];
+        item->until = self->until[i];
+        if (item->after >= 0 && item->until == NEVER) {
+            item->order = BOUND_BEHIND;
+            item->until = item->after + 1;
+        } else if (item->after >= 0 && item->until - item->after <= LONGEST_SPAN) {
+            item->order = item->until == item->after ? BOUND_SPINE : BOUND_BETWEEN;
+        }
+    }
     self->item_of[i] = work->item_count - 1;
     if (!is_product(self, i) && opcode != IR_REDUCE) return;
     if (!item->is_backward && self->last_place[i] >= 0) {
         item->first = self->last_place[i];
         item->end = item->first + (self->place[i] < 0);
     }
-    item->work = (OperatorWork){.bytes = slot_bytes(self, i), .unit = OPERATOR_VECTOR, .is_run = true};
+    item->work = (OperatorWork){.unit = OPERATOR_VECTOR, .is_run = true};
+    /* A product moves all operands and the result, others the first operand and the result. */
+    int32_t operands = self->context->rules->rules[i].operand_count;
+    for (int32_t slot = 0; slot <= operands; slot++)
+        if (slot == 0 || slot == operands || is_product(self, i))
+            item->work.bytes += (double)ir_shape_bytes(rules_slot_shape(self->context->rules, i, slot));
     if (opcode == IR_REDUCE) return;
     item->work.flops = product_flops(self, i);
     item->work.type = ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape.type;
@@ -353,7 +322,11 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
  * first product. */
 static void find_items(WorkFinder *self, const ShardingGraph *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
-    find_values_with_gradients(self);
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++) { /* what depends on the backward pass */
+        self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
+            self->has_gradients[i] |= self->has_gradients[split_options_operand(self->split_options, i, k)];
+    }
     spine_count[1] = find_spine(self, true);
     for (int32_t i = 0; i < self->context->rules->entry_count; i++)
         if (self->place[i] == 0) first = i;
@@ -403,7 +376,13 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item_of[i] = -1;
     for (int32_t p = 0; p < whole->roles->parameter_count; p++)
         self.parameter_of[whole->roles->parameters[p].instruction] = p;
-    find_batch(&self);
+    for (int32_t p = 0; p < whole->roles->parameter_count; p++) { /* the first dimensions of data */
+        const IrParameter *parameter = &whole->roles->parameters[p];
+        int32_t class = parameter->role == IR_ROLE_DATA
+                            ? classes_of(whole->classes, whole->rules, parameter->instruction, 0)
+                            : -1;
+        if (class >= 0) self.is_batch[class] = true;
+    }
     find_weights(&self);
     TRY(find_groups(&self, error));
     find_items(&self, model);
