@@ -14,17 +14,14 @@
 #include "automap.h"
 #include "base/files/file_format.h"
 
-/* Returns whether the word names a built-in cluster, such as "C" or "h100:4". */
-static bool is_cluster_name(const char *word) {
-    AmCluster *cluster;
-    bool is_name = am_cluster_read(&cluster, word, NULL) == AM_OK;
-    am_cluster_free(cluster);
-    return is_name;
-}
-
 const char *hint_option_for(const char *word) {
     struct stat facts;
-    if (stat(word, &facts) != 0) return is_cluster_name(word) ? "--cluster" : NULL;
+    if (stat(word, &facts) != 0) { /* a built-in cluster, such as "C" or "h100:4" */
+        AmCluster *cluster;
+        bool is_cluster = am_cluster_read(&cluster, word, NULL) == AM_OK;
+        am_cluster_free(cluster);
+        return is_cluster ? "--cluster" : NULL;
+    }
     if (!S_ISREG(facts.st_mode)) return NULL; /* a pipe would wait for its writer */
     switch (file_format_of_path(word)) {
     case FILE_FORMAT_PLAN: return "--plan";

@@ -49,14 +49,6 @@ bool terminal_line_is_due(TerminalLine *line, double now) {
     return line->is_shown && !(line->is_drawn && now - line->drawn < SECONDS_BETWEEN_DRAWINGS);
 }
 
-/* Returns the bytes of the first `columns` characters. */
-static size_t bytes_of_columns(const char *text, size_t columns) {
-    size_t at = 0;
-    for (; text[at]; at++)
-        if (((unsigned char)text[at] & 0xC0) != 0x80 && columns-- == 0) break;
-    return at;
-}
-
 void terminal_line_draw(TerminalLine *line, const char *text, double now) {
     struct winsize size;
     size_t length = strlen(text);
@@ -64,8 +56,11 @@ void terminal_line_draw(TerminalLine *line, const char *text, double now) {
     bool is_in_background = group != -1 && group != getpgrp();
     if (!line->is_shown || is_in_background) return;
     /* A line that is wider than the terminal cannot be wiped out. */
-    if (ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
-        length = bytes_of_columns(text, size.ws_col - 1u);
+    if (ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+        size_t columns = size.ws_col - 1u; /* of characters, each a byte and its continuation */
+        for (length = 0; text[length]; length++)
+            if (((unsigned char)text[length] & 0xC0) != 0x80 && columns-- == 0) break;
+    }
     fprintf(stderr, "\r%.*s\033[K", (int)length, text);
     fflush(stderr);
     line->is_drawn = true;

@@ -55,10 +55,6 @@ static void skip_blanks(Parser *self) {
     while (self->at < self->end && *self->at == ' ') self->at++;
 }
 
-static bool is_name_character(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-}
-
 static int64_t read_number(Parser *self) {
     int64_t value = 0;
     for (; self->at < self->end && *self->at >= '0' && *self->at <= '9'; self->at++)
@@ -70,7 +66,10 @@ static int64_t read_number(Parser *self) {
 
 static int64_t read_variable(Parser *self) {
     const char *start = self->at;
-    while (self->at < self->end && is_name_character(*self->at)) self->at++;
+    for (; self->at < self->end; self->at++) {
+        char c = *self->at;
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '_') break;
+    }
     size_t length = (size_t)(self->at - start);
     for (int32_t k = 0; k < self->variables->count; k++)
         if (strlen(self->variables->names[k]) == length &&

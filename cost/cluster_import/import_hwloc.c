@@ -33,17 +33,6 @@ static void count_parts(HwlocReader *self, const XmlElement *element) {
     }
 }
 
-/* Returns whether a PCI device is a display or 3D controller of NVIDIA or AMD: "0302 [10de:20b0] [...]
- * a1". */
-static bool is_gpu(const char *pci) {
-    return (strncmp(pci, "0300", 4) == 0 || strncmp(pci, "0302", 4) == 0) &&
-           (strstr(pci, "[10de:") || strstr(pci, "[1002:"));
-}
-
-static bool is_card(const char *pci) {
-    return strncmp(pci, "0200", 4) == 0 || strncmp(pci, "0207", 4) == 0;
-}
-
 /* Returns the link with the rate of hwloc: GB/s after the encoding, 0 if the system does not report it. */
 static const char *pcie_link(HwlocReader *self, const XmlElement *object) {
     const char *speed = xml_attribute(object, "pci_link_speed");
@@ -55,10 +44,14 @@ static void add_pci_device(HwlocReader *self, const XmlElement *object, const ch
     const char *pci = xml_attribute(object, "pci_type"), *bus = xml_attribute(object, "pci_busid");
     char device[32], rail[32];
     if (!pci || !bus) return;
-    if (is_gpu(pci)) {
+    /* A display or 3D controller of NVIDIA or AMD: "0302 [10de:20b0] [...] a1"; a network controller. */
+    bool is_display = strncmp(pci, "0300", 4) == 0 || strncmp(pci, "0302", 4) == 0;
+    bool is_gpu = is_display && (strstr(pci, "[10de:") || strstr(pci, "[1002:"));
+    bool is_card = strncmp(pci, "0200", 4) == 0 || strncmp(pci, "0207", 4) == 0;
+    if (is_gpu) {
         snprintf(device, sizeof device, "device%d", self->gpus++);
         import_add_edge(self->import, device, above, pcie_link(self, object), 1);
-    } else if (is_card(pci)) {
+    } else if (is_card) {
         const char *card = import_place(self->import, "card", bus);
         snprintf(rail, sizeof rail, "/rail%d", self->cards++);
         import_add_edge(self->import, card, above, pcie_link(self, object), 1);

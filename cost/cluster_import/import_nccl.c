@@ -39,14 +39,6 @@ static const struct {
     double bytes_per_second;
 } nvlinks[] = {{100, 40.1e9}, {90, 20.6e9}, {86, 12e9}, {80, 20e9}, {70, 20e9}, {60, 18e9}};
 
-static double nvlink_rate(const NcclReader *self, const XmlElement *gpu) {
-    const char *sm = xml_attribute(gpu, "sm");
-    long capability = sm ? strtol(sm, NULL, 10) : 0;
-    for (size_t k = 0; k < sizeof nvlinks / sizeof *nvlinks; k++)
-        if (capability >= nvlinks[k].least_sm) return nvlinks[k].bytes_per_second;
-    return self->import->usual->nvlink_bytes_per_second;
-}
-
 static double number(const XmlElement *element, const char *name) {
     const char *text = xml_attribute(element, name);
     return text ? strtod(text, NULL) : 0;
@@ -147,7 +139,11 @@ static AmStatus number_gpus(NcclReader *self) {
 }
 
 static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
-    double rate = nvlink_rate(self, gpu->element), to_switches = 0;
+    const char *sm = xml_attribute(gpu->element, "sm");
+    long capability = sm ? strtol(sm, NULL, 10) : 0;
+    double rate = self->import->usual->nvlink_bytes_per_second, to_switches = 0;
+    for (size_t k = sizeof nvlinks / sizeof *nvlinks; k-- > 0;)
+        if (capability >= nvlinks[k].least_sm) rate = nvlinks[k].bytes_per_second;
     for (const XmlElement *link = gpu->element->first_child; link; link = link->next) {
         const char *target = xml_attribute(link, "target"), *class = xml_attribute(link, "tclass");
         double count = number(link, "count");

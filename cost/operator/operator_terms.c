@@ -202,11 +202,6 @@ static double cells_read(const IrWindowDimension *window, int64_t operand, int64
     return (double)all / (double)places;
 }
 
-/* Returns the cells of a window where padding is multiplied like other elements. */
-static double cells_multiplied(const IrWindowDimension *window) {
-    return (double)window->size / (double)(window->base_dilation > 0 ? window->base_dilation : 1);
-}
-
 /* Adds a convolution. A gradient of weights is one whose window is the output and whose batch is the
  * features. */
 static void add_convolution(Terms *self, const ProgramInstruction *of) {
@@ -217,11 +212,14 @@ static void add_convolution(Terms *self, const ProgramInstruction *of) {
     double in = (double)kernel->dimensions[convolution->kernel_input_feature];
     double cells = 1, positions = elements_of(result) / (out > 0 ? out : 1);
     bool is_of_weights = convolution->input_batch == input->rank - 1;
-    for (int32_t k = 0; k < of->attributes->window_count && k < convolution->spatial_count; k++)
-        cells *= !is_of_weights ? cells_multiplied(&of->attributes->window[k])
-                                : cells_read(&of->attributes->window[k],
-                                             input->dimensions[convolution->input_spatial[k]],
+    for (int32_t k = 0; k < of->attributes->window_count && k < convolution->spatial_count; k++) {
+        const IrWindowDimension *window = &of->attributes->window[k];
+        double dilation = (double)(window->base_dilation > 0 ? window->base_dilation : 1);
+        /* Padding is multiplied like other elements. */
+        cells *= !is_of_weights ? (double)window->size / dilation
+                                : cells_read(window, input->dimensions[convolution->input_spatial[k]],
                                              result->dimensions[convolution->output_spatial[k]]);
+    }
     if (!is_of_weights) {
         add(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells, in, out);
         return;

@@ -273,15 +273,6 @@ static void choose_chains(const FusionReader *readers, int32_t count, FusionGrou
 
 /* ---- groups ---- */
 
-/* Returns whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in
- * one fusion with any reader and so brings all of them together. */
-static bool may_be_rounded(const PlanContext *context, int32_t i) {
-    const IrInstruction *instruction = &context->canonical->instructions[i];
-    return dtype_is_16bit_float(instruction->shape.type) &&
-           (ir_is_matrix_product(instruction->opcode) ||
-            context->split_options->linearity[i] != LINEARITY_NONE);
-}
-
 static void find_groups(const Paths *self, int32_t *group) {
     int32_t *rounded_for = self->rounded_for;
     const SplitOptions *split_options = self->context->split_options;
@@ -297,7 +288,13 @@ static void find_groups(const Paths *self, int32_t *group) {
              k < split_options->first_operand[i + 1] && group[i] >= 0; k++) {
             int32_t source = split_options->operands[k];
             if (group[source] >= 0 && !self->is_cut[k]) union_find_join(group, i, source);
-            if (group[source] >= 0 || !may_be_rounded(self->context, source)) continue;
+            /* A conversion of its own may round the f32 sum of a value's parts. It may be in one fusion with
+             * any reader, and so brings all of them together. */
+            const IrInstruction *summed = &self->context->canonical->instructions[source];
+            bool may_be_rounded =
+                dtype_is_16bit_float(summed->shape.type) &&
+                (ir_is_matrix_product(summed->opcode) || split_options->linearity[source] != LINEARITY_NONE);
+            if (group[source] >= 0 || !may_be_rounded) continue;
             if (rounded_for[source] >= 0) union_find_join(group, i, rounded_for[source]);
             rounded_for[source] = i;
         }

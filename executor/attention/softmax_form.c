@@ -57,12 +57,6 @@ static bool is_score_gradient(const SoftmaxTerm *a, double *factor) {
            softmax_is_same(-a->list[!k].factor, *factor);
 }
 
-/* e / l, or e, times a factor. */
-static bool is_weights(const SoftmaxTerm *a) {
-    return a->kind == TERM_POLYNOMIAL && a->count == 1 && a->list[0].powers[EXPONENTIAL] == 1 &&
-           a->list[0].powers[SLOPE] == 0 && a->list[0].powers[SLOPE_SUM] == 0;
-}
-
 static SoftmaxTerm multiply_matrices(SoftmaxSearch *self, const ProgramInstruction *instruction) {
     SoftmaxForm *form = self->form;
     const SoftmaxTerm *of[2] = {&self->terms[instruction->operands[0]],
@@ -93,7 +87,11 @@ static SoftmaxTerm multiply_matrices(SoftmaxSearch *self, const ProgramInstructi
         made.role = by_row ? SOFTMAX_QUERY_GRADIENT : SOFTMAX_KEY_GRADIENT;
         return made;
     }
-    if (!is_weights(weights)) return softmax_other();
+    /* e / l, or e, times a factor */
+    if (weights->kind != TERM_POLYNOMIAL || weights->count != 1 ||
+        weights->list[0].powers[EXPONENTIAL] != 1 || weights->list[0].powers[SLOPE] != 0 ||
+        weights->list[0].powers[SLOPE_SUM] != 0)
+        return softmax_other();
     made.factor = weights->list[0].factor * input->factor;
     made.sums = weights->list[0].powers[SUM];
     made.role = by_row ? SOFTMAX_OUTPUT : SOFTMAX_VALUE_GRADIENT;

@@ -306,13 +306,6 @@ AmStatus process_group_barrier(ProcessGroup *self, AmError *error) {
     return status == AM_OK ? process_group_broadcast(self, NULL, 0, error) : status;
 }
 
-/* All values of this process, one after the other, each ended by a zero byte. */
-static AmStatus list_facts(Text *text, const ProcessFact *facts, int32_t count, AmError *error) {
-    for (int32_t k = 0; k < count; k++) text_append_bytes(text, facts[k].value, strlen(facts[k].value) + 1);
-    if (text->failed || text->length > MOST_FACT_BYTES) return am_fail_memory(error, (int64_t)text->length);
-    return AM_OK;
-}
-
 /* Compares a process's values with those of process 0: a line about a difference, else an empty
  * one. */
 static void compare_facts(char verdict[MOST_VERDICT], const ProcessPart *part, int32_t process,
@@ -335,7 +328,11 @@ AmStatus process_group_agree(ProcessGroup *self, const ProcessFact *facts, int32
     Text text = {0};
     if (!self->links) return AM_OK;
     ProcessPart *parts = calloc((size_t)self->count, sizeof *parts);
-    AmStatus status = parts ? list_facts(&text, facts, count, error) : am_fail_memory(error, self->count);
+    AmStatus status = parts ? AM_OK : am_fail_memory(error, self->count);
+    /* All values of this process, one after the other, each ended by a zero byte. */
+    for (int32_t k = 0; k < count; k++) text_append_bytes(&text, facts[k].value, strlen(facts[k].value) + 1);
+    if (status == AM_OK && (text.failed || text.length > MOST_FACT_BYTES))
+        status = am_fail_memory(error, (int64_t)text.length);
     if (status == AM_OK)
         status = process_group_gather(self, text.data, (int64_t)text.length, MOST_FACT_BYTES, parts, error);
     if (status == AM_OK && self->process == 0) {

@@ -200,15 +200,6 @@ static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
     return ir_scan_expect(scanner, "}");
 }
 
-/* Returns whether a '{' opens a layout: a number, ':' or '}' follows. One that opens the body of a
- * computation has none of these. */
-static bool at_layout(const IrScanner *scanner) {
-    IrScanner ahead = *scanner;
-    if (!ir_scan_accept(&ahead, "{")) return false;
-    char next = ir_scan_peek(&ahead);
-    return (next >= '0' && next <= '9') || next == ':' || next == '}';
-}
-
 static AmStatus read_elements(IrScanner *scanner, Hlo__ShapeProto *shape, int depth) {
     if (depth >= IR_MAX_TUPLE_DEPTH) {
         return ir_scan_fail(scanner, scanner->at, "tuples nested deeper than %d", IR_MAX_TUPLE_DEPTH);
@@ -245,7 +236,11 @@ static AmStatus read_shape(IrScanner *scanner, Hlo__ShapeProto **result, int dep
     bool is_array = dtype_bits((Dtype)shape->element_type) > 0;
     if (!is_array) return AM_OK;
     TRY(set_default_layout(scanner, shape));
-    return at_layout(scanner) ? read_layout(scanner, shape) : AM_OK;
+    /* A number, ':' or '}' follows the '{' of a layout, and not that of the body of a computation. */
+    IrScanner ahead = *scanner;
+    char next = ir_scan_accept(&ahead, "{") ? ir_scan_peek(&ahead) : '\0';
+    bool is_layout = (next >= '0' && next <= '9') || next == ':' || next == '}';
+    return is_layout ? read_layout(scanner, shape) : AM_OK;
 }
 
 /* Returns the bytes of the array shape that begins here, where nothing but a shape can follow from them:

@@ -99,14 +99,6 @@ static int64_t window_value(const Hlo__WindowDimension *dimension, size_t key) {
     return value == 0 && WINDOW_KEYS[key].usual == 1 ? 1 : value;
 }
 
-static bool is_usual(const Hlo__Window *window, size_t key) {
-    for (size_t i = 0; i < window->n_dimensions; i++) {
-        if (window_value(window->dimensions[i], key) != WINDOW_KEYS[key].usual) return false;
-        if (key == PAD_KEY && window->dimensions[i]->padding_high != 0) return false;
-    }
-    return true;
-}
-
 static void write_window(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                          const void *field) {
     (void)row, (void)part;
@@ -114,7 +106,11 @@ static void write_window(IrTextWriter *writer, const IrAttributeRow *row, const 
     Text *out = writer->out;
     text_append_string(out, "{");
     for (size_t key = 0; key < WINDOW_KEY_COUNT; key++) {
-        if (is_usual(window, key)) continue;
+        bool is_usual = true;
+        for (size_t i = 0; i < window->n_dimensions; i++)
+            is_usual &= window_value(window->dimensions[i], key) == WINDOW_KEYS[key].usual &&
+                        (key != PAD_KEY || window->dimensions[i]->padding_high == 0);
+        if (is_usual) continue;
         text_append(out, key ? " %s=" : "%s=", WINDOW_KEYS[key].name);
         for (size_t i = 0; i < window->n_dimensions; i++) {
             text_append(out, i ? "x%lld" : "%lld", (long long)window_value(window->dimensions[i], key));

@@ -42,17 +42,13 @@ static AmStatus verify_comparison_type(const Verifier *verifier, const IrInstruc
                          dtype_name(operand));
 }
 
-static bool is_direction(const char *text) {
-    static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
-    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
-        if (strcmp(text, directions[i]) == 0) return true;
-    }
-    return false;
-}
-
 AmStatus verify_compare(const Verifier *verifier, const IrInstruction *instruction) {
+    static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
     const char *direction = instruction->attributes->comparison;
-    if (!is_direction(direction)) {
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++)
+        is_known |= strcmp(direction, directions[i]) == 0;
+    if (!is_known) {
         return verify_refuse(verifier, instruction,
                              "its direction is %.40s, expected EQ, NE, GE, GT, LE or LT", direction);
     }

@@ -227,12 +227,6 @@ static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
 
 static AmStatus find_states_of(MicroBatchRewrite *self, int32_t computation, AmError *error);
 
-static bool starts_at_zero(const MicroBatchRewrite *self, const LoopLeaf *leaf) {
-    const IrModule *module = self->module;
-    return leaf->initial_leaf == 0 && module->instructions[leaf->initial].shape.type != DTYPE_TUPLE &&
-           rule_is_identity(module, leaf->initial, SBP_ADD);
-}
-
 static bool is_zero(const MicroBatchRewrite *self, int32_t instruction) {
     return self->module->instructions[instruction].shape.type != DTYPE_TUPLE &&
            rule_is_identity(self->module, instruction, SBP_ADD);
@@ -273,7 +267,11 @@ static AmStatus find_loop_states(MicroBatchRewrite *self, const PlannedLoop *loo
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         now[l] = *micro_batch_state(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
         if (in_entry && now[l].kind == TIME_PARTIAL) now[l] = whole;
-        if (now[l].kind == TIME_WHOLE) now[l].is_zero = starts_at_zero(self, &loop->leaves[l]);
+        const LoopLeaf *leaf = &loop->leaves[l];
+        if (now[l].kind == TIME_WHOLE)
+            now[l].is_zero = leaf->initial_leaf == 0 &&
+                             self->module->instructions[leaf->initial].shape.type != DTYPE_TUPLE &&
+                             rule_is_identity(self->module, leaf->initial, SBP_ADD);
         is_split |= now[l].kind != TIME_WHOLE;
     }
     self->is_split[loop - self->rules->loops] = is_split;

@@ -216,17 +216,14 @@ static void find_caller_memory(Planner *self) {
     }
 }
 
-/* Returns the first of the loops that instruction i is joined with; i itself if it is not joined. */
-static int32_t first_joined(const Program *program, int32_t i) {
-    for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
-        if (first < i && program_joined(program, first) > i - first) return first;
-    return i;
-}
-
 /* Returns whether a loop that is joined with this one reads `storage`. */
 static bool is_read_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
     const ProgramInstruction *instructions = self->program->instructions;
-    int32_t i = (int32_t)(instruction - instructions), first = first_joined(self->program, i);
+    int32_t i = (int32_t)(instruction - instructions), first = i; /* of the joined loops */
+    for (int32_t k = i - 1; k >= 0 && first == i && instructions[i].opcode == IR_WHILE; k--) {
+        if (instructions[k].opcode != IR_WHILE) break;
+        if (program_joined(self->program, k) > i - k) first = k;
+    }
     for (int32_t joined = first; joined < first + program_joined(self->program, first); joined++)
         for (int32_t k = 0; joined != i && k < instructions[joined].operand_count; k++)
             if (self->storage[instructions[joined].operands[k]] == storage) return true;

@@ -40,12 +40,6 @@ void program_set_counter(Program *body, int32_t loop, const int32_t *leaves) {
 
 /* ---- values of scalars per iteration ---- */
 
-static bool fits(Dtype type, int64_t number) {
-    int32_t bits = dtype_bits(type) - dtype_is_signed(type);
-    int64_t limit = INT64_C(1) << (bits > 60 ? 60 : bits);
-    return number < limit && number >= (dtype_is_signed(type) ? -limit : 0);
-}
-
 static bool compare(const char *comparison, int64_t a, int64_t b) {
     bool or_equal = comparison[1] == 'E';
     switch (comparison[0]) {
@@ -118,7 +112,10 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
         if (value == counter->value) number = counter->start + counter->step * iteration;
         else if (instruction->kind == PROGRAM_VIEW) number = given[0];
         else if (!is_constant && !apply(instruction, given, &number)) return false;
-        if (type != DTYPE_PRED && !fits(type, number)) return false;
+        int32_t bits = dtype_bits(type) - dtype_is_signed(type);
+        int64_t limit = INT64_C(1) << (bits > 60 ? 60 : bits);
+        bool fits = number < limit && number >= (dtype_is_signed(type) ? -limit : 0);
+        if (type != DTYPE_PRED && !fits) return false;
         numbers[iteration] = number;
     }
     return true;

@@ -80,13 +80,6 @@ static int32_t find_state(const Lowering *self, int32_t instruction, int32_t lea
     return -1;
 }
 
-/* Returns whether any value holds that leaf of the instruction. */
-static bool has_leaf(const Lowering *self, int32_t instruction, int32_t leaf) {
-    for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
-        if (self->states[value].leaf == leaf) return true;
-    return false;
-}
-
 /* Returns the state of a result or operand place of instruction i that is split so. */
 static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_t place) {
     return split_state(self->rules, self->program->mesh, i, split, place);
@@ -184,8 +177,9 @@ static AmStatus require_operands(Lowering *self, int32_t i, Split split, uint8_t
             continue;
         }
         int32_t leaf = self->rules->leaf[instruction->operands[k]];
-        if (self->assignment->deferred[producer] && has_leaf(self, producer, LOWERED_F32_SUM))
-            leaf = LOWERED_F32_SUM;
+        if (self->assignment->deferred[producer])
+            for (int32_t value = self->newest[producer]; value >= 0; value = self->states[value].older)
+                if (self->states[value].leaf == LOWERED_F32_SUM) leaf = LOWERED_F32_SUM;
         TRY(lower_operand_in_state(self, producer, leaf, operand_state(self, i, split, carries, k),
                                    &operands[count++], error));
     }

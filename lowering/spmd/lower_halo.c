@@ -238,16 +238,6 @@ static LocalAttributes *copy_attributes(Lowering *self, const IrInstruction *sou
     return local;
 }
 
-/* Computes the slice of a select-and-scatter's result for a factor: `starts` of the shard in the
- * computed range. */
-static bool find_cut(const Halo *halo, int64_t *starts) {
-    bool is_cut = false;
-    for (int32_t m = 0; m < halo->count; m++) is_cut |= halo->ranges[m].extent != halo->parts[m].extent;
-    starts[halo->factor->dimension[0]] =
-        halo_own_part(halo).extent > 0 ? halo_own_part(halo).start - halo_own_range(halo, 0).start : 0;
-    return is_cut;
-}
-
 bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors) {
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
         if (factors[axis] >= 0 && self->rules->rules[i].factors[factors[axis]].halo) return true;
@@ -341,7 +331,10 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
             halo_find_ranges(halo, k);
             TRY(bring(self, halo, halo_is_exact(halo), k, &operands[k], error));
         }
-        if (source->opcode == IR_SELECT_AND_SCATTER && find_cut(halo, starts)) is_cut = true;
+        if (source->opcode != IR_SELECT_AND_SCATTER) continue;
+        for (int32_t m = 0; m < halo->count; m++) is_cut |= halo->ranges[m].extent != halo->parts[m].extent;
+        if (halo_own_part(halo).extent > 0) /* the shard in the computed range */
+            starts[halo->factor->dimension[0]] = halo_own_part(halo).start - halo_own_range(halo, 0).start;
     }
     if (is_cut) return emit_and_cut(self, i, operands, result_state, starts, halos, halo_count, error);
     int32_t first_result = self->program->value_count;

@@ -197,14 +197,6 @@ static const LayerTable *stage_model_table(const StageModel *self, int32_t local
     return NULL;
 }
 
-static bool has_table(const StageModel *self, const LayerTable *table) {
-    for (int32_t k = 0; k < self->table_count; k++)
-        if (self->tables[k].local_batch == table->local_batch && self->tables[k].tensor == table->tensor &&
-            self->tables[k].splits_sequence == table->splits_sequence)
-            return true;
-    return false;
-}
-
 /* Widths that a pipeline of at most `micro_batches` stages would have: with fewer iterations than stages most
  * wait. */
 static bool is_wide_enough(const StageModel *self, int32_t micro_batches, int32_t width) {
@@ -227,7 +219,12 @@ static void list_tables(StageModel *self, bool splits_sequence) {
                 if (!is_wide_enough(self, self->numbers[n], width)) continue;
                 table.local_batch = stage_model_batch(self, self->numbers[n], width / table.tensor);
                 bool is_full = self->table_count == self->settings.most_tables;
-                if (table.local_batch == 0 || is_full || has_table(self, &table)) continue;
+                bool is_known = false;
+                for (int32_t t = 0; t < self->table_count; t++)
+                    is_known |= self->tables[t].local_batch == table.local_batch &&
+                                self->tables[t].tensor == table.tensor &&
+                                self->tables[t].splits_sequence == table.splits_sequence;
+                if (table.local_batch == 0 || is_full || is_known) continue;
                 self->tables[self->table_count++] = table;
             }
 }

@@ -119,13 +119,6 @@ static AmStatus find_class_sets(StageProblem *self, PlanSpace space, AmError *er
     return AM_OK;
 }
 
-static bool has_weight_update(const PlanContext *context) {
-    for (int32_t k = 0; k < context->roles->parameter_count; k++)
-        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT && context->roles->parameters[k].output >= 0)
-            return true;
-    return false;
-}
-
 /* The largest fraction of a device's memory for gathered weights, all of them replicated, that are kept
  * from one pass to the next. */
 #define MOST_KEPT 0.25
@@ -180,8 +173,11 @@ AmStatus problem_create(StageProblem **problem, const PlanContext *context, cons
                          .is_even = settings->constraints.is_even};
     TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, &pins, error));
     TRY_OR_FAIL(find_class_sets(self, settings->space, error));
-    self->has_storage =
-        settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
+    bool updates_weights = false;
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        updates_weights |=
+            context->roles->parameters[k].role == IR_ROLE_WEIGHT && context->roles->parameters[k].output >= 0;
+    self->has_storage = settings->space != SPACE_OPERATOR && self->pins.count == 0 && updates_weights;
     self->gathered.bytes = gathered_bytes(context, &self->arena);
     self->gathered.may_stay =
         !context->whole && self->gathered.bytes <= MOST_KEPT * problem_memory_limit(self);
@@ -508,12 +504,6 @@ static void evaluate_one(void *user, int32_t k) {
     evaluate(batch->problem, &batch->evaluations[k]);
 }
 
-static bool batch_has(const Batch *batch, const AxisPlan *axis_plan) {
-    for (int32_t k = 0; k < batch->count; k++)
-        if (memcmp(&batch->evaluations[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
-    return false;
-}
-
 AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
     Batch *batch = calloc(1, sizeof *batch);
     AmStatus status = AM_OK;
@@ -522,8 +512,10 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
     const int32_t most_of_one =
         self->gathered.may_stay ? 2 : 1; /* prices: weights kept gathered, and gathered again */
     for (int32_t k = 0; k < count; k++) {
-        if (memo_find(self->priced.axis_plans, &axis_plans[k])->used || batch_has(batch, &axis_plans[k]))
-            continue;
+        bool is_known = memo_find(self->priced.axis_plans, &axis_plans[k])->used;
+        for (int32_t other = 0; other < batch->count && !is_known; other++)
+            is_known = memcmp(&batch->evaluations[other].axis_plan, &axis_plans[k], sizeof *axis_plans) == 0;
+        if (is_known) continue;
         if (self->budget.used + batch->count >= self->budget.limit) break;
         if (!budget_try_take(&self->budget, most_of_one * (batch->count + 1))) break;
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];

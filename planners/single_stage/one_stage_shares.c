@@ -52,12 +52,6 @@ typedef struct Sharers {
     int32_t count;
 } Sharers;
 
-static bool has_problem(const Sharers *sharers, const StageProblem *problem) {
-    for (int32_t k = 0; k < sharers->count; k++)
-        if (sharers->of[k].problem == problem) return true;
-    return false;
-}
-
 /* Adds data parallelism as priced, unless it is the best plan. */
 static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
     Plan *plan = self->baselines[BASELINE_DATA_PARALLEL].plan;
@@ -78,7 +72,9 @@ static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t mo
         bool is_near = problem->best.is_known &&
                        (!best->fit.fits ||
                         problem->best.price.seconds < CATCHES_UP * best->plan->predicted_step_seconds);
-        if (!is_near || has_problem(sharers, problem) || !is_mixed(self, &problem->mesh)) continue;
+        bool is_listed = false;
+        for (int32_t s = 0; s < sharers->count; s++) is_listed |= sharers->of[s].problem == problem;
+        if (!is_near || is_listed || !is_mixed(self, &problem->mesh)) continue;
         *sharer = (Sharer){.problem = problem, .axis_plan = problem->best.axis_plan};
         TRY(single_stage_plan(self, problem, &problem->best.axis_plan, &sharer->plan, error));
         TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));

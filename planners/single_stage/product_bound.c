@@ -104,14 +104,6 @@ static double least_effective_flops(const ClusterCurve *curve, double flops) {
     return least;
 }
 
-static bool may_split(const ProductBound *self, const ProductGroup *group, const AllowedClassSets *allowed,
-                      int32_t axis) {
-    if (group->is_pinned) return true;
-    for (int32_t k = 0; k < self->problem->class_set_count; k++)
-        if (group->class_sets[k / 64] >> k % 64 & 1 && allowed->may[axis][k]) return true;
-    return false;
-}
-
 double product_bound_seconds(const ProductBound *self, const AllowedClassSets *allowed) {
     const Mesh *mesh = &self->problem->mesh;
     double seconds = 0;
@@ -120,8 +112,12 @@ double product_bound_seconds(const ProductBound *self, const AllowedClassSets *a
         const ClusterCurve *curve =
             &(group->is_convolution ? self->type->convolution : self->type->dot)[group->type];
         double ways = 1;
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-            if (may_split(self, group, allowed, axis)) ways *= mesh->axes[axis].size;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            bool may_split = group->is_pinned;
+            for (int32_t c = 0; c < self->problem->class_set_count && !may_split; c++)
+                may_split = group->class_sets[c / 64] >> c % 64 & 1 && allowed->may[axis][c];
+            if (may_split) ways *= mesh->axes[axis].size;
+        }
         double flops = least_effective_flops(curve, group->flops / ways);
         seconds += group->times *
                    (self->type->kernel_launch_seconds + flops / self->type->flops_per_second[group->type]);

@@ -95,12 +95,6 @@ static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
     return walk(self, &axis_plan, true, random, error);
 }
 
-static bool has(const Screening *screening, const AxisPlan *axis_plan) {
-    for (int32_t k = 0; k < screening->count; k++)
-        if (memcmp(&screening->kept[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
-    return false;
-}
-
 AmStatus screen_price(const Screening *screening, StageProblem *problem, AmError *error) {
     AxisPlan axis_plans[SCREEN_MOST_KEPT];
     for (int32_t k = 0; k < screening->count; k++) axis_plans[k] = screening->kept[k].axis_plan;
@@ -128,8 +122,12 @@ AmStatus screen_search(Screening *screening, StageProblem *problem, uint64_t see
     for (self.score = 0; self.score < SCREEN_SCORES && status == AM_OK; self.score++)
         status = walk_from_starts(&self, &random, error);
     for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++) /* the best by each score alternately */
-        for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
-            if (k < self.found[by].count && !has(screening, &self.found[by].kept[k].axis_plan))
-                screening->kept[screening->count++] = self.found[by].kept[k];
+        for (ScreenScore by = 0; by < SCREEN_SCORES; by++) {
+            bool is_new = k < self.found[by].count;
+            for (int32_t other = 0; other < screening->count && is_new; other++)
+                is_new = memcmp(&screening->kept[other].axis_plan, &self.found[by].kept[k].axis_plan,
+                                sizeof screening->kept->axis_plan) != 0;
+            if (is_new) screening->kept[screening->count++] = self.found[by].kept[k];
+        }
     return status;
 }

@@ -404,13 +404,6 @@ static void apply(StateChoice *self, UnconstrainedValue *value) {
     sbp_set(&self->assignment->stored[i], self->axis, value->chosen);
 }
 
-/* Returns whether anything is split on the axis. */
-static bool is_used(const StateChoice *self) {
-    for (int32_t n = 0; n < self->split_options->decided_count; n++)
-        if (self->assignment->factor[factor_index(self, self->split_options->decided[n])] >= 0) return true;
-    return false;
-}
-
 static void choose_on_axis(StateChoice *self) {
     const SplitOptions *split_options = self->split_options;
     self->value_count = 0;
@@ -448,7 +441,11 @@ AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, con
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         self.axis = axis;
         self.parts = mesh->axes[axis].size;
-        if (mesh->axes[axis].size > 1 && !mesh->axes[axis].shares && is_used(&self)) choose_on_axis(&self);
+        if (mesh->axes[axis].size <= 1 || mesh->axes[axis].shares) continue;
+        bool is_used = false; /* something is split on the axis */
+        for (int32_t n = 0; n < self.split_options->decided_count && !is_used; n++)
+            is_used = self.assignment->factor[factor_index(&self, self.split_options->decided[n])] >= 0;
+        if (is_used) choose_on_axis(&self);
     }
     arena_release(scratch, mark);
     return AM_OK;

@@ -72,12 +72,6 @@ static bool is_fused(const Rules *rules, int32_t instruction) {
     return rules->rules[instruction].inner != NULL;
 }
 
-static bool has_product(const IrModule *module, const IrComputation *computation) {
-    for (int32_t i = computation->first; i < computation->first + computation->count; i++)
-        if (ir_is_product(module->instructions[i].opcode)) return true;
-    return false;
-}
-
 /* Adds the arrays of a loop over micro-batches on which the loss depends: by their value after the loop, or
  * by the value that the next iteration reads. A sum of losses precedes no product. */
 static void enter_micro_batches(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
@@ -100,8 +94,10 @@ static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is
         enter_micro_batches(problem, loop, is_forward);
         return;
     }
-    bool is_followed = problem->precedes_product[loop->instruction] ||
-                       has_product(module, &module->computations[loop->body]);
+    bool is_followed = problem->precedes_product[loop->instruction];
+    const IrComputation *body = &module->computations[loop->body];
+    for (int32_t i = body->first; i < body->first + body->count; i++)
+        is_followed |= ir_is_product(module->instructions[i].opcode);
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         is_forward[loop->leaves[k].next] = true;
         problem->precedes_product[loop->leaves[k].next] |= is_followed;
@@ -168,11 +164,6 @@ static int32_t add_tensor(StrictProblem *problem, const IrShape *shape) {
     problem->parent[problem->tensor_count] = problem->tensor_count;
     problem->shapes[problem->tensor_count] = shape;
     return problem->tensor_count++;
-}
-
-static bool allows_reduction(const StrictProblem *problem, int32_t instruction) {
-    IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
-    return ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->precedes_product[instruction];
 }
 
 /* Returns whether so many elements can be split. */
@@ -254,8 +245,10 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
     constraint->row_count++;
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
-        bool splits = factor->kind == FACTOR_PARALLEL ||
-                      (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
+        IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
+        bool may_reduce =
+            ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->precedes_product[instruction];
+        bool splits = factor->kind == FACTOR_PARALLEL || (factor->kind == FACTOR_REDUCTION && may_reduce);
         bool is_whole = rule->result_count > 1 && !rule->inner;
         if (!splits || factor->halo || is_whole) continue;
         for (int32_t in_blocks = 0; in_blocks < 2; in_blocks++) {

@@ -420,12 +420,6 @@ static bool is_open(const Spread *self, int32_t i) {
     return self->level > 0 && self->open[i] != 0 && spread_leaf_count(self, i) == 1;
 }
 
-/* Returns the sharding of the value that an annotation is about. */
-static const Tiles *annotated(const Spread *self, int32_t i) {
-    const IrInstruction *instruction = ir_instruction(self->module, i);
-    return instruction->operand_count > 0 ? spread_array(self, instruction->operands[0]) : NULL;
-}
-
 /* Makes one pass over a computation in each direction. Returns whether something changed. */
 static bool pass_over(Spread *self, int32_t first, int32_t count) {
     bool is_changed = false;
@@ -439,7 +433,11 @@ static bool pass_over(Spread *self, int32_t first, int32_t count) {
         int32_t i = self->order[first + k];
         if (self->operands_done[i] || (self->is_given[i] && !is_open(self, i))) continue;
         self->operands_done[i] = true;
-        if (!(self->is_given[i] ? spread_refine(self, i, annotated(self, i)) : spread_from_operands(self, i)))
+        const IrInstruction *instruction = ir_instruction(self->module, i);
+        const Tiles *annotated = NULL; /* the value that an annotation is about */
+        if (self->is_given[i] && instruction->operand_count > 0)
+            annotated = spread_array(self, instruction->operands[0]);
+        if (!(self->is_given[i] ? spread_refine(self, i, annotated) : spread_from_operands(self, i)))
             continue;
         note_change(self, i);
         is_changed = true;
