@@ -27,7 +27,7 @@ foreach(library cuda.so.1 nvrtc.so.13 cublasLt.so.13 cudnn.so.9 nccl.so.2)
   endif()
 endforeach()
 # It reduces as the host's collectives do.
-target_sources(stand_in_nccl PRIVATE ${CMAKE_SOURCE_DIR}/executor/array/wide.c ${CMAKE_SOURCE_DIR}/base/dtype.c
+target_sources(stand_in_nccl PRIVATE ${CMAKE_SOURCE_DIR}/executor/array/scalar64.c ${CMAKE_SOURCE_DIR}/base/dtype.c
   ${CMAKE_SOURCE_DIR}/base/float_format.c)
 
 set(path ${STAND_INS})

@@ -145,7 +145,8 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
             ReshardState produced = group->is_transposed ? second : first,
                          needed = group->is_transposed ? first : second;
             bool is_any = produced == RESHARD_ANY || needed == RESHARD_ANY;
-            float cost = is_any ? 0 : model->reshards->seconds[edge->is_wide][produced][needed] * edge->scale;
+            float cost =
+                is_any ? 0 : model->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
             alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
         }
@@ -263,7 +264,7 @@ static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     for (int32_t e = 0; e < model->edge_count; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
         const float parts[] = {edge->scale, edge->share};
-        uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
+        uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_f32_sum + 2u * is_transposed(self, edge));
         hash = hash_bytes(edge->produced_states, (size_t)model->nodes[edge->producer].label_count, hash);
         self->signature[e] =
             hash_bytes(edge->needed_states, (size_t)model->nodes[edge->reader].label_count, hash);

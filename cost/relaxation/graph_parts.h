@@ -40,7 +40,8 @@ typedef struct ShardingGraphUse {
 typedef struct ShardingGraphParts {
     ShardingGraphPart *parts; /* [instruction] */
     double *times;            /* [instruction]: runs in a step */
-    bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
+    bool *
+        is_f32_sum; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
     ShardingGraphUse *uses; /* by source */
     int32_t *first_use;     /* [instruction + 1] */
     double *kept_bytes;     /* [instruction]: of a parameter, which a device keeps all the time; else 0 */

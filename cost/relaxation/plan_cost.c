@@ -102,8 +102,8 @@ typedef struct Moved {
 /* Adds the traffic of resharding a tensor between two states; returns the seconds of one time. `bytes`: of
  * all its runs. */
 static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, ReshardState from,
-                          ReshardState to, double bytes, bool is_wide, const Moved *of) {
-    float per_byte = model->reshards->seconds[is_wide][from][to];
+                          ReshardState to, double bytes, bool is_f32_sum, const Moved *of) {
+    float per_byte = model->reshards->seconds[is_f32_sum][from][to];
     double seconds = bytes > 0 && isfinite(per_byte) ? per_byte * bytes : 0;
     bool changes[RESHARD_AXES] = {false};
     int32_t changed = 0, axes = model->reshards->axis_count;
@@ -138,8 +138,8 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
         int32_t label = find_label_of_list(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
         const Moved of = {runs, times, purpose_of(model, i, reader)};
-        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs, parts->is_wide[i],
-                             &of);
+        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs,
+                             parts->is_f32_sum[i], &of);
     }
     for (int32_t u = 0; u < use_count; u++) {
         int32_t reader = model->nodes[uses[u].reader].instruction;

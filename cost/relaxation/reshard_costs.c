@@ -39,11 +39,11 @@ static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *m
 /* Returns the seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is
  * no single step. */
 static double step_seconds(const ReshardCostBuilder *self, uint32_t set, int32_t from, int32_t to,
-                           bool is_wide) {
+                           bool is_f32_sum) {
     const double *per_byte = self->per_byte[set];
     if (from == PARTIAL) {
         double rate = per_byte[to == WHOLE ? PROGRAM_ALL_REDUCE : PROGRAM_REDUCE_SCATTER];
-        return is_wide ? 2 * rate : rate;
+        return is_f32_sum ? 2 * rate : rate;
     }
     if (to == PARTIAL) return INFINITY;
     if (from == WHOLE) return 0; /* a local cut */
@@ -60,7 +60,7 @@ static bool breaks_order(const ReshardCostBuilder *self, uint32_t set, ReshardSt
 
 /* Sets the single steps from each state. The tensor that a group moves is the shard left by the
  * other axes. */
-static void set_steps(ReshardCostBuilder *self, bool is_wide) {
+static void set_steps(ReshardCostBuilder *self, bool is_f32_sum) {
     const ReshardCosts *costs = self->costs;
     for (int32_t from = 0; from < RESHARD_STATES; from++)
         for (uint32_t set = 1; set < 1u << costs->axis_count; set++) {
@@ -75,19 +75,19 @@ static void set_steps(ReshardCostBuilder *self, bool is_wide) {
             }
             for (int32_t target = 0; is_same && target < RESHARD_AXIS_STATES; target++) {
                 bool is_step = target != state && !breaks_order(self, set, (ReshardState)from, target);
-                double seconds = is_step ? step_seconds(self, set, state, target, is_wide) : INFINITY;
+                double seconds = is_step ? step_seconds(self, set, state, target, is_f32_sum) : INFINITY;
                 int32_t to = 0;
                 for (int32_t k = 0; k < RESHARD_AXES; k++)
                     to = to * RESHARD_AXIS_STATES +
                          (set >> k & 1 ? target : reshard_axis_state((ReshardState)from, k));
-                float *cell = &self->costs->seconds[is_wide][from][to];
+                float *cell = &self->costs->seconds[is_f32_sum][from][to];
                 if (seconds * share < *cell) *cell = (float)(seconds * share);
             }
         }
 }
 
-static void close_paths(ReshardCosts *costs, bool is_wide) {
-    float(*seconds)[RESHARD_STATES + 1] = costs->seconds[is_wide];
+static void close_paths(ReshardCosts *costs, bool is_f32_sum) {
+    float(*seconds)[RESHARD_STATES + 1] = costs->seconds[is_f32_sum];
     for (int32_t via = 0; via < RESHARD_STATES; via++)
         for (int32_t from = 0; from < RESHARD_STATES; from++) {
             float first = seconds[from][via];
@@ -109,12 +109,12 @@ AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *me
         self.costs->axes[self.costs->axis_count++] = axis;
     }
     TRY(find_rates(&self, arena, mesh, cluster, devices, error));
-    for (int32_t is_wide = 0; is_wide < 2; is_wide++) {
+    for (int32_t is_f32_sum = 0; is_f32_sum < 2; is_f32_sum++) {
         for (int32_t from = 0; from < RESHARD_STATES; from++)
             for (int32_t to = 0; to < RESHARD_STATES; to++)
-                self.costs->seconds[is_wide][from][to] = from == to ? 0 : INFINITY;
-        set_steps(&self, is_wide != 0);
-        close_paths(self.costs, is_wide != 0);
+                self.costs->seconds[is_f32_sum][from][to] = from == to ? 0 : INFINITY;
+        set_steps(&self, is_f32_sum != 0);
+        close_paths(self.costs, is_f32_sum != 0);
     }
     *costs = self.costs;
     return AM_OK;

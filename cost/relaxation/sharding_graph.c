@@ -24,7 +24,8 @@ typedef struct GraphBuilder {
     const SplitOptions *split_options;
     ShardingGraphPart *parts;
     double *times; /* [instruction]: runs in a step */
-    bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
+    bool *
+        is_f32_sum; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
     FusionGroups fusion_groups;
     ShardingGraphUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
@@ -140,7 +141,7 @@ static void add_use(GraphBuilder *self, int32_t source, int32_t reader, const Re
 
 static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *produced_states,
                      int32_t reader, const ReshardState *needed_states, double scale, double share,
-                     bool is_wide) {
+                     bool is_f32_sum) {
     ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
@@ -150,7 +151,7 @@ static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *p
                                                             .needed_states = needed_states,
                                                             .scale = (float)scale,
                                                             .share = (float)share,
-                                                            .is_wide = is_wide};
+                                                            .is_f32_sum = is_f32_sum};
 }
 
 /* Adds a node for the states in which i's result may be kept, which are its labels, and returns it. */
@@ -273,9 +274,9 @@ static void use_loops(GraphBuilder *self) {
     }
 }
 
-/* Returns whether operand k of i, an operator, may be partial, and that only with sums that are wide;
+/* Returns whether operand k of i, an operator, may be partial, and that only with sums in f32;
  * `*narrow`: also with others. A result of several readers is finished before it is read. */
-static bool takes_wide(const GraphBuilder *self, int32_t i, int32_t k, bool *narrow) {
+static bool takes_f32_sum(const GraphBuilder *self, int32_t i, int32_t k, bool *narrow) {
     const ShardingGraphPart *part = &self->parts[i];
     bool is_carried = false;
     for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
@@ -285,13 +286,13 @@ static bool takes_wide(const GraphBuilder *self, int32_t i, int32_t k, bool *nar
     int32_t source = self->split_options->operands[self->split_options->first_operand[i] + k];
     bool is_finished = self->parts[source].operator_node >= 0 && self->parts[source].readers > 1;
     if (is_finished) return false;
-    *narrow |= !self->is_wide[source];
-    return self->is_wide[source];
+    *narrow |= !self->is_f32_sum[source];
+    return self->is_f32_sum[source];
 }
 
 /* Marks 16-bit products whose partial sums are in f32 (linearity_is_16bit_product()), wherever they are
  * finished. */
-static void find_wide(GraphBuilder *self) {
+static void find_f32_sums(GraphBuilder *self) {
     for (int32_t n = 0; n < self->split_options->decided_count; n++) {
         int32_t i = self->split_options->decided[n];
         const IrInstruction *instruction = ir_instruction(self->module, i);
@@ -301,8 +302,8 @@ static void find_wide(GraphBuilder *self) {
         if (self->parts[i].operator_node < 0 || !is_half) continue;
         for (int32_t f = 0; f < rule->factor_count; f++) narrow |= rule->factors[f].kind == FACTOR_REDUCTION;
         for (int32_t k = 0; k < instruction->operand_count && k < SHARDING_GRAPH_MOST_CARRYING; k++)
-            takes |= takes_wide(self, i, k, &narrow);
-        self->is_wide[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);
+            takes |= takes_f32_sum(self, i, k, &narrow);
+        self->is_f32_sum[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);
     }
 }
 
@@ -313,7 +314,7 @@ static void add_edges(GraphBuilder *self) {
         if (part->operator_node < 0 || part->readers < 2) continue;
         const ReshardState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
-                 array_bytes(self, i) * self->times[i], 1, self->is_wide[i]);
+                 array_bytes(self, i) * self->times[i], 1, self->is_f32_sum[i]);
         part->produced_states = states;
     }
     for (int32_t u = 0; u < self->use_count; u++) {
@@ -323,7 +324,7 @@ static void add_edges(GraphBuilder *self) {
         double share = is_kept ? 1.0 / part->readers : 1;
         add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->produced_states, use->reader,
                  use->needed_states, array_bytes(self, use->source) * use->times, share,
-                 !is_kept && self->is_wide[use->source]);
+                 !is_kept && self->is_f32_sum[use->source]);
     }
 }
 
@@ -350,7 +351,7 @@ static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, A
     const IrRoles *roles = self->context->roles;
     *parts = (ShardingGraphParts){.parts = self->parts,
                                   .times = self->times,
-                                  .is_wide = self->is_wide,
+                                  .is_f32_sum = self->is_f32_sum,
                                   .uses = ARENA_ARRAY(self->arena, ShardingGraphUse, self->use_count + 1),
                                   .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
                                   .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
@@ -379,7 +380,7 @@ static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *c
                          .split_options = context->split_options,
                          .parts = ARENA_ARRAY(arena, ShardingGraphPart, count + 1),
                          .times = ARENA_ARRAY(arena, double, count + 1),
-                         .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
+                         .is_f32_sum = ARENA_ARRAY(arena, bool, count + 1)};
     ShardingGraphParts *parts = ARENA_ARRAY(arena, ShardingGraphParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
     *self.model = (ShardingGraph){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
@@ -403,7 +404,7 @@ static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *c
                                               .fusion_groups = &self.fusion_groups,
                                               .type = type};
     if (type) TRY(sharding_graph_set_seconds(&computing, arena, error));
-    find_wide(&self);
+    find_f32_sums(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);
     *model = self.model;

@@ -40,7 +40,7 @@ typedef struct ShardingGraphEdge {
         *needed_states; /* [labels of the producer], [labels of the reader] */
     float scale;        /* bytes of the whole tensor, times runs */
     float share;        /* fraction of that cost, if other readers share it; 1: the only reader */
-    bool is_wide;       /* sums are moved in elements of twice the size */
+    bool is_f32_sum;    /* sums are moved in elements of twice the size */
 } ShardingGraphEdge;
 
 typedef struct ShardingGraph {

@@ -10,7 +10,7 @@
  */
 #include "executor/attention/causal_keys.h"
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 typedef enum Class { ANY, ZERO, LOW, ALWAYS, NEVER, ROW_INDEX, KEY_INDEX } Class;
 
@@ -25,10 +25,10 @@ typedef struct CausalSearch {
 
 static Class constant_class(const CausalSearch *self, const ProgramInstruction *instruction) {
     const IrShape *shape = &self->blocks->region->values[instruction->first_result].shape;
-    Wide number;
+    Scalar64 number;
     if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->compute.literal->data)
         return ANY;
-    wide_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
+    scalar64_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
     return number.floating == 0 ? ZERO : number.floating <= low_number ? LOW : ANY;
 }
 

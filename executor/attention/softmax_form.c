@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 static bool has_equal_labels(const SoftmaxSearch *self, int32_t a, int32_t b) {
     const RegionLabels *labels = &self->form->blocks.labels;
@@ -109,14 +109,14 @@ static SoftmaxTerm position(const SoftmaxSearch *self, int32_t label, int64_t fi
 
 static SoftmaxTerm constant(const SoftmaxSearch *self, const ProgramInstruction *instruction) {
     const IrShape *shape = &self->region->values[instruction->first_result].shape;
-    Wide number;
-    if (shape->rank != 0 || !instruction->compute.literal->data || !wide_supports(shape->type))
+    Scalar64 number;
+    if (shape->rank != 0 || !instruction->compute.literal->data || !scalar64_supports(shape->type))
         return softmax_other();
-    wide_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
-    WideKind kind = wide_kind(shape->type);
-    return softmax_number(kind == WIDE_FLOATING ? number.floating
-                          : kind == WIDE_SIGNED ? (double)number.as_signed
-                                                : (double)number.as_unsigned);
+    scalar64_load(&number, instruction->compute.literal->data, shape->type, 1, 1);
+    Scalar64Kind kind = scalar64_kind(shape->type);
+    return softmax_number(kind == SCALAR64_FLOATING ? number.floating
+                          : kind == SCALAR64_SIGNED ? (double)number.as_signed
+                                                    : (double)number.as_unsigned);
 }
 
 /* Returns the term of an instruction's result from those of its operands. */

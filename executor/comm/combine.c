@@ -1,7 +1,7 @@
 /* Combines the contributions of all members to a reduction, with the same bits on every back end.
  *
  * Sums of f32 and f64, which gradients are, have loops of their own over vectors that stay in
- * registers; all else goes through wide values. Two f32 are added in f32: their sum in double
+ * registers; all else goes through 64-bit scalars. Two f32 are added in f32: their sum in double
  * precision, rounded to f32, is the same bits, as 53 digits are at least 2 * 24 + 2 (Figueroa, "When is
  * double rounding innocuous?", SIGNUM Newsletter 30, 1995).
  */
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 enum { LANES = 8 };
 
@@ -75,18 +75,18 @@ static void add_doubles(const Combine *work, int64_t first, int64_t count) {
     }
 }
 
-static void combine_wide(const Combine *work, int64_t first, int64_t count) {
-    Wide sum[WIDE_RUN], run[WIDE_RUN];
-    WideKind kind = wide_kind(work->type);
+static void combine_scalars(const Combine *work, int64_t first, int64_t count) {
+    Scalar64 sum[SCALAR64_RUN], run[SCALAR64_RUN];
+    Scalar64Kind kind = scalar64_kind(work->type);
     int64_t bytes = dtype_bytes(work->type);
     for (int64_t i = first, end = first + count, n; i < end; i += n) {
-        n = end - i < WIDE_RUN ? end - i : WIDE_RUN;
+        n = end - i < SCALAR64_RUN ? end - i : SCALAR64_RUN;
         for (int32_t m = 0; m < work->member_count; m++) {
-            wide_load(m == 0 ? sum : run, work->members[m] + i * bytes, work->type, n, 1);
-            if (m > 0) wide_fold(sum, run, kind, work->reduction, n);
+            scalar64_load(m == 0 ? sum : run, work->members[m] + i * bytes, work->type, n, 1);
+            if (m > 0) scalar64_fold(sum, run, kind, work->reduction, n);
         }
         for (int32_t r = 0; r < work->result_count; r++)
-            wide_store(work->results[r] + i * bytes, work->type, sum, kind, n, 1);
+            scalar64_store(work->results[r] + i * bytes, work->type, sum, kind, n, 1);
     }
 }
 
@@ -95,5 +95,5 @@ void combine_run(const Combine *work, int64_t first, int64_t count) {
     if (adds && work->type == DTYPE_F32 && work->member_count == 2) add_two(work, first, count);
     else if (adds && work->type == DTYPE_F32) add_singles(work, first, count);
     else if (adds && work->type == DTYPE_F64) add_doubles(work, first, count);
-    else combine_wide(work, first, count);
+    else combine_scalars(work, first, count);
 }

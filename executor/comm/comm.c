@@ -10,8 +10,8 @@
 
 #include "automap_features.h"
 #include "base/suggest.h"
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/processes/mpi_wire.h"
 
 /* The back end of that name for ranks that compute on `kernels`;
@@ -138,7 +138,7 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
     for (int32_t k = 0; k < operands; k++) {
         shapes[k] = &program->values[instruction->operands[k]].shape;
         bool is_sum = reduces && collective->reduction == SBP_ADD; /* of complex numbers: of their parts */
-        if (reduces && !wide_supports(is_sum ? dtype_real_part(shapes[k]->type) : shapes[k]->type))
+        if (reduces && !scalar64_supports(is_sum ? dtype_real_part(shapes[k]->type) : shapes[k]->type))
             return am_fail(error, AM_ERROR_INPUT, program->module ? program->module->source : "",
                            "no %s on %s", program_collective_name(collective->kind),
                            dtype_name(shapes[k]->type));

@@ -3,7 +3,7 @@
  * A prepared call consists of streams. A stream has the bytes (comm_stream.h) between this rank
  * and one other in one direction, cut into chunks, of which at most two are in flight. All
  * streams of a call progress concurrently; no message is awaited alone. A member of a reduction with
- * a chunk from every other member adds them in group order, in the wide type, as comm_local does,
+ * a chunk from every other member adds them in group order, in the 64-bit type, as comm_local does,
  * so that the results have the same bits; the next chunk arrives meanwhile. An all_reduce is a
  * reduction of one part by each member, whose chunks are sent to the others as soon as they are
  * reduced: each member sends 2 (n - 1) / n of the operands, for any size, from memory of two chunks
@@ -25,7 +25,7 @@
 #include <time.h>
 
 #include "base/integers.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/comm/combine.h"
 #include "executor/comm/comm_stream.h"
 
@@ -222,13 +222,13 @@ static AmStatus move_stream(const MpiCall *self, const CommCall *call, PeerStrea
  * group order. */
 static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk, int32_t b, int64_t at,
                        int64_t bytes) {
-    uint64_t packed[WIDE_RUN];
+    uint64_t packed[SCALAR64_RUN];
     const CommBox *box = &self->own_sent.boxes[b];
     Dtype type = dtype_is_complex(box->type) ? dtype_real_part(box->type) : box->type;
     int64_t element = dtype_bytes(type), ignored, part;
     for (int64_t end = at + bytes; at < end; at += part) {
         int32_t result = b;
-        part = smaller_integer(end - at, WIDE_RUN * element);
+        part = smaller_integer(end - at, SCALAR64_RUN * element);
         char *target = comm_stream_place(&self->own_received, call, at, &ignored, &result);
         for (int32_t p = 0; p < call->rank_count; p++) {
             self->places[p] = (const char *)packed;

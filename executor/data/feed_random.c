@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/data/feed.h"
 
 /* Properties of a value derived from its users, also through views. */
@@ -142,21 +142,21 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
     const IrParameter *parameter = &context->roles->parameters[number];
     const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
     Usage usage = {0};
-    if (!wide_supports(shape->type))
+    if (!scalar64_supports(shape->type))
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "cannot draw '%s': %s has no arithmetic", parameter->path, dtype_name(shape->type));
     TRY(find_usage(&usage, context->canonical, parameter->instruction, error));
     Draw draw = choose(parameter, shape, &usage);
     double scale = parameter->role != IR_ROLE_DATA && usage.fan_in > 0 ? 1 / sqrt(usage.fan_in) : 1;
     uint64_t bound = usage.least_index > 0 ? (uint64_t)usage.least_index : 2;
-    WideKind kind = draw == DRAW_UNIFORM ? WIDE_UNSIGNED : WIDE_FLOATING;
+    Scalar64Kind kind = draw == DRAW_UNIFORM ? SCALAR64_UNSIGNED : SCALAR64_FLOATING;
     int64_t elements = ir_shape_elements(shape), bytes = dtype_bytes(shape->type);
     for (int64_t i = 0; i < elements; i++) {
-        Wide value = {.floating = draw == DRAW_ONE ? 1 : 0};
+        Scalar64 value = {.floating = draw == DRAW_ONE ? 1 : 0};
         if (draw == DRAW_NORMAL)
             value.floating = scale * random_normal_at(seed, (uint64_t)number, (uint64_t)i);
         if (draw == DRAW_UNIFORM) value.as_unsigned = random_at(seed, (uint64_t)number, (uint64_t)i) % bound;
-        wide_store((char *)data + i * bytes, shape->type, &value, kind, 1, 1);
+        scalar64_store((char *)data + i * bytes, shape->type, &value, kind, 1, 1);
     }
     return AM_OK;
 }

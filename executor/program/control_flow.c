@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 static AmStatus refuse(const Control *self, const char *reason, AmError *error) {
     return kernel_refuse(self->program, self->instruction->origin, self->instruction->opcode, reason, error);
@@ -91,7 +91,7 @@ static AmStatus run_conditional(const Control *self, AmError *error) {
     int32_t count = self->instruction->regions.count;
     char number[16] = {0};
     TRY(read_value(self, number, self->operands[0], dtype_bytes(type), error));
-    int64_t branch = wide_index(number, type, 0);
+    int64_t branch = scalar64_index(number, type, 0);
     if (type == DTYPE_PRED) branch = branch ? 0 : 1;
     return run_region(self, branch < 0 || branch >= count ? count - 1 : (int32_t)branch, error);
 }

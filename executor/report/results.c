@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/files/array_file.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 static const IrShape *output_shape(const Results *results, int32_t output) {
     const PlanContext *context = results->context;
@@ -45,7 +45,7 @@ static AmStatus open_watched(Results *results, AmError *error) {
                            "output[%d] cannot be watched: the plan splits its layers (expected a plan of "
                            "search --layers loop)",
                            named);
-        if (!wide_supports(output_shape(results, output)->type))
+        if (!scalar64_supports(output_shape(results, output)->type))
             return am_fail(error, AM_ERROR_USAGE, "", "output[%d] is %s and cannot be watched", output,
                            dtype_name(output_shape(results, output)->type));
         TRY(add_watched(results, output, error));
@@ -83,9 +83,9 @@ void results_take(Results *results, int32_t r) {
 static void convert(const WholeArray *array, const RunWatched *watched) {
     Dtype type = array->shape->type;
     for (int64_t i = 0; i < watched->count; i++) {
-        Wide value;
-        wide_load(&value, array->whole + i * dtype_bytes(type), type, 1, 1);
-        wide_store((double *)watched->values + i, DTYPE_F64, &value, wide_kind(type), 1, 1);
+        Scalar64 value;
+        scalar64_load(&value, array->whole + i * dtype_bytes(type), type, 1, 1);
+        scalar64_store((double *)watched->values + i, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
     }
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/stop.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/data/feed.h"
 #include "executor/data/feed_source.h"
 #include "executor/run/evaluation_match.h"
@@ -46,9 +46,11 @@ static AmStatus find_outputs(Evaluation *self, AmError *error) {
         const IrShape *shape = output_shape(self, k);
         bool is_update = false;
         for (int32_t p = 0; p < roles->parameter_count; p++) is_update |= roles->parameters[p].output == k;
-        if (is_update || !wide_supports(shape->type) || ir_shape_elements(shape) != 1) continue;
-        self->outputs[self->result.count++] = (RunEvaluatedOutput){
-            .output = k, .is_loss = k == roles->loss, .is_integer = wide_kind(shape->type) != WIDE_FLOATING};
+        if (is_update || !scalar64_supports(shape->type) || ir_shape_elements(shape) != 1) continue;
+        self->outputs[self->result.count++] =
+            (RunEvaluatedOutput){.output = k,
+                                 .is_loss = k == roles->loss,
+                                 .is_integer = scalar64_kind(shape->type) != SCALAR64_FLOATING};
     }
     self->result.outputs = self->outputs;
     if (self->result.count > 0) return AM_OK;
@@ -185,11 +187,11 @@ static void add_outputs(Evaluation *self) {
     for (int32_t k = 0; k < self->result.count; k++) {
         RunEvaluatedOutput *output = &self->outputs[k];
         Dtype type = output_shape(self, output->output)->type;
-        Wide bits = {0}, value;
+        Scalar64 bits = {0}, value;
         double number;
         rank_get_output(&self->rank, output->output, &bits);
-        wide_load(&value, &bits, type, 1, 1);
-        wide_store(&number, DTYPE_F64, &value, wide_kind(type), 1, 1);
+        scalar64_load(&value, &bits, type, 1, 1);
+        scalar64_store(&number, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
         output->value += number;
     }
 }

@@ -118,7 +118,7 @@ static double least_by_counting(const ShardingGraph *model, int32_t *labels, int
         const ShardingGraphEdge *edge = &model->edges[e];
         ReshardState produced = edge->produced_states[labels[edge->producer]],
                      needed = edge->needed_states[labels[edge->reader]];
-        least += (double)model->reshards->seconds[edge->is_wide][produced][needed] * edge->scale;
+        least += (double)model->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
     }
     return least;
 }

@@ -37,7 +37,7 @@ fi
 toolkit=$(dirname "$(dirname "$(realpath "$(command -v nvcc || echo "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc")")")")
 cc -O2 -std=gnu17 -shared -fPIC -I. -Iinclude -I"$toolkit/include" -DSTAND_IN_SOURCE='"."' \
   -DSTAND_IN_FOLDER='"stand_in/kernels"' \
-  tests/cuda/stand_in/nccl.c executor/array/wide.c base/dtype.c base/float_format.c -o "$work/libnccl.so.2"
+  tests/cuda/stand_in/nccl.c executor/array/scalar64.c base/dtype.c base/float_format.c -o "$work/libnccl.so.2"
 AUTOMAP_PACK_BUILD=$build-pack bench/gpu.sh --pack "$work/pack" --nccl "$work/libnccl.so.2" | tee "$work/log"
 stand_ins=$build-pack/tests/stand_in
 [ "$(du -bs "$work/pack" | cut -f1)" -le 60000000 ] || { echo "the pack is larger than 60 MB"; exit 1; }

@@ -74,7 +74,7 @@ static void test_overrides_make_plans_quicker(void **state) {
 static double reshard_seconds(const ShardingGraph *model, const ShardingGraphEdge *edge, ReshardState from,
                               ReshardState to) {
     if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
-    return (double)model->reshards->seconds[edge->is_wide][from][to] * edge->scale;
+    return (double)model->reshards->seconds[edge->is_f32_sum][from][to] * edge->scale;
 }
 
 /* The cost of labels, added up directly: all computing, and resharding once for every tensor and

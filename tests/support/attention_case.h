@@ -10,17 +10,17 @@
 #include <math.h>
 
 #include "bench/attention_regions.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 static inline double attention_number(const void *memory, Dtype type, int64_t i) {
-    Wide value;
-    wide_load(&value, (const char *)memory + i * dtype_bytes(type), type, 1, 1);
+    Scalar64 value;
+    scalar64_load(&value, (const char *)memory + i * dtype_bytes(type), type, 1, 1);
     return value.floating;
 }
 
 static inline void attention_set_number(void *memory, Dtype type, int64_t i, double number) {
-    Wide value = {.floating = number};
-    wide_store((char *)memory + i * dtype_bytes(type), type, &value, WIDE_FLOATING, 1, 1);
+    Scalar64 value = {.floating = number};
+    scalar64_store((char *)memory + i * dtype_bytes(type), type, &value, SCALAR64_FLOATING, 1, 1);
 }
 
 static inline void attention_open(AttentionRegion *region, KernelDevice *device, const AttentionForm *form) {

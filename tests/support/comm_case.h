@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/comm/comm.h"
 
 enum { CASE_MOST_RANKS = 8, CASE_MOST_OPERANDS = 3, CASE_RANK = 3, CASE_MOST = 256 };
@@ -91,8 +91,9 @@ static inline int64_t case_number(const int64_t *whole, const int64_t *slab, int
     return number;
 }
 
-static inline Wide case_wide(Dtype type, int64_t value) {
-    return wide_kind(type) == WIDE_FLOATING ? (Wide){.floating = (double)value} : (Wide){.as_signed = value};
+static inline Scalar64 case_wide(Dtype type, int64_t value) {
+    return scalar64_kind(type) == SCALAR64_FLOATING ? (Scalar64){.floating = (double)value}
+                                                    : (Scalar64){.as_signed = value};
 }
 
 /* Element i of rank's operand k (`result` false) or of the result that it is to have. */
@@ -110,13 +111,13 @@ static inline void case_element(const CaseCall *self, int32_t k, bool result, in
             case_number(self->whole[k], shape->dimensions, its->dimension, self->range_start[position], i);
     else if ((its->kind == PROGRAM_REDUCE_SCATTER) == result && its->kind != PROGRAM_ALL_REDUCE)
         number = case_number(self->whole[k], shape->dimensions, its->dimension, start, i);
-    Wide value =
+    Scalar64 value =
         case_wide(its->type, case_value(its, reduces ? (result ? self->group[0] : rank) : -1, k, number));
     for (int32_t m = 1; reduces && result && m < size; m++) {
-        Wide next = case_wide(its->type, case_value(its, self->group[m], k, number));
-        wide_fold(&value, &next, wide_kind(its->type), its->reduction, 1);
+        Scalar64 next = case_wide(its->type, case_value(its, self->group[m], k, number));
+        scalar64_fold(&value, &next, scalar64_kind(its->type), its->reduction, 1);
     }
-    wide_store(out, its->type, &value, wide_kind(its->type), 1, 1);
+    scalar64_store(out, its->type, &value, scalar64_kind(its->type), 1, 1);
 }
 
 /* The whole array, or the part along `dimension` that this rank has. */

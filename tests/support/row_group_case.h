@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/program/executable.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/interleave/interleave.h"
@@ -92,9 +92,10 @@ static inline void row_group_set(RowGroupCase *self, int32_t parameter) {
     random_seed(&random, (uint64_t)parameter + 1);
     for (int64_t i = 0; i < ir_shape_elements(shape); i++) {
         int64_t number = (int64_t)random_below(&random, 33) - 16;
-        Wide value = {.floating = (double)number / 8};
+        Scalar64 value = {.floating = (double)number / 8};
         if (!dtype_is_floating(shape->type)) value.as_signed = number;
-        wide_store(numbers + i * dtype_bytes(shape->type), shape->type, &value, wide_kind(shape->type), 1, 1);
+        scalar64_store(numbers + i * dtype_bytes(shape->type), shape->type, &value,
+                       scalar64_kind(shape->type), 1, 1);
     }
     self->device->back_end->copy_in(self->device, executable_parameter(self->entry, parameter), numbers,
                                     ir_shape_bytes(shape));

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/program/executable.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/ranks.h"
@@ -50,9 +50,9 @@ static inline void split_fill(void *out, const IrShape *shape, uint64_t seed) {
     int64_t count = ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t number = (int64_t)(random_at(seed, 17, (uint64_t)i) % 7) - 3;
-        if (wide_kind(part) == WIDE_UNSIGNED) number = part == DTYPE_PRED ? number > 0 : number + 3;
-        Wide value = {.as_signed = number};
-        wide_store((char *)out + i * dtype_bytes(part), part, &value, WIDE_SIGNED, 1, 1);
+        if (scalar64_kind(part) == SCALAR64_UNSIGNED) number = part == DTYPE_PRED ? number > 0 : number + 3;
+        Scalar64 value = {.as_signed = number};
+        scalar64_store((char *)out + i * dtype_bytes(part), part, &value, SCALAR64_SIGNED, 1, 1);
     }
 }
 

@@ -9,7 +9,7 @@
  * result does not depend on the team.
  */
 #include "base/integers.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cpu/attention/region_kernel.h"
 #include "executor/cpu/team.h"
 
@@ -19,8 +19,8 @@ static AmStatus make_indices(BlockArray *array, Arena *arena, Dtype type, int64_
     char *indices = arena_alloc(arena, (size_t)(count * dtype_bytes(type)));
     if (!indices) return am_fail_memory(error, count * 8);
     for (int64_t k = 0; k < count; k++) {
-        Wide number = {.as_signed = k};
-        wide_store(indices + k * dtype_bytes(type), type, &number, WIDE_SIGNED, 1, 1);
+        Scalar64 number = {.as_signed = k};
+        scalar64_store(indices + k * dtype_bytes(type), type, &number, SCALAR64_SIGNED, 1, 1);
     }
     array->indices = indices;
     return AM_OK;

@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/attention/region_kernel.h"
 #include "executor/cpu/team.h"
 
@@ -115,9 +115,9 @@ static bool is_consecutive(int64_t *first, const KernelCall *call, int32_t param
     const IrShape *shape = &region->values[region->parameters[parameter]].shape;
     int64_t count = ir_shape_elements(shape), size = dtype_bytes(shape->type);
     const char *numbers = call->operands[parameter];
-    Wide number;
+    Scalar64 number;
     for (int64_t k = 0; k < count; k++) {
-        wide_load(&number, numbers + k * size, shape->type, 1, 1);
+        scalar64_load(&number, numbers + k * size, shape->type, 1, 1);
         if (k == 0) *first = number.as_signed;
         if (number.as_signed != *first + k) return false;
     }

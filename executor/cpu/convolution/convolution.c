@@ -8,8 +8,8 @@
 
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/team.h"
 
 enum { CONVERSION_GRAIN = 4096 }; /* elements that are converted by one member of the team */
@@ -51,15 +51,15 @@ typedef struct Conversion {
 
 static void convert_part(void *user, int32_t part, int32_t parts) {
     const Conversion *conversion = user;
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     int64_t first, end;
-    team_stretch(conversion->elements, WIDE_RUN, part, parts, &first, &end);
-    for (int64_t at = first; at < end; at += WIDE_RUN) {
-        int64_t n = end - at < WIDE_RUN ? end - at : WIDE_RUN;
-        wide_load(run, (const char *)conversion->in + at * dtype_bytes(conversion->from), conversion->from, n,
-                  1);
-        wide_store((char *)conversion->out + at * dtype_bytes(conversion->to), conversion->to, run,
-                   WIDE_FLOATING, n, 1);
+    team_stretch(conversion->elements, SCALAR64_RUN, part, parts, &first, &end);
+    for (int64_t at = first; at < end; at += SCALAR64_RUN) {
+        int64_t n = end - at < SCALAR64_RUN ? end - at : SCALAR64_RUN;
+        scalar64_load(run, (const char *)conversion->in + at * dtype_bytes(conversion->from),
+                      conversion->from, n, 1);
+        scalar64_store((char *)conversion->out + at * dtype_bytes(conversion->to), conversion->to, run,
+                       SCALAR64_FLOATING, n, 1);
     }
 }
 
@@ -160,8 +160,8 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
                    is_at_most_single(kernel->weights_type) && is_at_most_single(kernel->output_type);
     if (!single && !widened) {
         Dtype input = kernel->input_type, weights = kernel->weights_type, output = kernel->output_type;
-        bool same_kind = wide_supports(input) && wide_supports(weights) && wide_supports(output) &&
-                         dtype_is_floating(input) == dtype_is_floating(output) &&
+        bool same_kind = scalar64_supports(input) && scalar64_supports(weights) &&
+                         scalar64_supports(output) && dtype_is_floating(input) == dtype_is_floating(output) &&
                          dtype_is_floating(weights) == dtype_is_floating(output);
         if (dtype_is_complex(output) ? input != output || weights != output : !same_kind)
             return kernel_call_refuse(call, "not on these types", error);

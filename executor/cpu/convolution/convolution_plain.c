@@ -1,21 +1,21 @@
 /* convolution by its definition, one output element at a time, for any type.
  *
- * Types without a faster algorithm run here, with sums in wide numbers. The tests use it as the
+ * Types without a faster algorithm run here, with sums in 64-bit scalars. The tests use it as the
  * reference for the faster algorithms.
  */
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/convolution/convolution.h"
 
-/* The sum of one output element: wide numbers, or the parts of complex ones. */
+/* The sum of one output element: a scalar, or the parts of complex ones. */
 typedef struct Sum {
-    Wide wide;
+    Scalar64 scalar;
     double real, imaginary;
 } Sum;
 
 static double part_of(const void *data, Dtype type, int64_t at) {
-    Wide value;
-    wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
+    Scalar64 value;
+    scalar64_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
     return value.floating;
 }
 
@@ -31,21 +31,21 @@ static void add_product(Sum *sum, const KernelCall *call, int64_t at, int64_t ce
         sum->imaginary += a * d + b * c;
         return;
     }
-    Wide x, y;
-    WideKind kind = wide_kind(kernel->output_type);
-    wide_load(&x, (const char *)in + at * dtype_bytes(kernel->input_type), kernel->input_type, 1, 1);
-    wide_load(&y, (const char *)weights + cell * dtype_bytes(kernel->weights_type), kernel->weights_type, 1,
-              1);
-    wide_fold(&x, &y, kind, SBP_MULTIPLY, 1);
-    wide_fold(&sum->wide, &x, kind, SBP_ADD, 1);
+    Scalar64 x, y;
+    Scalar64Kind kind = scalar64_kind(kernel->output_type);
+    scalar64_load(&x, (const char *)in + at * dtype_bytes(kernel->input_type), kernel->input_type, 1, 1);
+    scalar64_load(&y, (const char *)weights + cell * dtype_bytes(kernel->weights_type), kernel->weights_type,
+                  1, 1);
+    scalar64_fold(&x, &y, kind, SBP_MULTIPLY, 1);
+    scalar64_fold(&sum->scalar, &x, kind, SBP_ADD, 1);
 }
 
 static void store_sum(const KernelCall *call, int64_t at, const Sum *sum) {
     Dtype type = ((const ConvolutionKernel *)call->compiled)->output_type, part = dtype_real_part(type);
     char *out = (char *)call->results[0] + at * dtype_bytes(type);
-    const Wide parts[2] = {{.floating = sum->real}, {.floating = sum->imaginary}};
-    if (part != type) wide_store(out, part, parts, WIDE_FLOATING, 2, 1);
-    else wide_store(out, type, &sum->wide, wide_kind(type), 1, 1);
+    const Scalar64 parts[2] = {{.floating = sum->real}, {.floating = sum->imaginary}};
+    if (part != type) scalar64_store(out, part, parts, SCALAR64_FLOATING, 2, 1);
+    else scalar64_store(out, type, &sum->scalar, scalar64_kind(type), 1, 1);
 }
 
 /* Adds up the window of one output position for output feature f. `base`: where batch and group begin. */
@@ -78,7 +78,7 @@ void convolution_run_plain(const KernelCall *call) {
             for (int32_t s = 0; s < kernel->spatial_count; s++)
                 out += position[s] * kernel->output_strides[s];
             for (int64_t f = 0; f < kernel->outputs; f++) {
-                Sum sum = {.wide = {.as_unsigned = 0}};
+                Sum sum = {.scalar = {.as_unsigned = 0}};
                 int64_t group = f / kernel->group_features;
                 int64_t base = b * kernel->batch_stride + group * kernel->group_input_step;
                 if (!is_empty) sum_window(&sum, call, position, base, f);

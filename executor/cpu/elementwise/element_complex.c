@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cpu/element.h"
 
 #define LOOP_ARGUMENTS                                                     \
@@ -153,19 +153,19 @@ DEFINE_CLAMP(Twice)
 /* From a real or a complex type to a complex one, part by part. */
 static void convert(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     Dtype from = dtype_real_part(parameter->from), to = dtype_real_part(parameter->to);
     bool has_parts = from != parameter->from;
     int64_t parts = has_parts ? 2 : 1, in_bytes = dtype_bytes(from), out_bytes = dtype_bytes(to);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
         const char *in = (const char *)a + at * parts * in_bytes;
         char *target = (char *)out + at * 2 * out_bytes;
-        wide_load(run, in, from, n, parts);
-        wide_store(target, to, run, wide_kind(from), n, 2);
-        if (has_parts) wide_load(run, in + in_bytes, from, n, 2);
+        scalar64_load(run, in, from, n, parts);
+        scalar64_store(target, to, run, scalar64_kind(from), n, 2);
+        if (has_parts) scalar64_load(run, in + in_bytes, from, n, 2);
         else memset(run, 0, sizeof run);
-        wide_store(target + out_bytes, to, run, wide_kind(from), n, 2);
+        scalar64_store(target + out_bytes, to, run, scalar64_kind(from), n, 2);
     }
 }
 

@@ -5,52 +5,52 @@
 #include <math.h>
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/element.h"
 #include "executor/cpu/vector/vector.h"
 
 void element_convert(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     int64_t from = dtype_bytes(parameter->from), to = dtype_bytes(parameter->to);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
-        wide_load(run, (const char *)a + at * from, parameter->from, n, 1);
-        wide_store((char *)out + at * to, parameter->to, run, wide_kind(parameter->from), n, 1);
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
+        scalar64_load(run, (const char *)a + at * from, parameter->from, n, 1);
+        scalar64_store((char *)out + at * to, parameter->to, run, scalar64_kind(parameter->from), n, 1);
     }
 }
 
 /* Rounds towards zero, or away from it with the probability of the discarded part. */
 void element_stochastic_convert(LOOP_ARGUMENTS) {
     (void)c, (void)tile;
-    Wide run[WIDE_RUN], random[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN], random[SCALAR64_RUN];
     int64_t from = dtype_bytes(parameter->from), to = dtype_bytes(parameter->to);
     int64_t random_bytes = dtype_bytes(parameter->random);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
-        wide_load(run, (const char *)a + at * from, parameter->from, n, 1);
-        wide_load(random, (const char *)b + at * random_bytes, parameter->random, n, 1);
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
+        scalar64_load(run, (const char *)a + at * from, parameter->from, n, 1);
+        scalar64_load(random, (const char *)b + at * random_bytes, parameter->random, n, 1);
         for (int64_t i = 0; i < n; i++) {
             double whole = trunc(run[i].floating), rest = fabs(run[i].floating - whole);
             bool away = (double)random[i].as_unsigned < ldexp(rest, dtype_bits(parameter->random));
             run[i].floating = away ? whole + copysign(1, run[i].floating) : whole;
         }
-        wide_store((char *)out + at * to, parameter->to, run, WIDE_FLOATING, n, 1);
+        scalar64_store((char *)out + at * to, parameter->to, run, SCALAR64_FLOATING, n, 1);
     }
 }
 
 void element_round(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
-    Wide run[WIDE_RUN];
-    uint8_t narrow[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
+    uint8_t narrow[SCALAR64_RUN];
     int64_t bytes = dtype_bytes(parameter->from);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
-        wide_load(run, (const char *)a + at * bytes, parameter->from, n, 1);
-        wide_store(narrow, parameter->to, run, wide_kind(parameter->from), n, 1);
-        wide_load(run, narrow, parameter->to, n, 1);
-        wide_store((char *)out + at * bytes, parameter->from, run, wide_kind(parameter->to), n, 1);
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
+        scalar64_load(run, (const char *)a + at * bytes, parameter->from, n, 1);
+        scalar64_store(narrow, parameter->to, run, scalar64_kind(parameter->from), n, 1);
+        scalar64_load(run, narrow, parameter->to, n, 1);
+        scalar64_store((char *)out + at * bytes, parameter->from, run, scalar64_kind(parameter->to), n, 1);
     }
 }
 
@@ -67,12 +67,12 @@ static Dtype held_as(Dtype type) {
 /* Converts to the bits in memory, and back as the other type. */
 void element_bitcast_narrow(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
-    uint16_t bits[WIDE_RUN];
+    uint16_t bits[SCALAR64_RUN];
     Dtype from = held_as(parameter->from), to = held_as(parameter->to);
     const ElementParameter down = {.from = from, .to = parameter->from},
                            up = {.from = parameter->to, .to = to};
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
         element_convert(bits, (const char *)a + at * dtype_bytes(from), NULL, NULL, n, &down, NULL);
         element_convert((char *)out + at * dtype_bytes(to), bits, NULL, NULL, n, &up, NULL);
     }
@@ -85,7 +85,7 @@ typedef struct IotaPlace {
 } IotaPlace;
 
 /* `count` values; each comes `inner` times in a row, after the last of `size` values the first. */
-static void make_iota(Wide *out, int64_t count, IotaPlace *place, int64_t inner, int64_t size,
+static void make_iota(Scalar64 *out, int64_t count, IotaPlace *place, int64_t inner, int64_t size,
                       int64_t start) {
     for (int64_t i = 0; i < count;) {
         int64_t left = inner == 1 ? size - place->value : inner - place->made;
@@ -101,17 +101,17 @@ static void make_iota(Wide *out, int64_t count, IotaPlace *place, int64_t inner,
 
 void element_iota(LOOP_ARGUMENTS) {
     (void)a, (void)b, (void)c;
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     Dtype part = dtype_real_part(parameter->to);
     int64_t inner = 1, bytes = dtype_bytes(parameter->to), parts = bytes / dtype_bytes(part);
     for (int32_t d = parameter->iota_dimension + 1; d < tile->rank; d++) inner *= tile->dimensions[d];
     int64_t size = tile->dimensions[parameter->iota_dimension];
     IotaPlace place = {tile->first / inner % size, tile->first % inner};
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
         make_iota(run, n, &place, inner, size, parameter->iota_start);
         if (parts > 1) memset((char *)out + at * bytes, 0, (size_t)(n * bytes));
-        wide_store((char *)out + at * bytes, part, run, WIDE_SIGNED, n, parts);
+        scalar64_store((char *)out + at * bytes, part, run, SCALAR64_SIGNED, n, parts);
     }
 }
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cpu/element.h"
 
 typedef struct ElementStep {
@@ -59,7 +59,7 @@ static bool is_narrow(Dtype type) {
 
 /* Types that inputs and operators may have. */
 static bool is_supported(Dtype type) {
-    return wide_supports(type) || dtype_is_complex(type);
+    return scalar64_supports(type) || dtype_is_complex(type);
 }
 
 static ElementParameter *new_parameter(ElementProgramBuilder *builder, Dtype from, Dtype to) {

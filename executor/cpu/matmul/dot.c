@@ -15,8 +15,8 @@
 #include <cblas.h>
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/matmul/dot_plan.h"
@@ -197,10 +197,10 @@ static void run_dot(const KernelCall *call) {
 /* Sums of nothing. */
 static void run_zeros(const KernelCall *call) {
     Dtype type = call->result_shapes[0]->type, part = dtype_real_part(type);
-    const Wide zero[2] = {{.floating = 0}}; /* f8e8m0fnu has none: it becomes a NaN */
+    const Scalar64 zero[2] = {{.floating = 0}}; /* f8e8m0fnu has none: it becomes a NaN */
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     if (elements == 0) return;
-    wide_store(call->results[0], part, zero, wide_kind(part), part == type ? 1 : 2, 1);
+    scalar64_store(call->results[0], part, zero, scalar64_kind(part), part == type ? 1 : 2, 1);
     divided_fill(call->device, call->results[0], call->results[0], elements, dtype_bytes(type));
 }
 
@@ -232,7 +232,8 @@ static void run_then_add(const KernelCall *call) {
 
 static Dtype product_type(Dtype left, Dtype right, Dtype result) {
     if (dtype_is_complex(result)) return left == result && right == result ? result : DTYPE_INVALID;
-    if (!wide_supports(left) || !wide_supports(right) || !wide_supports(result)) return DTYPE_INVALID;
+    if (!scalar64_supports(left) || !scalar64_supports(right) || !scalar64_supports(result))
+        return DTYPE_INVALID;
     if (left == DTYPE_F64 || right == DTYPE_F64 || result == DTYPE_F64) return DTYPE_F64;
     return dtype_is_floating(result) ? DTYPE_F32 : DTYPE_S64;
 }

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 
 typedef struct MatrixKernel {
@@ -28,26 +28,26 @@ static int32_t parts_of(Dtype type) {
 }
 
 static void load(double *out, const void *data, Dtype type, int64_t first, int64_t count) {
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     Dtype part = dtype_real_part(type);
     const char *from = (const char *)data + first * dtype_bytes(type);
     count *= parts_of(type);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
-        wide_load(run, from + at * dtype_bytes(part), part, n, 1);
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
+        scalar64_load(run, from + at * dtype_bytes(part), part, n, 1);
         for (int64_t i = 0; i < n; i++) out[at + i] = run[i].floating;
     }
 }
 
 static void store(void *data, Dtype type, int64_t first, const double *values, int64_t count) {
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     Dtype part = dtype_real_part(type);
     char *to = (char *)data + first * dtype_bytes(type);
     count *= parts_of(type);
-    for (int64_t at = 0; at < count; at += WIDE_RUN) {
-        int64_t n = count - at < WIDE_RUN ? count - at : WIDE_RUN;
+    for (int64_t at = 0; at < count; at += SCALAR64_RUN) {
+        int64_t n = count - at < SCALAR64_RUN ? count - at : SCALAR64_RUN;
         for (int64_t i = 0; i < n; i++) run[i].floating = values[at + i];
-        wide_store(to + at * dtype_bytes(part), part, run, WIDE_FLOATING, n, 1);
+        scalar64_store(to + at * dtype_bytes(part), part, run, SCALAR64_FLOATING, n, 1);
     }
 }
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/int_list.h"
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "ir/hlo.pb-c.h"
 
@@ -30,7 +30,7 @@ static void find_group(const KernelCall *call, int64_t g, int64_t length, int64_
     Dtype type = call->operand_shapes[2]->type;
     *start = *end = 0;
     for (int64_t k = 0; k <= g; k++) {
-        int64_t size = wide_index(sizes, type, k);
+        int64_t size = scalar64_index(sizes, type, k);
         if (size < 0) size = 0;
         *start = *end;
         *end = size > length - *end ? length : *end + size;
@@ -47,23 +47,23 @@ static int64_t group_of(const KernelCall *call, int64_t groups, int64_t row, int
     return -1;
 }
 
-static Wide sum_products(const KernelCall *call, int64_t left_at, int64_t right_at, int64_t start,
-                         int64_t end) {
+static Scalar64 sum_products(const KernelCall *call, int64_t left_at, int64_t right_at, int64_t start,
+                             int64_t end) {
     const RaggedDot *kernel = call->compiled;
-    WideKind kind = wide_kind(kernel->result_type);
-    Wide sum = {.as_unsigned = 0}, x, y;
+    Scalar64Kind kind = scalar64_kind(kernel->result_type);
+    Scalar64 sum = {.as_unsigned = 0}, x, y;
     int64_t index[IR_MAX_RANK] = {0};
     if (strided_elements(kernel->contracted, kernel->contracted_rank) == 0) return sum;
     do {
         if (kernel->contracts && (index[kernel->ragged] < start || index[kernel->ragged] >= end)) continue;
         int64_t a = left_at + offset_of(index, kernel->contracted_left, kernel->contracted_rank);
         int64_t b = right_at + offset_of(index, kernel->contracted_right, kernel->contracted_rank);
-        wide_load(&x, (const char *)call->operands[0] + a * dtype_bytes(kernel->left_type), kernel->left_type,
-                  1, 1);
-        wide_load(&y, (const char *)call->operands[1] + b * dtype_bytes(kernel->right_type),
-                  kernel->right_type, 1, 1);
-        wide_fold(&x, &y, kind, SBP_MULTIPLY, 1);
-        wide_fold(&sum, &x, kind, SBP_ADD, 1);
+        scalar64_load(&x, (const char *)call->operands[0] + a * dtype_bytes(kernel->left_type),
+                      kernel->left_type, 1, 1);
+        scalar64_load(&y, (const char *)call->operands[1] + b * dtype_bytes(kernel->right_type),
+                      kernel->right_type, 1, 1);
+        scalar64_fold(&x, &y, kind, SBP_MULTIPLY, 1);
+        scalar64_fold(&sum, &x, kind, SBP_ADD, 1);
     } while (strided_next(index, kernel->contracted, kernel->contracted_rank));
     return sum;
 }
@@ -81,10 +81,10 @@ static void run_ragged_dot(const KernelCall *call) {
             group = group_of(call, kernel->groups, index[kernel->ragged], kernel->result[kernel->ragged]);
             right_at += group * kernel->group_stride;
         }
-        Wide sum = {.as_unsigned = 0};
+        Scalar64 sum = {.as_unsigned = 0};
         if (group >= 0) sum = sum_products(call, left_at, right_at, start, end);
-        wide_store((char *)call->results[0] + at * bytes, kernel->result_type, &sum,
-                   wide_kind(kernel->result_type), 1, 1);
+        scalar64_store((char *)call->results[0] + at * bytes, kernel->result_type, &sum,
+                       scalar64_kind(kernel->result_type), 1, 1);
         strided_next(index, kernel->result, kernel->result_rank);
     }
 }
@@ -167,8 +167,8 @@ AmStatus ragged_dot_read(RaggedDot *kernel, const KernelCall *call, AmError *err
     kernel->left_type = call->operand_shapes[0]->type;
     kernel->right_type = call->operand_shapes[1]->type;
     kernel->result_type = call->result_shapes[0]->type;
-    if (!wide_supports(kernel->left_type) || !wide_supports(kernel->right_type) ||
-        !wide_supports(kernel->result_type) ||
+    if (!scalar64_supports(kernel->left_type) || !scalar64_supports(kernel->right_type) ||
+        !scalar64_supports(kernel->result_type) ||
         dtype_is_floating(kernel->left_type) != dtype_is_floating(kernel->result_type) ||
         dtype_is_floating(kernel->right_type) != dtype_is_floating(kernel->result_type))
         return kernel_call_refuse(call, "not on these types", error);

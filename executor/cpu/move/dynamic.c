@@ -5,7 +5,7 @@
  */
 #include "executor/cpu/move/dynamic.h"
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cpu/cpu.h"
 
 AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error) {
@@ -21,8 +21,8 @@ AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error
 
 static void run_get_dimension_size(const KernelCall *call) {
     const IrShape *operand = call->operand_shapes[0];
-    Wide size = {.as_signed = operand->dimensions[call->instruction->attributes->dimensions[0]]};
-    wide_store(call->results[0], call->result_shapes[0]->type, &size, WIDE_SIGNED, 1, 1);
+    Scalar64 size = {.as_signed = operand->dimensions[call->instruction->attributes->dimensions[0]]};
+    scalar64_store(call->results[0], call->result_shapes[0]->type, &size, SCALAR64_SIGNED, 1, 1);
 }
 
 AmStatus cpu_prepare_get_dimension_size(KernelCall *call, Arena *arena, AmError *error) {
@@ -42,7 +42,7 @@ static bool is_constant(const KernelCall *call, int32_t k, int64_t value) {
     const IrInstruction *size = &module->instructions[module->instructions[origin].operands[k]];
     return size->opcode == IR_CONSTANT && size->literal && size->literal->data && size->shape.rank == 0 &&
            dtype_is_integer(size->shape.type) && size->literal->bytes >= dtype_bytes(size->shape.type) &&
-           wide_index(size->literal->data, size->shape.type, 0) == value;
+           scalar64_index(size->literal->data, size->shape.type, 0) == value;
 }
 
 static AmStatus check_set_dimension_size(const KernelCall *call, AmError *error) {

@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 
 /* The intersection of the window with the shard. */
@@ -29,7 +29,7 @@ static void find_overlap(Overlap *overlap, const KernelCall *call, int32_t first
     for (int32_t d = 0; d < held->rank; d++) {
         overlap->dimensions[d] = local->dimensions[d];
         if (shard->window[d] == shard->global[d]) continue;
-        int64_t start = wide_index(call->operands[first + d], call->operand_shapes[first + d]->type, 0);
+        int64_t start = scalar64_index(call->operands[first + d], call->operand_shapes[first + d]->type, 0);
         int64_t most = shard->global[d] - shard->window[d];
         if (start > most) start = most;
         if (start < 0) start = 0;

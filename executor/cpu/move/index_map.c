@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/int_list.h"
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 
 /* Positions: the dimensions of the indices but the vector's, in order, which are
  * the dimensions of the slices that are not window dimensions, in order. */
@@ -107,7 +107,7 @@ void index_map_window(IndexedWindow *window, const IndexMap *map, const int64_t 
     for (int32_t w = 0; w < map->window_rank; w++) window->dimensions[w] = map->window[w];
     for (int32_t k = 0; k < map->map_count && !window->empty; k++) {
         int64_t d = map->map_dimension[k];
-        int64_t at = wide_index(indices, map->index_type, index_at + k * map->component_stride);
+        int64_t at = scalar64_index(indices, map->index_type, index_at + k * map->component_stride);
         int64_t most = map->global[d] - (map->map_full[k] ? map->global[d] : map->map_size[k]);
         if (clamp) {
             if (at > most) at = most;

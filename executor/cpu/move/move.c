@@ -7,8 +7,8 @@
  */
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 
@@ -196,16 +196,16 @@ static void run_iota(const KernelCall *call) {
     for (int32_t d = (int32_t)dimension + 1; d < shape->rank; d++) inner *= shape->dimensions[d];
     char *out = call->results[0];
     for (int64_t group = 0; at < elements; at += inner, group++) {
-        Wide value = {.as_signed = start + group % shape->dimensions[dimension]};
+        Scalar64 value = {.as_signed = start + group % shape->dimensions[dimension]};
         if (dtype_is_complex(shape->type)) memset(out + at * bytes, 0, (size_t)bytes);
-        wide_store(out + at * bytes, dtype_real_part(shape->type), &value, WIDE_SIGNED, 1, 1);
+        scalar64_store(out + at * bytes, dtype_real_part(shape->type), &value, SCALAR64_SIGNED, 1, 1);
         strided_fill(out + at * bytes, out + at * bytes, inner, bytes);
     }
 }
 
 AmStatus cpu_prepare_iota(KernelCall *call, Arena *arena, AmError *error) {
     (void)arena;
-    if (!wide_supports(dtype_real_part(call->result_shapes[0]->type)))
+    if (!scalar64_supports(dtype_real_part(call->result_shapes[0]->type)))
         return kernel_call_refuse(call, "not on this type", error);
     call->run = run_iota;
     return AM_OK;
@@ -216,7 +216,7 @@ static int64_t dynamic_offset(const KernelCall *call, int32_t first, const IrSha
                               const int64_t *sizes, const int64_t *strides) {
     int64_t at = 0;
     for (int32_t d = 0; d < whole->rank; d++) {
-        int64_t start = wide_index(call->operands[first + d], call->operand_shapes[first + d]->type, 0);
+        int64_t start = scalar64_index(call->operands[first + d], call->operand_shapes[first + d]->type, 0);
         int64_t most = whole->dimensions[d] - sizes[d];
         if (start > most) start = most;
         if (start < 0) start = 0;

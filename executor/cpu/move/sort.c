@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/element.h"
 
@@ -158,7 +158,7 @@ static uint64_t order_key(const char *data, Dtype type, int64_t at) {
         if (!dtype_is_signed(type)) return bits;
         return bits & sign ? sign + (sign - 1) - bits : bits | sign;
     }
-    return wide_kind(type) == WIDE_SIGNED ? bits ^ sign : bits;
+    return scalar64_kind(type) == SCALAR64_SIGNED ? bits ^ sign : bits;
 }
 
 static bool is_larger(void *context, int64_t a, int64_t b) {
@@ -188,9 +188,10 @@ static void run_topk(const KernelCall *call) {
             merge_sort(items, items + length, length, kernel->largest ? is_larger : is_smaller, keys);
         for (int64_t i = 0; i < kept; i++) {
             int64_t to = line * kept + i;
-            Wide index = {.as_signed = sorted[i]};
+            Scalar64 index = {.as_signed = sorted[i]};
             memcpy((char *)call->results[0] + to * bytes, in + sorted[i] * bytes, (size_t)bytes);
-            wide_store((char *)call->results[1] + to * index_bytes, index_type, &index, WIDE_SIGNED, 1, 1);
+            scalar64_store((char *)call->results[1] + to * index_bytes, index_type, &index, SCALAR64_SIGNED,
+                           1, 1);
         }
     }
 }
@@ -200,7 +201,7 @@ AmStatus cpu_prepare_topk(KernelCall *call, Arena *arena, AmError *error) {
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     const IrShape *shape = call->operand_shapes[0];
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
-        !wide_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type))
+        !scalar64_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type))
         return kernel_call_refuse(call, "not with these operands", error);
     const IrOptions *options = call->instruction->attributes->options;
     bool is_custom_call = call->instruction->opcode == IR_CUSTOM_CALL; /* "TopK": always the largest */

@@ -9,8 +9,8 @@
  */
 #include <math.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/other/random_bits.h"
 #include "executor/cpu/other/rng.h"
@@ -31,32 +31,32 @@ static void draw(double fractions[2], const RngKernel *kernel, int64_t block) {
     }
 }
 
-static double as_double(const Wide *value, WideKind kind) {
-    return kind == WIDE_FLOATING ? value->floating
-           : kind == WIDE_SIGNED ? (double)value->as_signed
-                                 : (double)value->as_unsigned;
+static double as_double(const Scalar64 *value, Scalar64Kind kind) {
+    return kind == SCALAR64_FLOATING ? value->floating
+           : kind == SCALAR64_SIGNED ? (double)value->as_signed
+                                     : (double)value->as_unsigned;
 }
 
 /* a + u (b - a), below b as the type rounds it. */
 static void store_uniform(char *out, Dtype type, double a, double b, double fraction) {
-    Wide value = {.floating = a + fraction * (b - a)};
-    if (wide_kind(type) != WIDE_FLOATING) value.floating = floor(value.floating);
-    wide_store(out, type, &value, WIDE_FLOATING, 1, 1);
-    if (wide_kind(type) != WIDE_FLOATING || !(a < b)) return;
-    wide_load(&value, out, type, 1, 1);
+    Scalar64 value = {.floating = a + fraction * (b - a)};
+    if (scalar64_kind(type) != SCALAR64_FLOATING) value.floating = floor(value.floating);
+    scalar64_store(out, type, &value, SCALAR64_FLOATING, 1, 1);
+    if (scalar64_kind(type) != SCALAR64_FLOATING || !(a < b)) return;
+    scalar64_load(&value, out, type, 1, 1);
     if (value.floating < b) return;
     value.floating = a;
-    wide_store(out, type, &value, WIDE_FLOATING, 1, 1);
+    scalar64_store(out, type, &value, SCALAR64_FLOATING, 1, 1);
 }
 
 static void run_rng(const KernelCall *call) {
     const RngKernel *kernel = call->compiled;
     Dtype type = call->result_shapes[0]->type;
     int64_t elements = ir_shape_elements(call->result_shapes[0]), bytes = dtype_bytes(type);
-    WideKind kind = wide_kind(type);
-    Wide first, second;
-    wide_load(&first, call->operands[0], type, 1, 1);
-    wide_load(&second, call->operands[1], type, 1, 1);
+    Scalar64Kind kind = scalar64_kind(type);
+    Scalar64 first, second;
+    scalar64_load(&first, call->operands[0], type, 1, 1);
+    scalar64_load(&second, call->operands[1], type, 1, 1);
     double a = as_double(&first, kind), b = as_double(&second, kind), fractions[2];
     char *out = call->results[0];
     const IrShape *local = call->result_shapes[0];
@@ -72,8 +72,8 @@ static void run_rng(const KernelCall *call) {
             continue;
         }
         double radius = sqrt(-2 * log(1 - fractions[0])), angle = 6.283185307179586477 * fractions[1];
-        Wide value = {.floating = a + b * radius * cos(angle)};
-        wide_store(out + i * bytes, type, &value, WIDE_FLOATING, 1, 1);
+        Scalar64 value = {.floating = a + b * radius * cos(angle)};
+        scalar64_store(out + i * bytes, type, &value, SCALAR64_FLOATING, 1, 1);
     }
     *kernel->counter += (uint64_t)kernel->form.blocks;
 }
@@ -89,7 +89,7 @@ AmStatus rng_read(RngForm *form, const KernelCall *call, AmError *error) {
     bool is_normal = message->distribution == HLO__RANDOM_DISTRIBUTION__RNG_NORMAL;
     if (!is_normal && message->distribution != HLO__RANDOM_DISTRIBUTION__RNG_UNIFORM)
         return kernel_call_refuse(call, "only the uniform and the normal distribution", error);
-    if (!wide_supports(type) || (is_normal && !dtype_is_floating(type)))
+    if (!scalar64_supports(type) || (is_normal && !dtype_is_floating(type)))
         return kernel_call_refuse(call, "not on this type", error);
     for (int32_t k = 0; k < 2; k++)
         if (call->operand_shapes[k]->type != type || call->operand_shapes[k]->rank != 0)

@@ -15,8 +15,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/batch_norm_form.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
@@ -33,23 +33,23 @@ typedef struct Block {
 } Block;
 
 static void load(double *to, const void *from, Dtype type, int64_t at, int64_t count) {
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     if (type == DTYPE_F32) {
         for (int64_t k = 0; k < count; k++) to[k] = ((const float *)from)[at + k];
         return;
     }
-    wide_load(run, (const char *)from + at * dtype_bytes(type), type, count, 1);
+    scalar64_load(run, (const char *)from + at * dtype_bytes(type), type, count, 1);
     for (int64_t k = 0; k < count; k++) to[k] = run[k].floating;
 }
 
 static void store(void *to, Dtype type, int64_t at, const double *from, int64_t count) {
-    Wide run[WIDE_RUN];
+    Scalar64 run[SCALAR64_RUN];
     if (type == DTYPE_F32) {
         for (int64_t k = 0; k < count; k++) ((float *)to)[at + k] = (float)from[k];
         return;
     }
     for (int64_t k = 0; k < count; k++) run[k].floating = from[k];
-    wide_store((char *)to + at * dtype_bytes(type), type, run, WIDE_FLOATING, count, 1);
+    scalar64_store((char *)to + at * dtype_bytes(type), type, run, SCALAR64_FLOATING, count, 1);
 }
 
 /* `count` neighbours from element `at` on: features of the block from `feature` on (step 1), or places of
@@ -67,10 +67,10 @@ static void for_runs(Block *block, void (*work)(Block *block, const ChannelRun *
             continue;
         }
         for (int64_t f = 0; f < block->count; f++)
-            for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
+            for (int64_t i = 0; i < kernel->inner; i += SCALAR64_RUN) {
                 int64_t left = kernel->inner - i;
-                work(block,
-                     &(ChannelRun){row + f * kernel->inner + i, left < WIDE_RUN ? left : WIDE_RUN, f, 0});
+                work(block, &(ChannelRun){row + f * kernel->inner + i,
+                                          left < SCALAR64_RUN ? left : SCALAR64_RUN, f, 0});
             }
     }
 }
@@ -78,7 +78,7 @@ static void for_runs(Block *block, void (*work)(Block *block, const ChannelRun *
 /* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
 static void add_up(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
-    double x[WIDE_RUN], g[WIDE_RUN];
+    double x[SCALAR64_RUN], g[SCALAR64_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
     if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
     for (int64_t k = 0; k < run->count; k++) {
@@ -92,7 +92,7 @@ static void add_up(Block *block, const ChannelRun *run) {
 /* y = of_x x + of_g g + term */
 static void scale(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
-    double x[WIDE_RUN], g[WIDE_RUN];
+    double x[SCALAR64_RUN], g[SCALAR64_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
     if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
     for (int64_t k = 0; k < run->count; k++) {
@@ -205,7 +205,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32
                         AmError *error) {
     BatchNormForm *form = ARENA_ARRAY(arena, BatchNormForm, 1);
     if (!form) return am_fail_memory(error, (int64_t)sizeof *form);
-    if (!wide_supports(call->operand_shapes[0]->type))
+    if (!scalar64_supports(call->operand_shapes[0]->type))
         return kernel_call_refuse(call, "not on this type", error);
     call->compiled = form;
     return batch_norm_form_read(form, call, operands, whole, results, error);

@@ -3,7 +3,7 @@
  * With a single operator (add, max, ...) floating sums are kept in double. The
  * common types have vectorized folds (vector/fold.c): of dense rows to a result
  * each, or of rows onto COLUMNS neighbouring results; elements of other types
- * are folded wide, by runs. Any other computation, e.g. the pair (value, index)
+ * are folded as 64-bit scalars, by runs. Any other computation, e.g. the pair (value, index)
  * of an argmax, runs as an element program over ELEMENT_TILE results at a time.
  * The initial value is applied once. The team's members divide the results.
  */
@@ -20,12 +20,12 @@ enum { MOST_ELEMENT_BYTES = 16, COLUMNS = 256 /* results that are folded side by
 typedef struct ReduceKernel {
     SbpReduction reduction;
     Dtype type;
-    WideKind kind;
+    Scalar64Kind kind;
     int32_t kept_rank, reduced_rank;
     int64_t kept[IR_MAX_RANK], kept_strides[IR_MAX_RANK];
     int64_t reduced[IR_MAX_RANK], reduced_strides[IR_MAX_RANK];
     int64_t results, reduced_count;
-    const VectorFold *fold; /* NULL: folded wide */
+    const VectorFold *fold; /* NULL: folded as Scalar64 */
     ElementLoop *widen;     /* bf16 and f16 to f32 before they are folded; or NULL */
     bool by_columns;        /* the innermost kept dimension is dense and has more than one element */
     int32_t parts;
@@ -40,46 +40,46 @@ static int64_t offset_of(const int64_t *index, const int64_t *strides, int32_t r
 }
 
 /* One result: folds its runs of the innermost reduced dimension lane by lane, then the lanes. */
-static void reduce_runs(const ReduceKernel *kernel, const char *in, Wide *result) {
-    Wide lanes[WIDE_RUN], run[WIDE_RUN];
+static void reduce_runs(const ReduceKernel *kernel, const char *in, Scalar64 *result) {
+    Scalar64 lanes[SCALAR64_RUN], run[SCALAR64_RUN];
     int64_t index[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type), used = 0;
     int32_t inner = kernel->reduced_rank - 1;
     int64_t length = kernel->reduced[inner], stride = kernel->reduced_strides[inner];
     do {
         const char *row = in + offset_of(index, kernel->reduced_strides, inner) * bytes;
-        for (int64_t at = 0; at < length; at += WIDE_RUN) {
-            int64_t n = length - at < WIDE_RUN ? length - at : WIDE_RUN;
+        for (int64_t at = 0; at < length; at += SCALAR64_RUN) {
+            int64_t n = length - at < SCALAR64_RUN ? length - at : SCALAR64_RUN;
             const char *from = row + at * stride * bytes;
             if (used == 0) {
-                wide_load(lanes, from, kernel->type, n, stride);
+                scalar64_load(lanes, from, kernel->type, n, stride);
                 used = n;
             } else {
-                wide_load(run, from, kernel->type, n, stride);
-                wide_fold(lanes, run, kernel->kind, kernel->reduction, n < used ? n : used);
+                scalar64_load(run, from, kernel->type, n, stride);
+                scalar64_fold(lanes, run, kernel->kind, kernel->reduction, n < used ? n : used);
                 if (n > used) {
-                    memcpy(lanes + used, run + used, sizeof(Wide) * (size_t)(n - used));
+                    memcpy(lanes + used, run + used, sizeof(Scalar64) * (size_t)(n - used));
                     used = n;
                 }
             }
         }
     } while (strided_next(index, kernel->reduced, inner));
     for (int64_t half = used / 2; used > 1; used -= half, half = used / 2)
-        wide_fold(lanes, lanes + used - half, kernel->kind, kernel->reduction, half);
-    wide_fold(result, lanes, kernel->kind, kernel->reduction, 1);
+        scalar64_fold(lanes, lanes + used - half, kernel->kind, kernel->reduction, half);
+    scalar64_fold(result, lanes, kernel->kind, kernel->reduction, 1);
 }
 
-static void run_wide_rows(const KernelCall *call) {
+static void run_scalar_rows(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int64_t index[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type);
-    Wide initial;
-    wide_load(&initial, call->operands[1], kernel->type, 1, 1);
+    Scalar64 initial;
+    scalar64_load(&initial, call->operands[1], kernel->type, 1, 1);
     char *out = call->results[0];
     for (int64_t i = 0; i < kernel->results; i++) {
         const char *in = (const char *)call->operands[0] +
                          offset_of(index, kernel->kept_strides, kernel->kept_rank) * bytes;
-        Wide result = initial;
+        Scalar64 result = initial;
         if (kernel->reduced_count > 0) reduce_runs(kernel, in, &result);
-        wide_store(out + i * bytes, kernel->type, &result, kernel->kind, 1, 1);
+        scalar64_store(out + i * bytes, kernel->type, &result, kernel->kind, 1, 1);
         strided_next(index, kernel->kept, kernel->kept_rank);
     }
 }
@@ -88,31 +88,31 @@ static void run_wide_rows(const KernelCall *call) {
  */
 static void fold_rows(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
                       int64_t rows, int64_t length) {
-    float wide[WIDE_RUN];
+    float singles[SCALAR64_RUN];
     int64_t bytes = dtype_bytes(kernel->type);
     if (!kernel->widen) {
         kernel->fold->rows(accumulators, in, stride, rows, length);
         return;
     }
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t at = 0; at < length; at += WIDE_RUN) {
-            int64_t n = length - at < WIDE_RUN ? length - at : WIDE_RUN;
-            kernel->widen(wide, in + (r * stride + at) * bytes, NULL, NULL, n, NULL, NULL);
-            kernel->fold->rows((char *)accumulators + r * kernel->fold->bytes, wide, 0, 1, n);
+        for (int64_t at = 0; at < length; at += SCALAR64_RUN) {
+            int64_t n = length - at < SCALAR64_RUN ? length - at : SCALAR64_RUN;
+            kernel->widen(singles, in + (r * stride + at) * bytes, NULL, NULL, n, NULL, NULL);
+            kernel->fold->rows((char *)accumulators + r * kernel->fold->bytes, singles, 0, 1, n);
         }
 }
 
 /* `rows` rows of `width` dense elements onto as many accumulators. */
 static void fold_columns(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
                          int64_t rows, int64_t width) {
-    float wide[COLUMNS];
+    float singles[COLUMNS];
     if (!kernel->widen) {
         kernel->fold->columns(accumulators, in, stride, rows, width);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
-        kernel->widen(wide, in + r * stride * dtype_bytes(kernel->type), NULL, NULL, width, NULL, NULL);
-        kernel->fold->columns(accumulators, wide, 0, 1, width);
+        kernel->widen(singles, in + r * stride * dtype_bytes(kernel->type), NULL, NULL, width, NULL, NULL);
+        kernel->fold->columns(accumulators, singles, 0, 1, width);
     }
 }
 
@@ -123,9 +123,9 @@ void cpu_reduce_run(const KernelCall *call, int64_t first, int64_t end) {
     int64_t bytes = dtype_bytes(kernel->type), count, kept_index[IR_MAX_RANK] = {0};
     int32_t last = kernel->kept_rank - 1, inner = kernel->reduced_rank - 1;
     int64_t kept_stride = kernel->kept_strides[last], length = kernel->reduced[inner];
-    Wide initial, results[COLUMNS];
+    Scalar64 initial, results[COLUMNS];
     double accumulators[COLUMNS];
-    wide_load(&initial, call->operands[1], kernel->type, 1, 1);
+    scalar64_load(&initial, call->operands[1], kernel->type, 1, 1);
     if (first == end) return;
     int64_t at = first;
     for (int32_t d = last; d >= 0; at /= kernel->kept[d], d--) kept_index[d] = at % kernel->kept[d];
@@ -144,7 +144,8 @@ void cpu_reduce_run(const KernelCall *call, int64_t first, int64_t end) {
                 else fold_rows(kernel, accumulators, from, kept_stride, count, length);
             } while (strided_next(index, kernel->reduced, inner));
         kernel->fold->finish(results, accumulators, count);
-        wide_store((char *)call->results[0] + first * bytes, kernel->type, results, kernel->kind, count, 1);
+        scalar64_store((char *)call->results[0] + first * bytes, kernel->type, results, kernel->kind, count,
+                       1);
         kept_index[last] += count;
         if (kept_index[last] < kernel->kept[last]) continue;
         kept_index[last] = 0;
@@ -170,26 +171,26 @@ bool cpu_reduce_has_ranges(const KernelCall *call) {
 }
 
 /* The innermost kept dimension is dense: neighbouring results are folded together. */
-static void run_wide_columns(const KernelCall *call) {
+static void run_scalar_columns(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int64_t outer[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type);
     int32_t inner = kernel->kept_rank - 1;
     int64_t width = kernel->kept[inner];
-    Wide initial, sums[WIDE_RUN], run[WIDE_RUN];
-    wide_load(&initial, call->operands[1], kernel->type, 1, 1);
+    Scalar64 initial, sums[SCALAR64_RUN], run[SCALAR64_RUN];
+    scalar64_load(&initial, call->operands[1], kernel->type, 1, 1);
     char *out = call->results[0];
     for (int64_t done = 0; done < kernel->results; done += width) {
         const char *base =
             (const char *)call->operands[0] + offset_of(outer, kernel->kept_strides, inner) * bytes;
-        for (int64_t at = 0; at < width; at += WIDE_RUN) {
-            int64_t n = width - at < WIDE_RUN ? width - at : WIDE_RUN, index[IR_MAX_RANK] = {0};
+        for (int64_t at = 0; at < width; at += SCALAR64_RUN) {
+            int64_t n = width - at < SCALAR64_RUN ? width - at : SCALAR64_RUN, index[IR_MAX_RANK] = {0};
             for (int64_t i = 0; i < n; i++) sums[i] = initial;
             if (kernel->reduced_count > 0) do {
                     int64_t offset = offset_of(index, kernel->reduced_strides, kernel->reduced_rank) + at;
-                    wide_load(run, base + offset * bytes, kernel->type, n, 1);
-                    wide_fold(sums, run, kernel->kind, kernel->reduction, n);
+                    scalar64_load(run, base + offset * bytes, kernel->type, n, 1);
+                    scalar64_fold(sums, run, kernel->kind, kernel->reduction, n);
                 } while (strided_next(index, kernel->reduced, kernel->reduced_rank));
-            wide_store(out + (done + at) * bytes, kernel->type, sums, kernel->kind, n, 1);
+            scalar64_store(out + (done + at) * bytes, kernel->type, sums, kernel->kind, n, 1);
         }
         strided_next(outer, kernel->kept, inner);
     }
@@ -271,9 +272,9 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
                             ? sbp_reduction_of(ir_computation_operator(call->program->module,
                                                                        call->instruction->compute.called))
                             : SBP_REDUCTION_COUNT;
-    if (kernel->reduction == SBP_REDUCTION_COUNT || !wide_supports(kernel->type))
+    if (kernel->reduction == SBP_REDUCTION_COUNT || !scalar64_supports(kernel->type))
         return prepare_computation(call, kernel, arena, error);
-    kernel->kind = wide_kind(kernel->type);
+    kernel->kind = scalar64_kind(kernel->type);
     kernel->by_columns = kernel->kept_rank > 0 && kernel->kept_strides[kernel->kept_rank - 1] == 1 &&
                          kernel->kept[kernel->kept_rank - 1] > 1;
     if (kernel->reduced_rank == 0) { /* all reduced dimensions have size 1 */
@@ -281,7 +282,7 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
         kernel->reduced[0] = kernel->reduced_count;
         kernel->reduced_strides[0] = 1;
     }
-    call->run = kernel->by_columns ? run_wide_columns : run_wide_rows;
+    call->run = kernel->by_columns ? run_scalar_columns : run_scalar_rows;
     bool is_half = dtype_is_16bit_float(kernel->type);
     kernel->fold = vector_loops()->fold(kernel->reduction, is_half ? DTYPE_F32 : kernel->type);
     bool is_dense = kernel->by_columns || kernel->reduced_strides[kernel->reduced_rank - 1] == 1;

@@ -138,7 +138,7 @@ DEFINE_EXTREMES(F32_MIN, <)
     }
 
 #define DEFINE_COLUMNS(NAME, TYPE, SUM, FIELD, SCALAR)                                                \
-    static void NAME##_begin(void *accumulators, const Wide *value, int64_t count) {                  \
+    static void NAME##_begin(void *accumulators, const Scalar64 *value, int64_t count) {              \
         SUM *totals = accumulators;                                                                   \
         for (int64_t i = 0; i < count; i++) totals[i] = (SUM)value->FIELD;                            \
     }                                                                                                 \
@@ -163,7 +163,7 @@ DEFINE_EXTREMES(F32_MIN, <)
                 totals[j] = SCALAR(total, x);                                                         \
             }                                                                                         \
     }                                                                                                 \
-    static void NAME##_finish(Wide *out, const void *accumulators, int64_t count) {                   \
+    static void NAME##_finish(Scalar64 *out, const void *accumulators, int64_t count) {               \
         const SUM *totals = accumulators;                                                             \
         for (int64_t i = 0; i < count; i++) out[i].FIELD = totals[i];                                 \
     }
@@ -172,7 +172,7 @@ DEFINE_EXTREMES(F32_MIN, <)
 #define AND_SCALAR(a, b)      ((a) & (b))
 #define OR_SCALAR(a, b)       ((a) | (b))
 
-/* Name, element, accumulator, field of Wide, operator. */
+/* Name, element, accumulator, field of Scalar64, operator. */
 #define ALL_FOLDS(X)                                    \
     X(F32, ADD, float, double, floating, ADD_SCALAR)    \
     X(F32, MAX, float, float, floating, MAXIMUM_SCALAR) \

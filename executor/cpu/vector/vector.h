@@ -10,7 +10,7 @@
 #ifndef EXECUTOR_CPU_VECTOR_VECTOR_H
 #define EXECUTOR_CPU_VECTOR_VECTOR_H
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cpu/element.h"
 
 /* Before a loop whose iterations are independent: its arrays are disjoint or equal. Other compilers
@@ -29,13 +29,13 @@ typedef struct VectorFold {
     Dtype type;
     int64_t bytes;
     /* accumulators[i] = value, for i < count */
-    void (*begin)(void *accumulators, const Wide *value, int64_t count);
+    void (*begin)(void *accumulators, const Scalar64 *value, int64_t count);
     /* accumulators[r] = accumulators[r] op row r, `stride` elements apart; the kernel, not the data, has the
      * order of the fold */
     void (*rows)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t length);
     /* accumulators[j] = accumulators[j] op in[r*stride + j] for all rows r */
     void (*columns)(void *accumulators, const void *in, int64_t stride, int64_t rows, int64_t width);
-    void (*finish)(Wide *out, const void *accumulators, int64_t count);
+    void (*finish)(Scalar64 *out, const void *accumulators, int64_t count);
 } VectorFold;
 
 typedef bool VectorRows(void *out, const void *in, int64_t element_bytes, int64_t stride, int64_t rows,

@@ -30,7 +30,7 @@ static CudaFold new_fold(const BatchNormForm *self, int32_t value_count) {
                       .reduced_strides = {self->features * self->inner, 1},
                       .reduced_count = self->outer * self->inner,
                       .reduction = SBP_ADD,
-                      .kind = WIDE_FLOATING,
+                      .kind = SCALAR64_FLOATING,
                       .value_count = value_count};
 }
 
@@ -60,7 +60,7 @@ static void expand(Text *out, const BatchNormForm *self, const char *template) {
             char expression[64];
             snprintf(expression, sizeof expression, "%.*s", (int)(last - value), value);
             text_append(out, "out%.*s = ", (int)(end - c - 1), c + 1);
-            cuda_append_narrow(out, self->type, WIDE_FLOATING, expression);
+            cuda_append_narrow(out, self->type, SCALAR64_FLOATING, expression);
             c = last - 1;
         }
     }

@@ -22,38 +22,38 @@ enum {
     ENOUGH_BLOCKS = 512, /* that fill a large device */
 };
 
-static const char *const wide_types[] = {
-    [WIDE_FLOATING] = "f64", [WIDE_SIGNED] = "s64", [WIDE_UNSIGNED] = "u64"};
+static const char *const scalar64_types[] = {
+    [SCALAR64_FLOATING] = "f64", [SCALAR64_SIGNED] = "s64", [SCALAR64_UNSIGNED] = "u64"};
 
-/* $1 op $2 and its neutral element in the wide type. Sums and products of integers wrap. */
+/* $1 op $2 and its neutral element in the 64-bit type. Sums and products of integers wrap. */
 static const struct {
     SbpReduction reduction;
-    WideKind kind;
+    Scalar64Kind kind;
     const char *expression, *neutral;
 } operators[] = {
-    {SBP_ADD, WIDE_FLOATING, "$1 + $2", "-0.0"},
-    {SBP_ADD, WIDE_SIGNED, "(Wide)((u64)$1 + (u64)$2)", "0"},
-    {SBP_ADD, WIDE_UNSIGNED, "$1 + $2", "0"},
-    {SBP_MULTIPLY, WIDE_FLOATING, "$1 * $2", "1"},
-    {SBP_MULTIPLY, WIDE_SIGNED, "(Wide)((u64)$1 * (u64)$2)", "1"},
-    {SBP_MULTIPLY, WIDE_UNSIGNED, "$1 * $2", "1"},
-    {SBP_MAX, WIDE_FLOATING, "greatest_of($1, $2)", "bits_as<f64>(0xfff0000000000000ull)"},
-    {SBP_MAX, WIDE_SIGNED, "greatest_of($1, $2)", "-9223372036854775807ll - 1"},
-    {SBP_MAX, WIDE_UNSIGNED, "greatest_of($1, $2)", "0"},
-    {SBP_MIN, WIDE_FLOATING, "least_of($1, $2)", "bits_as<f64>(0x7ff0000000000000ull)"},
-    {SBP_MIN, WIDE_SIGNED, "least_of($1, $2)", "9223372036854775807ll"},
-    {SBP_MIN, WIDE_UNSIGNED, "least_of($1, $2)", "~0ull"},
-    {SBP_AND, WIDE_FLOATING, "(Wide)($1 != 0 && $2 != 0)", "1"},
-    {SBP_AND, WIDE_SIGNED, "$1 & $2", "-1"},
-    {SBP_AND, WIDE_UNSIGNED, "$1 & $2", "~0ull"},
-    {SBP_OR, WIDE_FLOATING, "(Wide)($1 != 0 || $2 != 0)", "0"},
-    {SBP_OR, WIDE_SIGNED, "$1 | $2", "0"},
-    {SBP_OR, WIDE_UNSIGNED, "$1 | $2", "0"},
+    {SBP_ADD, SCALAR64_FLOATING, "$1 + $2", "-0.0"},
+    {SBP_ADD, SCALAR64_SIGNED, "(Scalar64)((u64)$1 + (u64)$2)", "0"},
+    {SBP_ADD, SCALAR64_UNSIGNED, "$1 + $2", "0"},
+    {SBP_MULTIPLY, SCALAR64_FLOATING, "$1 * $2", "1"},
+    {SBP_MULTIPLY, SCALAR64_SIGNED, "(Scalar64)((u64)$1 * (u64)$2)", "1"},
+    {SBP_MULTIPLY, SCALAR64_UNSIGNED, "$1 * $2", "1"},
+    {SBP_MAX, SCALAR64_FLOATING, "greatest_of($1, $2)", "bits_as<f64>(0xfff0000000000000ull)"},
+    {SBP_MAX, SCALAR64_SIGNED, "greatest_of($1, $2)", "-9223372036854775807ll - 1"},
+    {SBP_MAX, SCALAR64_UNSIGNED, "greatest_of($1, $2)", "0"},
+    {SBP_MIN, SCALAR64_FLOATING, "least_of($1, $2)", "bits_as<f64>(0x7ff0000000000000ull)"},
+    {SBP_MIN, SCALAR64_SIGNED, "least_of($1, $2)", "9223372036854775807ll"},
+    {SBP_MIN, SCALAR64_UNSIGNED, "least_of($1, $2)", "~0ull"},
+    {SBP_AND, SCALAR64_FLOATING, "(Scalar64)($1 != 0 && $2 != 0)", "1"},
+    {SBP_AND, SCALAR64_SIGNED, "$1 & $2", "-1"},
+    {SBP_AND, SCALAR64_UNSIGNED, "$1 & $2", "~0ull"},
+    {SBP_OR, SCALAR64_FLOATING, "(Scalar64)($1 != 0 || $2 != 0)", "0"},
+    {SBP_OR, SCALAR64_SIGNED, "$1 | $2", "0"},
+    {SBP_OR, SCALAR64_UNSIGNED, "$1 | $2", "0"},
 };
 
 /* C types of the three kinds. */
-static const char *wide_type(WideKind kind) {
-    return wide_types[kind];
+static const char *scalar64_type(Scalar64Kind kind) {
+    return scalar64_types[kind];
 }
 
 static size_t operator_row(const CudaFold *fold) {
@@ -69,9 +69,9 @@ void cuda_append_combination(Text *out, const CudaFold *fold, const char *a, con
     }
 }
 
-void cuda_append_narrow(Text *out, Dtype type, WideKind kind, const char *value) {
+void cuda_append_narrow(Text *out, Dtype type, Scalar64Kind kind, const char *value) {
     static const Dtype types[] = {
-        [WIDE_FLOATING] = DTYPE_F64, [WIDE_SIGNED] = DTYPE_S64, [WIDE_UNSIGNED] = DTYPE_U64};
+        [SCALAR64_FLOATING] = DTYPE_F64, [SCALAR64_SIGNED] = DTYPE_S64, [SCALAR64_UNSIGNED] = DTYPE_U64};
     Text converted = {0};
     cuda_append_convert(&converted, types[kind], type, value);
     cuda_append_store(out, type, converted.failed ? "" : converted.data);
@@ -150,9 +150,9 @@ static void append_combinations(Text *out, const CudaFold *fold, const char *ind
 
 /* Types, shared memory, and which result and lane this thread has. */
 static void append_block(Text *out, const CudaFold *fold) {
-    text_append(out, "    typedef %s Wide;\n", wide_type(fold->kind));
+    text_append(out, "    typedef %s Scalar64;\n", scalar64_type(fold->kind));
     for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
-        text_append(out, "    __shared__ Wide partial%d[%d];\n", k, CUDA_THREADS);
+        text_append(out, "    __shared__ Scalar64 partial%d[%d];\n", k, CUDA_THREADS);
     const char *within = fold->by_columns ? "%" : "/", *lane = fold->by_columns ? "/" : "%";
     long long step = (long long)(fold->by_columns ? fold->columns : fold->lanes);
     text_append(out, "    const u32 t = threadIdx.x, lane = t %s %lldu;\n", lane, step);
@@ -163,7 +163,7 @@ static void append_block(Text *out, const CudaFold *fold) {
     text_append(out, "    const %s result = (%s)%s * %lld + t %s %lldu;\n", fold->index, fold->index,
                 fold->parts > 1 ? "block" : "blockIdx.x", (long long)fold->columns, within, step);
     for (int32_t k = 0; k < fold->value_count; k++)
-        text_append(out, "    Wide value%d = %s;\n", k, operators[operator_row(fold)].neutral);
+        text_append(out, "    Scalar64 value%d = %s;\n", k, operators[operator_row(fold)].neutral);
 }
 
 /* The fold of a lane's share of the elements of a result below `end`. */
@@ -184,7 +184,7 @@ static void append_share(Text *out, const CudaFold *fold, const char *end) {
     cuda_append_offset(out, "k", suffix, fold->reduced, fold->reduced_strides, fold->reduced_rank);
     text_append_string(out, ";\n");
     for (int32_t k = 0; k < fold->value_count; k++)
-        text_append(out, "            const Wide next%d = %s;\n", k, fold->elements[k]);
+        text_append(out, "            const Scalar64 next%d = %s;\n", k, fold->elements[k]);
     append_combinations(out, fold, "            ", "value", "", "next", "");
     text_append_string(out, "        }\n    }\n");
 }
@@ -224,12 +224,12 @@ bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
     if (fold->by_columns || fold->value_count != 1) return false;
     fold->parts = 1;
     snprintf(end, sizeof end, "(%s)end", fold->index);
-    text_append(out, "    typedef %s Wide;\n", wide_type(fold->kind));
-    if (fold->lanes > 1) text_append_string(out, "    Wide *const partial0 = (Wide *)lanes;\n");
+    text_append(out, "    typedef %s Scalar64;\n", scalar64_type(fold->kind));
+    if (fold->lanes > 1) text_append_string(out, "    Scalar64 *const partial0 = (Scalar64 *)lanes;\n");
     text_append(out,
                 "    const u32 t = threadIdx.x, lane = t %% %lldu;\n"
                 "    for (s64 at = first; at < end; at += %lld) {\n"
-                "    const %s result = (%s)at + t / %lldu;\n    Wide value0 = %s;\n",
+                "    const %s result = (%s)at + t / %lldu;\n    Scalar64 value0 = %s;\n",
                 (long long)fold->lanes, (long long)fold->columns, fold->index, fold->index,
                 (long long)fold->lanes, operators[operator_row(fold)].neutral);
     append_share(out, fold, end);
@@ -259,7 +259,7 @@ static AmStatus launch_parts(CudaSource *source, Arena *arena, const KernelCall 
                              AmError *error) {
     Text store = {0};
     for (int32_t k = 0; k < fold->value_count; k++)
-        text_append(&store, "    ((Wide *)scratch)[%lldll + (s64)part * %lldll + result] = value%d;\n",
+        text_append(&store, "    ((Scalar64 *)scratch)[%lldll + (s64)part * %lldll + result] = value%d;\n",
                     (long long)(fold->scratch_at + k * fold->parts * fold->results), (long long)fold->results,
                     k);
     AmStatus status = store.failed ? am_fail_memory(error, 256)
@@ -287,7 +287,7 @@ AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *ca
                      .suffix = fold->suffix,
                      .parts = 1};
     for (int32_t k = 0; k < fold->value_count; k++) {
-        snprintf(elements[k], sizeof elements[k], "((const Wide *)scratch)[%lldll + place]",
+        snprintf(elements[k], sizeof elements[k], "((const Scalar64 *)scratch)[%lldll + place]",
                  (long long)(fold->scratch_at + k * fold->parts * fold->results));
         last.elements[k] = elements[k];
     }

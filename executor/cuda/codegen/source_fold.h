@@ -7,7 +7,7 @@
 #ifndef EXECUTOR_CUDA_CODEGEN_SOURCE_FOLD_H
 #define EXECUTOR_CUDA_CODEGEN_SOURCE_FOLD_H
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cuda/codegen/source_text.h"
 
 enum { CUDA_FOLD_VALUES = 2 };
@@ -17,9 +17,9 @@ typedef struct CudaFold {
     int64_t kept[IR_MAX_RANK], kept_strides[IR_MAX_RANK], results;
     int64_t reduced[IR_MAX_RANK], reduced_strides[IR_MAX_RANK], reduced_count; /* > 0 */
     SbpReduction reduction;
-    WideKind kind;
+    Scalar64Kind kind;
     int32_t value_count; /* values folded side by side, 1 or 2 */
-    /* Of type Wide, at offset "place", for result number "result". */
+    /* Of type Scalar64, at offset "place", for result number "result". */
     const char *elements[CUDA_FOLD_VALUES];
     /* Set by cuda_fold_plan(). */
     const char *index, *suffix; /* C type of indices and suffix of its literals */
@@ -34,7 +34,7 @@ typedef struct CudaFold {
 void cuda_fold_plan(CudaFold *fold, CudaSource *source);
 
 /* Launches the fold. `finish`: statements for one result, number "result", of the folded values,
- * "value0" and "value1" of type Wide. */
+ * "value0" and "value1" of type Scalar64. */
 AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
                           const char *kind, const char *finish, AmError *error);
 
@@ -44,12 +44,12 @@ AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *ca
  * neighbouring results. */
 bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish);
 
-/* "a + b" for the fold's operator in its wide type. */
+/* "a + b" for the fold's operator in its 64-bit type. */
 void cuda_append_combination(Text *out, const CudaFold *fold, const char *a, const char *b);
 /* "k / 7u * 21u ...": for element `number` of a box the sum of its indices times the strides. */
 void cuda_append_offset(Text *out, const char *number, const char *suffix, const int64_t *dimensions,
                         const int64_t *strides, int32_t rank);
-/* "(s8)value": a Wide as the type in memory. */
-void cuda_append_narrow(Text *out, Dtype type, WideKind kind, const char *value);
+/* "(s8)value": a Scalar64 as the type in memory. */
+void cuda_append_narrow(Text *out, Dtype type, Scalar64Kind kind, const char *value);
 
 #endif

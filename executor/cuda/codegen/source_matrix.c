@@ -7,8 +7,8 @@
  * the column's products from everything right of it (Golub and Van Loan, Matrix
  * Computations, section 4.2.4). triangular-solve has one thread per system.
  */
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cuda/codegen/source_fold.h"
 
 typedef struct Matrices {
@@ -71,7 +71,7 @@ AmStatus cuda_source_cholesky(CudaSource *source, Arena *arena, const KernelCall
                 "        const f64 value = positive ? a[k] : bits_as<f64>(0x7ff8000000000000ull);\n"
                 "        out0[at + %s] = ",
                 CUDA_THREADS, CUDA_THREADS, CUDA_THREADS, place);
-    cuda_append_narrow(&body, type, WIDE_FLOATING, "value");
+    cuda_append_narrow(&body, type, SCALAR64_FLOATING, "value");
     text_append_string(&body, ";\n    }\n}\n");
     body.failed = body.failed || from.failed;
     text_free(&from);
@@ -126,7 +126,7 @@ AmStatus cuda_source_triangular_solve(CudaSource *source, Arena *arena, const Ke
         text_append_string(&body, ";\n");
     }
     text_append(&body, "        x[row * systems] = sum;\n        out0[%s] = ", at);
-    cuda_append_narrow(&body, b->type, WIDE_FLOATING, "sum");
+    cuda_append_narrow(&body, b->type, SCALAR64_FLOATING, "sum");
     text_append_string(&body, ";\n    }\n}\n");
     return cuda_source_launch(source, arena, "triangular_solve", &body, cuda_blocks(self.batches * systems),
                               CUDA_THREADS, error);

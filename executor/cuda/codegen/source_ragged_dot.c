@@ -7,7 +7,7 @@
  */
 #include "executor/cpu/matmul/ragged_dot.h"
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/cuda/codegen/source_fold.h"
 
 /* "end": where group number "group" ends; sizes that reach over `length` are cut. */
@@ -50,9 +50,9 @@ static void append_sum(Text *out, const KernelCall *call, const RaggedDot *form)
     cuda_append_dot(out, "c", form->contracted_left, form->contracted_rank);
     text_append_string(out, ", right = right_at + ");
     cuda_append_dot(out, "c", form->contracted_right, form->contracted_rank);
-    text_append_string(out, ";\n        sum = sum + (Wide)");
+    text_append_string(out, ";\n        sum = sum + (Scalar64)");
     cuda_append_element(out, call->operand_shapes[0]->type, "in0", "left");
-    text_append_string(out, " * (Wide)");
+    text_append_string(out, " * (Scalar64)");
     cuda_append_element(out, call->operand_shapes[1]->type, "in1", "right");
     text_append_string(out, ";\n    }\n");
 }
@@ -68,11 +68,11 @@ AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCa
             return kernel_call_refuse(call, "not on these types", error);
     int64_t elements = ir_shape_elements(result);
     if (elements == 0) return AM_OK;
-    WideKind kind = wide_kind(result->type);
+    Scalar64Kind kind = scalar64_kind(result->type);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, elements);
     /* Integers wrap, so they are added up without a sign. */
-    text_append(&body, "    typedef %s Wide;\n", kind == WIDE_FLOATING ? "f64" : "u64");
+    text_append(&body, "    typedef %s Scalar64;\n", kind == SCALAR64_FLOATING ? "f64" : "u64");
     cuda_append_coordinates(&body, "d", form.result, form.result_rank);
     append_group(&body, call, &form);
     text_append_string(&body, "    const s64 left_at = ");
@@ -80,10 +80,11 @@ AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCa
     text_append_string(&body, ", right_at = ");
     cuda_append_dot(&body, "d", form.right, form.result_rank);
     if (!form.contracts) text_append(&body, " + group * %lldll", (long long)form.group_stride);
-    text_append_string(&body, ";\n    Wide sum = 0;\n");
+    text_append_string(&body, ";\n    Scalar64 sum = 0;\n");
     append_sum(&body, call, &form);
     text_append_string(&body, "    out0[i] = ");
-    cuda_append_narrow(&body, result->type, kind == WIDE_FLOATING ? WIDE_FLOATING : WIDE_UNSIGNED, "sum");
+    cuda_append_narrow(&body, result->type, kind == SCALAR64_FLOATING ? SCALAR64_FLOATING : SCALAR64_UNSIGNED,
+                       "sum");
     text_append_string(&body, ";\n}\n");
     return cuda_source_launch(source, arena, "ragged_dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }

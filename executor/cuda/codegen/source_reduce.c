@@ -28,12 +28,12 @@ static void describe(CudaFold *self, const KernelCall *call) {
 
 /* The element and the statements after the fold of a reduction by one operator. */
 static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype type) {
-    text_append_string(element, "(Wide)");
+    text_append_string(element, "(Scalar64)");
     cuda_append_element(element, type, "in0", "place");
-    text_append_string(finish, "    const Wide initial = (Wide)");
+    text_append_string(finish, "    const Scalar64 initial = (Scalar64)");
     cuda_append_element(finish, type, "in1", "0");
     text_append_string(finish, ", sum = ");
-    fold->kind = wide_kind(type);
+    fold->kind = scalar64_kind(type);
     cuda_append_combination(finish, fold, "initial", "value0");
     text_append_string(finish, ";\n    out0[result] = ");
     cuda_append_narrow(finish, type, fold->kind, "sum");

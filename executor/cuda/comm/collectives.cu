@@ -88,10 +88,10 @@ __device__ f64 fold(f64 a, f64 b, s64 reduction) {
 }
 
 /* u64 or s64; sums and products wrap, so they are taken unsigned. */
-template <typename Wide> __device__ Wide fold(Wide a, Wide b, s64 reduction) {
+template <typename Scalar64> __device__ Scalar64 fold(Scalar64 a, Scalar64 b, s64 reduction) {
     switch (reduction) {
-    case ADD: return (Wide)((u64)a + (u64)b);
-    case MULTIPLY: return (Wide)((u64)a * (u64)b);
+    case ADD: return (Scalar64)((u64)a + (u64)b);
+    case MULTIPLY: return (Scalar64)((u64)a * (u64)b);
     case MAX: return a > b ? a : b;
     case MIN: return a < b ? a : b;
     case AND: return a & b;
@@ -141,14 +141,14 @@ template <typename To, typename From> __device__ To as(From value) {
     return (To)value;
 }
 
-/* Elements are `Type` in memory and `Wide` while they are folded. */
-template <typename Type, typename Wide, Wide (*load)(Type), Type (*store)(Wide)>
+/* Elements are `Type` in memory and `Scalar64` while they are folded. */
+template <typename Type, typename Scalar64, Scalar64 (*load)(Type), Type (*store)(Scalar64)>
 __device__ void fold_parts(const Fold *folds) {
     const Fold part = folds[blockIdx.y];
     Type *result = (Type *)part.result;
     for (s64 i = first_of_thread(); i < part.elements; i += step_of_threads()) {
         const s64 at = part.start + place(part.slab, i);
-        Wide sum = load(((const Type *)part.operands[0])[at]);
+        Scalar64 sum = load(((const Type *)part.operands[0])[at]);
         for (s64 member = 1; member < part.member_count; member++)
             sum = fold(sum, load(((const Type *)part.operands[member])[at]), part.reduction);
         result[i] = store(sum);

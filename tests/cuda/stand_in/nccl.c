@@ -39,7 +39,7 @@ ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 #pragma GCC visibility pop
 
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 enum { MOST_MEMBERS = 64, MOST_CALLS = 1024, AREA_BYTES = 32 << 20, POLLS = 3, PATH_BYTES = 100 };
@@ -208,18 +208,18 @@ static void reduce(const Batch *batch, int32_t at, uint64_t first, uint64_t coun
     const Call *own = &batch->calls[at];
     Dtype type = element_of(own->type);
     uint64_t bytes = (uint64_t)dtype_bytes(type);
-    Wide sum[WIDE_RUN], run[WIDE_RUN];
-    for (uint64_t done = 0; done < count; done += WIDE_RUN) {
-        int64_t n = (int64_t)(count - done < WIDE_RUN ? count - done : WIDE_RUN);
+    Scalar64 sum[SCALAR64_RUN], run[SCALAR64_RUN];
+    for (uint64_t done = 0; done < count; done += SCALAR64_RUN) {
+        int64_t n = (int64_t)(count - done < SCALAR64_RUN ? count - done : SCALAR64_RUN);
         for (int32_t m = 0; m < batch->communicator->count; m++) {
             const Call *given = given_by(batch, at, m);
             if (!given) return;
-            wide_load(m == 0 ? sum : run,
-                      area_of(batch->communicator, m, own->kind) + given->offset + (first + done) * bytes,
-                      type, n, 1);
-            if (m > 0) wide_fold(sum, run, wide_kind(type), reductions[own->reduction], n);
+            scalar64_load(m == 0 ? sum : run,
+                          area_of(batch->communicator, m, own->kind) + given->offset + (first + done) * bytes,
+                          type, n, 1);
+            if (m > 0) scalar64_fold(sum, run, scalar64_kind(type), reductions[own->reduction], n);
         }
-        wide_store((char *)own->receive + done * bytes, type, sum, wide_kind(type), n, 1);
+        scalar64_store((char *)own->receive + done * bytes, type, sum, scalar64_kind(type), n, 1);
     }
 }
 

@@ -9,30 +9,30 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 #include "executor/comm/combine.h"
 
 enum { MOST = 70, MEMBERS = 5, BYTES = MOST * 8 };
 
 static bool is_nan(Dtype type, const char *at) {
-    Wide value;
-    wide_load(&value, at, type, 1, 1);
-    return wide_kind(type) == WIDE_FLOATING && isnan(value.floating);
+    Scalar64 value;
+    scalar64_load(&value, at, type, 1, 1);
+    return scalar64_kind(type) == SCALAR64_FLOATING && isnan(value.floating);
 }
 
 static void expect_same(const Combine *work, char *const *before, int64_t first, int64_t count) {
     int64_t bytes = dtype_bytes(work->type);
     for (int64_t i = 0; i < MOST; i++) {
-        Wide sum, next;
+        Scalar64 sum, next;
         char expected[8];
         memcpy(expected, before[0] + i * bytes, (size_t)bytes);
         if (i >= first && i < first + count) {
-            wide_load(&sum, before[0] + i * bytes, work->type, 1, 1);
+            scalar64_load(&sum, before[0] + i * bytes, work->type, 1, 1);
             for (int32_t m = 1; m < work->member_count; m++) {
-                wide_load(&next, before[m] + i * bytes, work->type, 1, 1);
-                wide_fold(&sum, &next, wide_kind(work->type), work->reduction, 1);
+                scalar64_load(&next, before[m] + i * bytes, work->type, 1, 1);
+                scalar64_fold(&sum, &next, scalar64_kind(work->type), work->reduction, 1);
             }
-            wide_store(expected, work->type, &sum, wide_kind(work->type), 1, 1);
+            scalar64_store(expected, work->type, &sum, scalar64_kind(work->type), 1, 1);
         }
         for (int32_t r = 0; r < work->result_count; r++) {
             const char *found = work->results[r] + i * bytes;

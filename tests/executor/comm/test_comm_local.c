@@ -4,7 +4,7 @@
 
 static bool supports(SbpReduction reduction, Dtype type) {
     (void)reduction;
-    return wide_supports(type);
+    return scalar64_supports(type);
 }
 
 static void test_collectives(void **state) {

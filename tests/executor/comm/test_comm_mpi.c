@@ -12,7 +12,7 @@ static ProcessGroup *group;
 
 static bool supports(SbpReduction reduction, Dtype type) {
     (void)reduction;
-    return wide_supports(type);
+    return scalar64_supports(type);
 }
 
 static CasePlace place_of(int32_t ranks_here) {
@@ -73,8 +73,8 @@ static void fill(void *out, Dtype type, int64_t elements, int32_t rank, int32_t 
     for (int64_t i = 0; i < count; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         double value = (double)((int64_t)(state >> 33) - (1 << 30)) * 0x1p-30;
-        Wide wide = {.floating = ldexp(value, (int)(state >> 20) % 12)};
-        wide_store((char *)out + i * dtype_bytes(part), part, &wide, WIDE_FLOATING, 1, 1);
+        Scalar64 wide = {.floating = ldexp(value, (int)(state >> 20) % 12)};
+        scalar64_store((char *)out + i * dtype_bytes(part), part, &wide, SCALAR64_FLOATING, 1, 1);
     }
 }
 

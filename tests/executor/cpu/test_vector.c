@@ -153,7 +153,7 @@ static void test_sets_agree(void **state) {
         fill(&random, 1.5f);
         for (size_t r = 0; r < 4; r++) {
             double a[64], b[64];
-            Wide first[64], second[64], one = {.floating = 1};
+            Scalar64 first[64], second[64], one = {.floating = 1};
             const VectorFold *x = vector_loops_at(0)->fold(reductions[r], DTYPE_F32);
             const VectorFold *y = vector_loops_at(k)->fold(reductions[r], DTYPE_F32);
             x->begin(a, &one, 64), y->begin(b, &one, 64);
@@ -187,7 +187,7 @@ static void test_folds(void **state) {
                 in[i] = reductions[r] == SBP_MULTIPLY ? (random_below(&random, 9) ? 1.0f : -2.0f)
                                                       : (float)random_below(&random, 1000) - 500;
             double totals[140], expected[140];
-            Wide results[140], start = {.floating = 3};
+            Scalar64 results[140], start = {.floating = 3};
             fold->begin(totals, &start, 5);
             fold->rows(totals, in, 150, 5, length);
             fold->finish(results, totals, 5);
@@ -218,7 +218,7 @@ static void test_maxima_propagate_nan(void **state) {
         for (int i = 0; i < 70; i++) in[i] = (float)i;
         in[at] = NAN;
         double total;
-        Wide result, start = {.floating = -INFINITY};
+        Scalar64 result, start = {.floating = -INFINITY};
         fold->begin(&total, &start, 1);
         fold->rows(&total, in, 70, 1, 70);
         fold->finish(&result, &total, 1);

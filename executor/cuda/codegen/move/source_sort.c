@@ -10,8 +10,8 @@
  */
 #include <stdio.h>
 
+#include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
-#include "executor/array/wide.h"
 #include "executor/cuda/codegen/source_text.h"
 
 enum { CHUNK = 8 };

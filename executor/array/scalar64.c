@@ -1,9 +1,10 @@
-/* Loads, stores and folds of wide values (wide.h): elements of any type as double, int64_t or uint64_t.
+/* Loads, stores and folds of 64-bit scalars (scalar64.h): elements of any type as double, int64_t or
+ * uint64_t.
  *
  * NUMBER_TYPES lists the types of whole bytes, and macros make one loop for each. bf16 and f16 are converted
  * by base/dtype.h, narrower types by base/float_format.h or by shifts.
  */
-#include "executor/array/wide.h"
+#include "executor/array/scalar64.h"
 
 #include <math.h>
 
@@ -22,22 +23,24 @@
     X(F32, float, floating, FLOATING)       \
     X(F64, double, floating, FLOATING)
 
-bool wide_supports(Dtype type) {
+bool scalar64_supports(Dtype type) {
     return type == DTYPE_PRED || dtype_is_integer(type) || dtype_is_floating(type);
 }
 
-WideKind wide_kind(Dtype type) {
+Scalar64Kind scalar64_kind(Dtype type) {
     switch (type) {
 #define KIND_OF(NAME, TYPE, FIELD, KIND) \
-    case DTYPE_##NAME: return WIDE_##KIND;
+    case DTYPE_##NAME: return SCALAR64_##KIND;
         NUMBER_TYPES(KIND_OF)
     default:
-        return !dtype_is_integer(type) ? WIDE_FLOATING : dtype_is_signed(type) ? WIDE_SIGNED : WIDE_UNSIGNED;
+        return !dtype_is_integer(type) ? SCALAR64_FLOATING
+               : dtype_is_signed(type) ? SCALAR64_SIGNED
+                                       : SCALAR64_UNSIGNED;
     }
 }
 
 /* Types of less than a byte have one to themselves; only its low bits count. */
-static void load_narrow(Wide *out, const uint8_t *in, Dtype type, int64_t count, int64_t stride) {
+static void load_narrow(Scalar64 *out, const uint8_t *in, Dtype type, int64_t count, int64_t stride) {
     int32_t unused = 64 - dtype_bits(type);
     bool is_integer = dtype_is_integer(type), is_signed = dtype_is_signed(type);
     for (int64_t i = 0; i < count; i++) {
@@ -48,7 +51,7 @@ static void load_narrow(Wide *out, const uint8_t *in, Dtype type, int64_t count,
     }
 }
 
-void wide_load(Wide *out, const void *data, Dtype type, int64_t count, int64_t stride) {
+void scalar64_load(Scalar64 *out, const void *data, Dtype type, int64_t count, int64_t stride) {
     switch (type) {
 #define LOAD(NAME, TYPE, FIELD, KIND)                                      \
     case DTYPE_##NAME: {                                                   \
@@ -91,18 +94,19 @@ static uint64_t saturate_unsigned(double value, uint64_t most) {
         for (int64_t i = 0; i < count; i++) target[i * stride] = (TYPE)(EXPRESSION); \
     } while (0)
 
-static void store_narrow(uint8_t *out, Dtype type, const Wide *values, WideKind kind, int64_t count,
+static void store_narrow(uint8_t *out, Dtype type, const Scalar64 *values, Scalar64Kind kind, int64_t count,
                          int64_t stride) {
     int64_t most = ((int64_t)1 << (dtype_bits(type) - 1)) - 1;
     bool is_integer = dtype_is_integer(type), is_signed = dtype_is_signed(type);
     for (int64_t i = 0; i < count; i++) {
         double value = values[i].floating;
         uint64_t bits = values[i].as_unsigned;
-        if (kind == WIDE_SIGNED) value = (double)values[i].as_signed;
-        if (kind == WIDE_UNSIGNED) value = (double)values[i].as_unsigned;
+        if (kind == SCALAR64_SIGNED) value = (double)values[i].as_signed;
+        if (kind == SCALAR64_UNSIGNED) value = (double)values[i].as_unsigned;
         if (!is_integer) bits = float_format_convert(type, value);
-        else if (kind == WIDE_FLOATING && is_signed) bits = (uint64_t)saturate_signed(value, -most - 1, most);
-        else if (kind == WIDE_FLOATING) bits = saturate_unsigned(value, 2 * (uint64_t)most + 1);
+        else if (kind == SCALAR64_FLOATING && is_signed)
+            bits = (uint64_t)saturate_signed(value, -most - 1, most);
+        else if (kind == SCALAR64_FLOATING) bits = saturate_unsigned(value, 2 * (uint64_t)most + 1);
         int32_t unused = 64 - dtype_bits(type);
         if (is_integer && is_signed) bits = (uint64_t)((int64_t)(bits << unused) >> unused);
         else if (is_integer) bits = bits << unused >> unused;
@@ -110,7 +114,7 @@ static void store_narrow(uint8_t *out, Dtype type, const Wide *values, WideKind 
     }
 }
 
-static void store_floating(void *out, Dtype type, const Wide *values, int64_t count, int64_t stride) {
+static void store_floating(void *out, Dtype type, const Scalar64 *values, int64_t count, int64_t stride) {
     switch (type) {
     case DTYPE_PRED: STORE_LOOP(uint8_t, values[i].floating != 0); break;
     case DTYPE_S8: STORE_LOOP(int8_t, saturate_signed(values[i].floating, INT8_MIN, INT8_MAX)); break;
@@ -125,7 +129,7 @@ static void store_floating(void *out, Dtype type, const Wide *values, int64_t co
     case DTYPE_F64: STORE_LOOP(double, values[i].floating); break;
     case DTYPE_BF16: STORE_LOOP(uint16_t, dtype_float_to_bf16((float)values[i].floating)); break;
     case DTYPE_F16: STORE_LOOP(uint16_t, dtype_float_to_f16((float)values[i].floating)); break;
-    default: store_narrow(out, type, values, WIDE_FLOATING, count, stride);
+    default: store_narrow(out, type, values, SCALAR64_FLOATING, count, stride);
     }
 }
 
@@ -147,10 +151,11 @@ static void store_floating(void *out, Dtype type, const Wide *values, int64_t co
     default: store_narrow(out, type, values, kind, count, stride);                             \
     }
 
-void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_t count, int64_t stride) {
-    if (kind == WIDE_FLOATING) {
+void scalar64_store(void *out, Dtype type, const Scalar64 *values, Scalar64Kind kind, int64_t count,
+                    int64_t stride) {
+    if (kind == SCALAR64_FLOATING) {
         store_floating(out, type, values, count, stride);
-    } else if (kind == WIDE_SIGNED) {
+    } else if (kind == SCALAR64_SIGNED) {
         STORE_INTEGERS(as_signed)
     } else {
         STORE_INTEGERS(as_unsigned)
@@ -165,8 +170,9 @@ void wide_store(void *out, Dtype type, const Wide *values, WideKind kind, int64_
     }                                        \
     break
 
-static void fold_floating(Wide *accumulator, const Wide *values, SbpReduction reduction, int64_t count) {
-    Wide a, b;
+static void fold_floating(Scalar64 *accumulator, const Scalar64 *values, SbpReduction reduction,
+                          int64_t count) {
+    Scalar64 a, b;
     switch (reduction) {
     case SBP_ADD: FOLD_LOOP(floating, a.floating + b.floating);
     case SBP_MULTIPLY: FOLD_LOOP(floating, a.floating * b.floating);
@@ -178,9 +184,9 @@ static void fold_floating(Wide *accumulator, const Wide *values, SbpReduction re
     }
 }
 
-static void fold_integers(Wide *accumulator, const Wide *values, bool is_signed, SbpReduction reduction,
-                          int64_t count) {
-    Wide a, b;
+static void fold_integers(Scalar64 *accumulator, const Scalar64 *values, bool is_signed,
+                          SbpReduction reduction, int64_t count) {
+    Scalar64 a, b;
     switch (reduction) {
     case SBP_ADD: FOLD_LOOP(as_unsigned, a.as_unsigned + b.as_unsigned);
     case SBP_MULTIPLY: FOLD_LOOP(as_unsigned, a.as_unsigned * b.as_unsigned);
@@ -198,14 +204,15 @@ static void fold_integers(Wide *accumulator, const Wide *values, bool is_signed,
     }
 }
 
-void wide_fold(Wide *accumulator, const Wide *values, WideKind kind, SbpReduction reduction, int64_t count) {
-    if (kind == WIDE_FLOATING) fold_floating(accumulator, values, reduction, count);
-    else fold_integers(accumulator, values, kind == WIDE_SIGNED, reduction, count);
+void scalar64_fold(Scalar64 *accumulator, const Scalar64 *values, Scalar64Kind kind, SbpReduction reduction,
+                   int64_t count) {
+    if (kind == SCALAR64_FLOATING) fold_floating(accumulator, values, reduction, count);
+    else fold_integers(accumulator, values, kind == SCALAR64_SIGNED, reduction, count);
 }
 
-int64_t wide_index(const void *data, Dtype type, int64_t at) {
-    Wide value;
-    wide_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
-    if (wide_kind(type) == WIDE_UNSIGNED && value.as_unsigned > INT64_MAX) return INT64_MAX;
+int64_t scalar64_index(const void *data, Dtype type, int64_t at) {
+    Scalar64 value;
+    scalar64_load(&value, (const char *)data + at * dtype_bytes(type), type, 1, 1);
+    if (scalar64_kind(type) == SCALAR64_UNSIGNED && value.as_unsigned > INT64_MAX) return INT64_MAX;
     return value.as_signed;
 }
