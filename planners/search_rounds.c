@@ -256,6 +256,5 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
         return AM_OK;
     }
     if (phases.refusal.code != AM_OK) return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
-                   "no plan was priced within the limit (expected more --evaluations or --seconds)");
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source, BUDGET_CUT_TEXT);
 }

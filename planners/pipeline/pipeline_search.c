@@ -398,9 +398,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
     if (!degrees_are_free(&options->request->constraints.degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
-                   self->budget.is_cut
-                       ? "no plan was priced within the limit (expected more --evaluations or --seconds)"
-                       : "no hybrid plan fits by the tables of its layers");
+                   self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
 }
 
 /* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */

@@ -27,6 +27,9 @@
 
 #include "base/system/stop.h"
 
+/* The refusal of a search whose budget ended before its first price. */
+#define BUDGET_CUT_TEXT "no plan was priced within the limit (expected more --evaluations or --seconds)"
+
 typedef struct Budget {
     int64_t used;    /* evaluations so far */
     int64_t limit;   /* `used` at the end of the part in work */
