@@ -339,11 +339,10 @@ AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *fact
  *     AM_COMMAND_PUBLISHED  RUNS.csv: predictions beside measured runs
  *     AM_COMMAND_AGENT_EVALUATE  AGENT [FILE...]: the agent beside the exact optimum
  *
- * As text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. Any number of calls at the
- * same time. */
+ * As text or JSON, NUL-terminated; the caller frees *text. Any number of calls at the same time. */
 AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count,
                           const AmOptions *options, AmFormat format, const AmCallbacks *callbacks,
-                          char **text, size_t *bytes, AmError *error);
+                          char **text, AmError *error);
 /* Trains an agent, or writes problems that train it, to the file `path`. The command of the options selects:
  *
  *     AM_COMMAND_AGENT_TRAIN         no file: the agent that cuts pipelines

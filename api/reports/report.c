@@ -58,8 +58,7 @@ static AmStatus run_report(ApiWork *work, AmError *error) {
 }
 
 AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count, const AmOptions *options,
-                   AmFormat format, const AmCallbacks *callbacks, char **text, size_t *bytes,
-                   AmError *error) {
+                   AmFormat format, const AmCallbacks *callbacks, char **text, AmError *error) {
     AmCallbacks own;
     AmStatus status;
     api_begin(error);
@@ -81,7 +80,7 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
                      .text = {.is_styled = format == AM_FORMAT_TERMINAL}};
     ApiWork work = {.callbacks = &own, .run = run_report, .user = &job};
     status = api_work_run(&work, 0, error);
-    return api_end_text(status, text, bytes, &job.text, error);
+    return api_end_text(status, text, NULL, &job.text, error);
 }
 
 /* ---- am_convert ---- */

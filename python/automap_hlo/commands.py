@@ -187,16 +187,16 @@ def report(
         raise ValueError(f"{command!r}: no report (expected one of {', '.join(REPORTS)})")
     names = (ctypes.c_char_p * len(files))(*map(bytes_of, files))
     format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
-    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    text = ctypes.c_char_p()
 
     def call_report(options: Any, callbacks: Any, *after: Any) -> Any:
         return lib.am_report(COMMANDS[command], names, len(files), options, format, callbacks, *after)
 
     with Call(COMMANDS[command], options, on_message=on_message) as call:
         try:
-            if call.status(call_report, after=(byref(text), byref(size))) != c.AM_OK:
+            if call.status(call_report, after=(byref(text),)) != c.AM_OK:
                 call.raise_interrupt()
-            return text_of(ctypes.string_at(text, size.value))
+            return text_of(text.value)
         finally:
             lib.am_free(text)
 

@@ -356,7 +356,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_plan_baseline": (c_int, [_plan, c_int32, POINTER(AmBaseline), _error]),
     "am_report": (
         c_int,
-        [c_int, POINTER(c_char_p), c_int32, _options, c_int, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error],
+        [c_int, POINTER(c_char_p), c_int32, _options, c_int, _callbacks, POINTER(c_char_p), _error],
     ),
     "am_agent_write": (c_int, [_options, POINTER(c_char_p), c_int32, c_char_p, _callbacks, _error]),
     "am_roles_path": (c_int, [c_char_p, POINTER(c_char_p), _error]),
