@@ -49,7 +49,8 @@ typedef enum IrOpcodeFact {
     FACT_VIEW = 1 << 12,        /* the elements of the operand in the same order, of another shape at most */
     FACT_KEEPS_TYPES = 1 << 13, /* XLA compares its element types exactly: most only pass values on */
     FACT_SHARDABLE =
-        1 << 14 /* XLA's propagation gives its result a sharding; element-wise ones need no such fact */
+        1 << 14, /* XLA's propagation gives its result a sharding; element-wise ones need no such fact */
+    FACT_REPEATABLE = 1 << 15 /* frameworks compute it again in the backward pass rather than keep it */
 } IrOpcodeFact;
 bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
 

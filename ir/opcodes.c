@@ -21,8 +21,8 @@ typedef struct OpcodeRow {
 } OpcodeRow;
 
 static const OpcodeRow rows[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule, linearity, cost, facts) \
-    [IR_##name] = {text, arity, __builtin_strcmp(#rule, "ELEMENTWISE") == 0, facts},
+#define OPCODE(name, text, arity, rule, linearity, cost, shape, operand_types, result_types, facts) \
+    [IR_##name] = {text, arity < 0 ? -1 : arity, __builtin_strcmp(#rule, "ELEMENTWISE") == 0, facts},
 #include "ir/opcodes.def"
 #undef OPCODE
     [IR_UNKNOWN] = {"unknown", -1, false, FACT_EFFECT},

@@ -66,7 +66,7 @@ static const IrShape *result_shape(const Terms *self, const ProgramInstruction *
 
 /* The class of every opcode inside a fusion. */
 static const OperatorClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule, linearity, cost, facts) [IR_##name] = OPERATOR_CLASS_##cost,
+#define OPCODE(name, text, arity, rule, linearity, cost, ...) [IR_##name] = OPERATOR_CLASS_##cost,
 #include "ir/opcodes.def"
 #undef OPCODE
     [IR_UNKNOWN] = OPERATOR_CLASS_CHEAP,

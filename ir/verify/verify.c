@@ -1,7 +1,7 @@
 /* The verifier: every instruction has the operands and the shape that its operator implies, so that
  * later passes need no checks.
  *
- * The rules are those of XLA's shape inference and verifier: one row per opcode (verify_rows.c) and
+ * The rules are those of XLA's shape inference and verifier: one row per opcode (ir/opcodes.def) and
  * one function each, by family in verify_*.c. Unknown opcodes are accepted. A rule that is stricter
  * than XLA's, because planner and kernels rely on it, has a comment. A module that breaks such rules alone
  * is read, so that `info` and `convert` take it, and IrModule.unplanned has the first error: a rule that
@@ -86,9 +86,6 @@ static bool touches_unbounded(const Verifier *verifier, const IrInstruction *ins
 
 static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction *instruction) {
     const VerifyRow *row = &verify_rows[instruction->opcode];
-    if (!row->function)
-        return am_fail(verifier->error, AM_ERROR_INTERNAL, "", "opcode %s: no row in ir/verify/verify_rows.c",
-                       ir_opcode_name(instruction->opcode));
     TRY(verify_count(verifier, instruction, row->fewest));
     for (int32_t k = 0; k < instruction->operand_count && row->operands != VERIFY_ANYTHING; k++) {
         Dtype type = verify_operand(verifier, instruction, k)->type;

@@ -1,8 +1,8 @@
 /* Counts the kept values that a backward pass could compute again at little cost.
  *
  * Executors of a framework keep fewer values between the passes than automap: a value that follows by cheap
- * operators from kept values, weights and data is computed again. datasets/automap_jax/pipelines.py has the
- * same rule (find_again), by the primitives of JAX (CHEAP).
+ * operators (FACT_REPEATABLE) from kept values, weights and data is computed again. find_again() in
+ * datasets/automap_jax/pipelines.py has the same rule, by the primitives of JAX (CHEAP).
  *
  *     kept: x, tanh(x)     computed again: 1 + tanh(x), x / 2, x * x
  */
@@ -14,14 +14,9 @@ typedef struct RepeatableFinder {
     bool *is_had;  /* [value]: the backward pass has it, or computes it again */
 } RepeatableFinder;
 
-static bool is_cheap(const ProgramInstruction *instruction) {
-    static const IrOpcode others[] = {IR_ABS,       IR_BROADCAST, IR_CONSTANT, IR_DYNAMIC_SLICE, IR_IOTA,
-                                      IR_IS_FINITE, IR_SIGN,      IR_SLICE,    IR_TRANSPOSE,     IR_XOR};
-    if (instruction->kind == PROGRAM_VIEW) return true;
-    if (instruction->kind != PROGRAM_COMPUTE || instruction->opcode == IR_DIVIDE) return false;
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
-        if (instruction->opcode == others[k]) return true;
-    return ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE);
+static bool is_repeatable(const ProgramInstruction *instruction) {
+    return instruction->kind == PROGRAM_VIEW ||
+           (instruction->kind == PROGRAM_COMPUTE && ir_opcode_has(instruction->opcode, FACT_REPEATABLE));
 }
 
 /* Visits a body in its order: cheap results of values that are had are had, and need not be kept. */
@@ -29,7 +24,7 @@ static void find_had(RepeatableFinder *self) {
     const Program *body = self->body;
     for (int32_t i = 0; i < body->instruction_count; i++) {
         const ProgramInstruction *instruction = &body->instructions[i];
-        bool is_repeated = is_cheap(instruction);
+        bool is_repeated = is_repeatable(instruction);
         for (int32_t k = 0; k < instruction->operand_count; k++)
             is_repeated &= self->is_had[instruction->operands[k]];
         for (int32_t r = 0; r < instruction->result_count; r++) {

@@ -20,7 +20,7 @@
 enum { MOST_OPERANDS = 31 };
 
 static const uint8_t linearity_of_opcode[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule, linearity, cost, facts) [IR_##name] = LINEARITY_##linearity,
+#define OPCODE(name, text, arity, rule, linearity, ...) [IR_##name] = LINEARITY_##linearity,
 #include "ir/opcodes.def"
 #undef OPCODE
 };

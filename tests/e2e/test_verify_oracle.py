@@ -110,8 +110,9 @@ def table():
 
 def opcodes():
     """Name and number of operands of the element-wise ones, and all names."""
-    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (-?\d+), (\w+)\)', (SOURCE / "ir" / "opcodes.def").read_text(),
+    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (-?\d+), (\w+),', (SOURCE / "ir" / "opcodes.def").read_text(),
                       re.M)
+    assert rows, "ir/opcodes.def: no row was read"
     special = {"bitcast-convert", "clamp", "compare", "convert", "reduce-precision", "select", "stochastic-convert"}
     plain = [(name, int(arity)) for name, arity, rule in rows
              if rule == "ELEMENTWISE" and name not in special | UNKNOWN_TO_XLA]
