@@ -4,6 +4,7 @@
     plan(step, example_arguments, cluster)       the shardings that automap finds for jax.jit
     run(document, step, example_arguments)       the step under a plan of stages and micro-batches
     place(arguments, shardings)                  the arguments on the devices of such a plan
+    LayerStack                                   a stacked array that `run` gives, with its layers on their stages
     stage(n), devices(...), replicate(k), split(k), sharding(...), pin(...)
                                                  context managers that decide where a part of the step runs, and how
 
@@ -12,7 +13,9 @@ Steps are functions of trees of arrays, of objects of Flax NNX, or of Equinox mo
 
 from .exporter import export
 from .hints import devices, pin, replicate, sharding, split, stage, value
+from .layers import LayerStack
 from .pipelines import run
 from .planning import place, plan, shardings
 
-__all__ = ["devices", "export", "pin", "place", "plan", "replicate", "run", "sharding", "shardings", "split", "stage"]
+__all__ = ["LayerStack", "devices", "export", "pin", "place", "plan", "replicate", "run", "sharding", "shardings",
+           "split", "stage"]

@@ -32,6 +32,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .exporter import traced_step
+from .layers import Layers
 from .operators import CHEAP, FOLDS, SUMS, compiler_options, key_of
 from .planning import FORMAT as ONE_STAGE
 from .planning import shardings
@@ -49,22 +50,27 @@ class Partition:
     """Which group and part each operator belongs to."""
 
     def __init__(self, step, arguments, document):
-        rows = document["parameters"]
         self.parts, self.count = document["parts"], document["micro_batches"]
         leaves, structure = jax.tree.flatten(tuple(arguments))
-        if len(leaves) != len(rows):
-            raise ValueError(f"the step has {len(leaves)} arrays, the plan is for {len(rows)}")
-        self.data = [row["number"] for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
-        self.batch = np.shape(leaves[self.data[0]])[0] if self.data else 1
-        self.data = [number for number in self.data if np.shape(leaves[number])[0] == self.batch]
+        count = 1 + max((row["number"] for row in document["parameters"]), default=-1)
+        if len(leaves) != count:
+            raise ValueError(f"the step has {len(leaves)} arrays, the plan is for {count}")
+        self.output = jax.eval_shape(step, *arguments)
+        self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
+        rows = self.layers.rows
+        data = [row["number"] for row in document["parameters"]
+                if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
+        self.batch = np.shape(leaves[data[0]])[0] if data else 1
+        data = [number for number in data if np.shape(leaves[number])[0] == self.batch]
+        self.data = [self.layers.firsts(self.layers.depths)[number] for number in data]
         if self.batch % self.count:
             raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
 
         def graph(size):
-            cut = [leaf[:size] if number in self.data else leaf for number, leaf in enumerate(leaves)]
+            cut = [leaf[:size] if number in data else leaf for number, leaf in enumerate(leaves)]
             traced = traced_step(step, structure.unflatten(cut), None)
             found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
-            return Graph(found)
+            return Graph(self.layers.split(found))
 
         self.whole = graph(self.batch)
         self.micro = graph(self.batch // self.count)
@@ -336,9 +342,8 @@ class Run:
         self.meshes = [Mesh(np.array([devices[d] for d in stage["mesh"]["devices"]]).reshape(stage["mesh"]["shape"]),
                             stage["mesh"]["axis_names"]) for stage in self.stages]
         self.specs = {self.plan.whole.inputs[row["number"]]: [tuple(axes) if axes else None for axes in row["spec"]]
-                      for row in document["parameters"]}
-        self.output = jax.eval_shape(step, *arguments)
-        self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in document["parameters"]
+                      for row in self.plan.layers.rows}
+        self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in self.plan.layers.rows
                         if row["output"] is not None}
         self.donates = donates
         # Files of earlier versions have the passes of a stage under "turns".
@@ -609,7 +614,7 @@ class Run:
 
     def __call__(self, *arguments):
         plan = self.plan
-        leaves = jax.tree.leaves(tuple(arguments))
+        leaves = plan.layers.arrays(jax.tree.leaves(tuple(arguments)), self.donates)
         step, batches = {}, [{} for _ in range(self.count)]
         for number, (value, leaf) in enumerate(zip(plan.whole.inputs, leaves, strict=True)):
             if number in plan.data:
@@ -717,8 +722,8 @@ class Run:
 
     def results(self, step):
         """The outputs in the form of the step's, new state where the old one was."""
-        found = []
-        for at, value in enumerate(self.plan.whole.outputs):
+        plan, found = self.plan, []
+        for at, value in enumerate(plan.whole.outputs):
             if isinstance(value, Constant):
                 found.append(value.value)
                 continue
@@ -727,10 +732,10 @@ class Run:
                 array = array.array
             if at in self.updates:
                 old = self.updates[at]
-                part = self.plan.owner[old]
+                part = plan.owner[old]
                 array = jax.device_put(array, self.sharding(part, self.specs[old], np.shape(array)))
             found.append(array)
-        return jax.tree.structure(self.output).unflatten(found)
+        return jax.tree.structure(plan.output).unflatten(plan.layers.joined(found))
 
 
 class DataSlice:
