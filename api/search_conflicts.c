@@ -33,6 +33,7 @@ typedef enum TraitKind {
     FOR,
     FOR_TRAINER,
     FOR_ONE_MICRO_BATCH,
+    FOR_STACKS, /* a target whose plans have stacked parameters alone */
     MESH,
     KEEP_SHARDINGS,
     PIN,
@@ -97,7 +98,7 @@ static const struct Conflict {
     {SPLIT_LAYERS, PIN, AS_READ},
     {SPLIT_LAYERS, KEEP_SHARDINGS, AS_READ},
     {SPLIT_LAYERS, PAPER, AS_READ},
-    {SPLIT_LAYERS, FOR, AS_READ},
+    {SPLIT_LAYERS, FOR_STACKS, AS_READ},
     {LACKED_SCHEDULE, FOR, "the target lacks this schedule"},
     {SCHEDULE, ONE_STAGE, "a schedule applies to pipelines"},
     {CHUNKS, NO_CHUNKS, "only --schedule interleaved_1f1b has chunks"},
@@ -167,6 +168,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
     bool has_stages = search_has_stages(search);
     of[FOR] = trait_if(search->request->constraints.target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
+    of[FOR_STACKS] = trait_if(!target->splits_layers, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
     of[MESH] = given(options, "mesh", "--mesh");
     of[KEEP_SHARDINGS] = trait_if(option_has(options, "keep-shardings"), "--keep-shardings", NULL);

@@ -199,11 +199,13 @@ static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     FormRequest *forms = &settings->forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
-    bool is_free = search->searcher != SEARCHER_BASELINE && !settings->narrowed_by;
+    Target target = search->request->constraints.target;
+    /* One-stage plans for a target are shardings of the parameters that the step has. */
+    bool is_free =
+        search->searcher != SEARCHER_BASELINE && !settings->narrowed_by && target == TARGET_AUTOMAP;
     bool is_one_stage = !search_has_stages(search) && !(search->kind == SPACE_SINGLE_STAGE && is_free);
     bool is_as_read = search->request->constraints.pin_count > 0 || option_has(options, "keep-shardings") ||
-                      search->request->objective == OBJECTIVE_PAPER ||
-                      search->request->constraints.target != TARGET_AUTOMAP;
+                      search->request->objective == OBJECTIVE_PAPER || !target_row(target)->splits_layers;
     option_choice(options, "layers", &layers);
     option_choice(options, "attention", &attention);
     *forms = (FormRequest){.layers = (LayersChoice)layers,

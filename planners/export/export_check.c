@@ -14,7 +14,7 @@ AmStatus export_check_form(Target target, const PlanContext *whole, AmError *err
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the plan undoes the recomputation of the source (expected a plan of search "
                        "--keep-remat)");
-    if (!whole->layer_map) return AM_OK;
+    if (!whole->layer_map || target_row(target)->splits_layers) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, "",
                    "the plan splits the layers of stacked parameters (expected a plan of search --layers "
                    "loop)");

@@ -92,7 +92,8 @@ fail:
 
 /* ---- stages and micro-batches ---- */
 
-/* Adds one row for each parameter, with the part that owns it. */
+/* Adds one row for each parameter, with the part that owns it. Layers of a stacked parameter have a row each,
+ * with the number and the output of the stack. */
 static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *error) {
     const PlanContext *context = ranks->context;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -102,11 +103,15 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
         json_t *spec;
         TRY(spec_to_json(&spec, &assignment->stage->mesh, assignment->stored[parameter->instruction],
                          &context->canonical->instructions[parameter->instruction], error));
-        json_array_append_new(
-            rows, json_pack("{s:i, s:o, s:s, s:o, s:i, s:o}", "number", p, "path",
-                            plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role),
-                            "output", parameter->output >= 0 ? json_integer(parameter->output) : json_null(),
-                            "part", part, "spec", spec));
+        IrLayerPart source = plan_source_parameter(context, p);
+        int32_t output = parameter->output;
+        if (output >= 0) output = plan_source_output(context, output).original;
+        json_t *row =
+            json_pack("{s:i, s:o, s:s, s:o, s:i, s:o}", "number", source.original, "path",
+                      plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role), "output",
+                      output >= 0 ? json_integer(output) : json_null(), "part", part, "spec", spec);
+        if (source.layer >= 0) json_object_set_new(row, "layer", json_integer(source.layer));
+        json_array_append_new(rows, row);
     }
     return AM_OK;
 }
@@ -235,6 +240,7 @@ AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan,
     bool in_order = true;
     for (int32_t d = 0; d < plan->stages[0].mesh.device_count; d++)
         in_order = in_order && plan->stages[0].devices[d] == d;
-    return has_one && in_order ? export_stage(root, context, plan, error)
-                               : export_stages(root, context, plan, error);
+    bool is_split = plan_context_whole(context)->layer_map; /* its parameters are layers of the step's */
+    return has_one && in_order && !is_split ? export_stage(root, context, plan, error)
+                                            : export_stages(root, context, plan, error);
 }
