@@ -96,7 +96,7 @@ AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle sty
 /* Sends warnings as messages, one for each. */
 /* Notes that the plan is for another module, whose decisions apply here by their names. */
 void api_note_carried(const AmCallbacks *callbacks, const AmPlan *plan);
-/* Both modules of such a plan, the value of "carried" in reports; NULL for other plans. */
+/* Returns both modules of such a plan, the value of "carried" in reports; NULL for other plans. */
 json_t *api_carried_to_json(const AmPlan *plan);
 void api_warn(const AmCallbacks *callbacks, const AmWarnings *warnings);
 void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...)

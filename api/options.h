@@ -90,7 +90,7 @@ int32_t option_texts(const AmOptions *options, const char *key, const char *cons
 void option_integer(const AmOptions *options, const char *key, int64_t *value);
 void option_number(const AmOptions *options, const char *key, double *value);
 void option_choice(const AmOptions *options, const char *key, int32_t *choice);
-/* The choices of a repeatable option as bits 1 << choice. */
+/* Returns the choices of a repeatable option as bits 1 << choice. */
 uint32_t option_choices(const AmOptions *options, const char *key);
 
 #endif

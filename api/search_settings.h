@@ -31,7 +31,8 @@ AmStatus search_settings_without_target(SearchSettings *settings, const SearchSe
 /* Completes them for a module: its own shardings, and the number of evaluations. */
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error);
-/* The settings for the plan file, without figures of the clock. The caller's reference; NULL: no memory. */
+/* Returns the settings for the plan file, without figures of the clock. The caller's reference; NULL: no
+ * memory. */
 json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options);
 
 #endif

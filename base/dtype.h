@@ -53,7 +53,7 @@ typedef enum Dtype {
 const char *dtype_name(Dtype type);
 Dtype dtype_from_name(const char *name); /* DTYPE_INVALID if unknown */
 int32_t dtype_bits(Dtype type);
-/* Bytes of one element in memory: sub-byte types take a byte each. */
+/* Returns the bytes of one element in memory: sub-byte types take a byte each. */
 int64_t dtype_bytes(Dtype type);
 bool dtype_is_floating(Dtype type);
 /* Returns whether the type is bf16 or f16. */
@@ -63,7 +63,7 @@ static inline bool dtype_is_16bit_float(Dtype type) {
 bool dtype_is_integer(Dtype type); /* pred excluded */
 bool dtype_is_signed(Dtype type);
 bool dtype_is_complex(Dtype type);
-/* The type of a complex number's parts; of any other type, itself. */
+/* Returns the type of a complex number's parts; of any other type, itself. */
 Dtype dtype_real_part(Dtype type);
 
 /* Conversions of one value, round to nearest even; shared by readers and kernels. */

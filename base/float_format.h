@@ -11,8 +11,8 @@
 
 #include "base/dtype.h"
 
-/* The code of a value; a NaN takes `payload` where the format has room (0: the
- * usual one). False: the format has no such number. `type` is floating. */
+/* Returns the code of a value; a NaN takes `payload` where the format has room (0: the usual one). False: the
+ * format has no such number. `type` is floating. */
 bool float_format_encode(Dtype type, double value, uint64_t payload, uint64_t *bits);
 
 /* Converts as HLO's convert: an overflow becomes infinity, in formats without infinity NaN, and in

@@ -21,7 +21,7 @@ typedef struct MinCut {
     int32_t *level, *at, *queue;              /* [node] */
 } MinCut;
 
-/* A graph without edges; check arena->failed at the end. */
+/* Creates a graph without edges; check arena->failed at the end. */
 void min_cut_open(MinCut *self, Arena *arena, int32_t node_count);
 void min_cut_add(MinCut *self, int32_t from, int32_t to, int64_t capacity);
 /* Finds the minimum cut; afterwards min_cut_is_source_side() answers. The capacities are consumed. */

@@ -20,9 +20,9 @@ typedef struct Permutation {
     int64_t pairings[PERMUTATION_MAX_ROUNDS]; /* K of each round */
 } Permutation;
 
-/* The permutation number `stream` under `seed`; count >= 0. */
+/* Creates the permutation number `stream` under `seed`; count >= 0. */
 void permutation_begin(Permutation *permutation, int64_t count, uint64_t seed, uint64_t stream);
-/* index in [0, count). */
+/* Returns the number at a place; index in [0, count). */
 int64_t permutation_at(const Permutation *permutation, int64_t index);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct Random {
     uint64_t state[4];
 } Random;
 
-/* A generator with a state (xoshiro256). */
+/* Begins a generator with a state (xoshiro256). */
 void random_seed(Random *random, uint64_t seed);
 uint64_t random_bits(Random *random);
 double random_uniform(Random *random);               /* [0, 1) */
@@ -21,7 +21,7 @@ int64_t random_below(Random *random, int64_t bound); /* [0, bound), unbiased */
 double random_normal(Random *random);                /* mean 0, deviation 1 */
 double random_gumbel(Random *random);                /* standard Gumbel distribution */
 
-/* Number `index` of a stream, without a state: equal arguments give equal numbers on any thread. */
+/* Returns number `index` of a stream, without a state: equal arguments give equal numbers on any thread. */
 uint64_t random_at(uint64_t seed, uint64_t stream, uint64_t index);
 double random_uniform_at(uint64_t seed, uint64_t stream, uint64_t index);
 double random_normal_at(uint64_t seed, uint64_t stream, uint64_t index);

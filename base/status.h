@@ -46,11 +46,12 @@ void am_error_prefix(AmError *error, const char *format, ...) __attribute__((for
  * error has a source already or is not AM_ERROR_INPUT. */
 void am_error_source(AmError *error, const char *source);
 
-/* Out of memory: AM_ERROR_INTERNAL with the number of bytes that the failed allocation requested. */
+/* Reports lack of memory: AM_ERROR_INTERNAL with the number of bytes that the failed allocation requested. */
 AmStatus am_fail_memory(AmError *error, int64_t bytes);
 
-/* A system call failed with `cause` (errno): "SOURCE: WHAT: reason". Returns `code`, but AM_ERROR_INTERNAL
- * without memory and AM_ERROR_RUNTIME where too many files are open: then the input is not to blame. */
+/* Reports that a system call failed with `cause` (errno): "SOURCE: WHAT: reason". Returns `code`, but
+ * AM_ERROR_INTERNAL without memory and AM_ERROR_RUNTIME where too many files are open: then the input is not
+ * to blame. */
 AmStatus am_fail_system(AmError *error, AmStatus code, const char *source, int cause, const char *what);
 
 /* Warnings of one operation, in order, without duplicates; owned by the arena. */

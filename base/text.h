@@ -27,15 +27,14 @@ void text_append_arguments(Text *text, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 void text_append_bytes(Text *text, const char *bytes, size_t count);
 void text_append_string(Text *text, const char *string);
-/* Shortest decimal that reads back to the same double ("0.1", "1e+300"). */
+/* Appends the shortest decimal that reads back to the same double ("0.1", "1e+300"). */
 void text_append_double(Text *text, double value);
-/* Human units: "1.25 ms", "3.4 GB" (powers of 1000), "16.8 M". */
+/* Append human units: "1.25 ms", "3.4 GB" (powers of 1000), "16.8 M". */
 void text_append_seconds(Text *text, double seconds);
 void text_append_bytes_size(Text *text, double bytes);
 void text_append_count(Text *text, double count);
-/* Aligned columns: rows of cells separated by '\t' in `rows` (lines end in
- * '\n') are padded to common widths; a cell that starts with a digit, '-' or
- * '+' is right-aligned. The first row is the head. */
+/* Appends aligned columns: rows of cells separated by '\t' in `rows` (lines end in '\n') are padded to common
+ * widths; a cell that starts with a digit, '-' or '+' is right-aligned. The first row is the head. */
 void text_append_table(Text *text, const char *rows);
 void text_free(Text *text);
 

@@ -23,7 +23,7 @@ typedef struct AttentionForm {
     int32_t window;     /* keys that a row sees under a causal mask; 0: all */
 } AttentionForm;
 
-/* Operands of the forward region; those of the gradient follow. */
+/* Returns the operands of the forward region; those of the gradient follow. */
 static inline int32_t attention_operands(const AttentionForm *form) {
     return 3 + form->has_bias + 2 * form->has_positions + form->has_drops;
 }
@@ -81,7 +81,7 @@ static inline void attention_divide_queries(Text *text, const AttentionForm *for
                     heads, form->groups, form->width, from);
 }
 
-/* A product of queries and keys, or of the gradient and values: scores. */
+/* Emits a product of queries and keys, or of the gradient and values: scores. */
 static inline void attention_scores(Text *text, const AttentionForm *form, const char *name,
                                     const char *queries, const char *keys) {
     bool groups = form->groups > 1;
@@ -120,7 +120,7 @@ static inline void attention_broadcast(Text *text, const AttentionForm *form, co
                                    : "0,1,2");
 }
 
-/* Masked, capped, biased scores as `wide` (f32 or f64). */
+/* Emits masked, capped, biased scores as `wide` (f32 or f64). */
 static inline void attention_masked(Text *text, const AttentionForm *form, const char *wide) {
     attention_scores(text, form, "s0", form->groups > 1 ? "q5" : "q", "k");
     attention_declare(text, form, "s1", wide, 's');
@@ -275,7 +275,7 @@ static inline void attention_gradients(Text *text, const AttentionForm *form, co
                 queries, head, summed, of_queries);
 }
 
-/* The text of a module whose entry is the region. The caller releases it. */
+/* Returns the text of a module whose entry is the region. The caller releases it. */
 static inline Text attention_text(const AttentionForm *form) {
     Text text = {0};
     const char *wide = strcmp(form->type, "f64") == 0 ? "f64" : "f32";
@@ -424,7 +424,7 @@ static inline const IrShape *attention_output(const AttentionRegion *self, int32
     return &self->region->values[self->region->outputs[k]].shape;
 }
 
-/* Instruction by instruction, on the same inputs. */
+/* Runs instruction by instruction, on the same inputs. */
 static inline AmStatus attention_run_plain(AttentionRegion *self, AmError *error) {
     for (int32_t k = 0; k < self->input_count; k++)
         memcpy(executable_parameter(self->plain, k), self->inputs[k],

@@ -16,8 +16,8 @@ static inline int zoo_is_model(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-/* The folders of datasets/models, sorted; both levels are the C heap's. -1: the
- * working directory is not the source folder. */
+/* Returns the folders of datasets/models, sorted; both levels are the C heap's. -1: the working directory is
+ * not the source folder. */
 static inline int zoo_list(struct dirent ***models) {
     return scandir(ZOO_FOLDER, models, zoo_is_model, alphasort);
 }

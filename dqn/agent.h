@@ -68,9 +68,9 @@ typedef struct AgentSettings {
 
 #define AGENT_MAX_ENVIRONMENTS 4096
 
-/* Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the optimal policy of a cost
- * objective is not the cheapest plan. v_min and v_max are -10 and 10, used if atoms are requested
- * (51 are usual). */
+/* Returns Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the optimal policy of a cost
+ * objective is not the cheapest plan. v_min and v_max are -10 and 10, used if atoms are requested (51 are
+ * usual). */
 AgentSettings agent_default_settings(void);
 
 typedef struct Agent Agent;
@@ -86,20 +86,20 @@ const NetworkShape *agent_shape(const Agent *agent);
 double agent_epsilon(const Agent *agent);                 /* of the next exploring action */
 AmStatus agent_check(const Agent *agent, AmError *error); /* the failure that stays, or AM_OK */
 
-/* The action for observation[observation_size]. `mask` [action_count] is 1 for
- * legal actions, NULL if all are; random choices keep to it too. -1 if nothing
- * is legal, or after a failure. Greedy: the best value, the first among equals, without moving the
- * exploration schedule or the random numbers, by the means of noisy layers. */
+/* Returns the action for observation[observation_size]. `mask` [action_count] is 1 for legal actions, NULL if
+ * all are; random choices keep to it too. -1 if nothing is legal, or after a failure. Greedy: the best value,
+ * the first among equals, without moving the exploration schedule or the random numbers, by the means of
+ * noisy layers. */
 int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy);
 
-/* agent_act for observations[count, observation_size] and masks[count, action_count] (NULL: all are
- * legal) in one forward pass. Greedy actions equal those of `count` calls; other actions too,
- * unless layers are noisy: a call makes one draw of noise. */
+/* Acts as agent_act for observations[count, observation_size] and masks[count, action_count] (NULL: all are
+ * legal) in one forward pass. Greedy actions equal those of `count` calls; other actions too, unless layers
+ * are noisy: a call makes one draw of noise. */
 AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *masks, int32_t count,
                         bool greedy, int32_t *actions, AmError *error);
 
-/* values[count, action_count] of observations[count, observation_size], for
- * planners that rank many candidates at once. A row's do not depend on the others. */
+/* Computes values[count, action_count] of observations[count, observation_size], for planners that rank many
+ * candidates at once. A row's do not depend on the others. */
 AmStatus agent_values(Agent *agent, const float *observations, int32_t count, float *values, AmError *error);
 
 /* One step of the environment; the arrays stay the caller's. */
@@ -113,7 +113,7 @@ typedef struct AgentStep {
     int32_t environment;           /* 0 .. environments - 1 */
 } AgentStep;
 
-/* AM_ERROR_USAGE for an action or environment out of range or numbers that are not finite. */
+/* Fails with AM_ERROR_USAGE for an action or environment out of range or numbers that are not finite. */
 AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
 
 /* Ends the episode, whether or not its last step was terminal. Steps that wait for their n-step
@@ -122,29 +122,26 @@ AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
 void agent_end_episode(Agent *agent);
 void agent_end_episode_of(Agent *agent, int32_t environment);
 
-/* `updates` updates from a batch each, without waiting for the device; false, and
- * nothing done, until the replay holds a batch, and after a failure. */
+/* Makes `updates` updates from a batch each, without waiting for the device; false, and nothing done, until
+ * the replay holds a batch, and after a failure. */
 bool agent_learn(Agent *agent, int32_t updates);
 
-/* The mean loss of the updates since the last call (each the weighted mean over
- * its batch); where there were none, the last result again, 0 at first. */
+/* Returns the mean loss of the updates since the last call (each the weighted mean over its batch); where
+ * there were none, the last result again, 0 at first. */
 double agent_loss(Agent *agent);
 
 /* Appends the whole state (settings, networks, Adam, replay, waiting steps,
  * random numbers) to `bytes`. AM_ERROR_INTERNAL if memory is short. */
 AmStatus agent_save(Agent *agent, Text *bytes, AmError *error);
 
-/* The agent that agent_save wrote, on whichever device, ready to go on on this
- * one. AM_ERROR_INPUT if the bytes are not exactly such a state; `source` names
- * them in messages. */
+/* Reads the agent that agent_save wrote, on whichever device, ready to go on on this one. AM_ERROR_INPUT if
+ * the bytes are not exactly such a state; `source` names them in messages. */
 AmStatus agent_load(Agent **agent, DqnDevice device, const void *bytes, size_t length, const char *source,
                     AmError *error);
 
-/* The online parameters alone, network.h's layout: to ship a trained agent, and
- * to start another of the same shape from it. Getting them fills
- * parameters[agent_parameter_count]. Setting them copies into both networks and
- * restarts Adam; AM_ERROR_INPUT unless count is the network's and every number
- * is finite. */
+/* Returns the online parameters alone, network.h's layout: to ship a trained agent, and to start another of
+ * the same shape from it. Getting them fills parameters[agent_parameter_count]. Setting them copies into both
+ * networks and restarts Adam; AM_ERROR_INPUT unless count is the network's and every number is finite. */
 int64_t agent_parameter_count(const Agent *agent);
 AmStatus agent_parameters(Agent *agent, float *parameters, AmError *error);
 AmStatus agent_set_parameters(Agent *agent, const float *parameters, int64_t count, const char *source,

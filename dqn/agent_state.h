@@ -22,7 +22,7 @@ struct Agent {
     AmError failure; /* code AM_OK: none */
 };
 
-/* agent_create, refused with AM_ERROR_USAGE if the agent would take more than
+/* Creates an agent as agent_create, refused with AM_ERROR_USAGE if the agent would take more than
  * `most_bytes` of memory. The parameters are 0. */
 AmStatus agent_create_within(Agent **agent, const AgentSettings *settings, int32_t observation_size,
                              int32_t action_count, int64_t most_bytes, AmError *error);

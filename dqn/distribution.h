@@ -25,17 +25,17 @@ typedef struct Atoms {
     double least, most;
 } Atoms;
 
-/* values[rows], the means of the distributions that logits[rows, count] stand for. */
+/* Computes values[rows], the means of the distributions that logits[rows, count] stand for. */
 void distribution_means(const Atoms *atoms, const Real *logits, int64_t rows, Real *values);
 
-/* targets[count] = the distribution of reward + discount z under probabilities[count],
- * which are not read where the discount is 0. */
+/* Computes targets[count] = the distribution of reward + discount z under probabilities[count], which are not
+ * read where the discount is 0. */
 void distribution_project(const Atoms *atoms, const Real *probabilities, double reward, double discount,
                           Real *target);
 
-/* targets[batch, count]. choosing_values [batch, actions] are means by which the
- * next action is chosen, logits [batch, actions, count] those of the network
- * that values it; the rest is as in loss_targets. */
+/* Computes targets[batch, count]. choosing_values [batch, actions] are means by which the next action is
+ * chosen, logits [batch, actions, count] those of the network that values it; the rest is as in
+ * loss_targets. */
 void distribution_targets(const Atoms *atoms, const Real *choosing_values, const Real *logits,
                           const LossRewards *of, Real *targets);
 

@@ -48,7 +48,7 @@ typedef enum DqnUpdate {
     DQN_UPDATE_BLOCK      /* many in one block of threads; a network with convolutions: OWN_GRAPH */
 } DqnUpdate;
 
-/* AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with the reason in one line: a build
+/* Returns AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with the reason in one line: a build
  * without CUDA, no driver, no device. */
 AmStatus dqn_device_check(DqnDevice device, AmError *error);
 
@@ -109,15 +109,15 @@ struct Learner {
     int64_t losses_waiting; /* updates whose loss was not taken yet */
 };
 
-/* The constructors that learner_create chooses from; they fill everything after
- * `base`, which is given. Parameters start as 0. */
+/* Create learners: the constructors that learner_create chooses from; they fill everything after `base`,
+ * which is given. Parameters start as 0. */
 AmStatus learner_cpu_create(Learner **learner, const Learner *base, AmError *error);
 AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error);
 AmStatus learner_cuda_check(AmError *error);
 
-/* AM_ERROR_USAGE for a shape out of range, one that the device has no learner for
- * (noisy layers and atoms: the CPU alone), or more than `most_bytes` of memory;
- * AM_ERROR_RUNTIME if the device cannot be used. learner_free releases it. */
+/* Fails with AM_ERROR_USAGE for a shape out of range, one that the device has no learner for (noisy layers
+ * and atoms: the CPU alone), or more than `most_bytes` of memory; AM_ERROR_RUNTIME if the device cannot be
+ * used. learner_free releases it. */
 AmStatus learner_create(Learner **learner, DqnDevice device, const LearnerSettings *settings,
                         int64_t most_bytes, AmError *error);
 void learner_free(Learner *learner);
@@ -132,23 +132,22 @@ AmStatus learner_add(Learner *learner, const Transition *transitions, int32_t co
 AmStatus learner_values(Learner *learner, const float *observations, int32_t count, int64_t noise,
                         float *values, AmError *error);
 
-/* `updates` updates; the replay holds at least one batch. */
+/* Makes `updates` updates; the replay holds at least one batch. */
 AmStatus learner_learn(Learner *learner, int32_t updates, AmError *error);
 
-/* The mean loss of the updates since the last call; NAN if there were none.
- * The loss of one update is the weighted mean over its batch. */
+/* Reads the mean loss of the updates since the last call; NAN if there were none. The loss of one update is
+ * the weighted mean over its batch. */
 AmStatus learner_take_loss(Learner *learner, double *mean, AmError *error);
 
-/* The online parameters[parameter_count]. Setting them sets both networks and
- * restarts Adam. */
+/* Reads the online parameters[parameter_count]. Setting them sets both networks and restarts Adam. */
 AmStatus learner_get_parameters(Learner *learner, float *parameters, AmError *error);
 AmStatus learner_set_parameters(Learner *learner, const float *parameters, AmError *error);
 
-/* Memory of a state of `count` transitions; the arena owns it. */
+/* Creates the memory of a state of `count` transitions; the arena owns it. */
 AmStatus learner_state_create(LearnerState *state, Arena *arena, const Learner *learner, int32_t count,
                               AmError *error);
-/* `state` was created with the learner's count (get), or by its own (set). After a set the learner
- * continues exactly as the one of the get would have. */
+/* Copies the state. `state` was created with the learner's count (get), or by its own (set). After a set the
+ * learner continues exactly as the one of the get would have. */
 AmStatus learner_get_state(Learner *learner, LearnerState *state, AmError *error);
 AmStatus learner_set_state(Learner *learner, const LearnerState *state, AmError *error);
 

@@ -14,8 +14,8 @@
 
 #include "dqn/network.h"
 
-/* The legal action of the largest value, the first among equals; -1 if the mask
- * forbids all. `mask` NULL: all are legal. */
+/* Returns the legal action of the largest value, the first among equals; -1 if the mask forbids all. `mask`
+ * NULL: all are legal. */
 int32_t loss_best_action(const Real *values, const uint8_t *mask, int32_t actions);
 
 /* The rewards of a batch of transitions, and the actions of their next states. */
@@ -33,9 +33,8 @@ typedef struct LossActions {
     const Real *weights;  /* [batch] */
 } LossActions;
 
-/* targets[batch] from choosing_values and valuing_values [batch, actions] of
- * the next states (the same array twice: plain DQN). A row with discount 0 takes its
- * reward alone. */
+/* Computes targets[batch] from choosing_values and valuing_values [batch, actions] of the next states (the
+ * same array twice: plain DQN). A row with discount 0 takes its reward alone. */
 void loss_targets(const Real *choosing_values, const Real *valuing_values, const LossRewards *of,
                   Real *targets);
 

@@ -95,7 +95,7 @@ typedef struct Network {
     int64_t parameter_count;
 } Network;
 
-/* The deviation of the dense mean at `offset`, in a noisy network. */
+/* Returns the deviation of the dense mean at `offset`, in a noisy network. */
 static inline int64_t network_deviation(const Network *network, int64_t offset) {
     return network->mean_count + offset - network->dense;
 }
@@ -111,18 +111,18 @@ typedef struct NetworkPass {
     Real *columns;                  /* of one row: [channels width, output_length] */
 } NetworkPass;
 
-/* Zeroed numbers that begin at a multiple of 64 bytes, which wide vectors want; NULL
- * if memory is short. The arena owns them. */
+/* Returns zeroed numbers that begin at a multiple of 64 bytes, which wide vectors want; NULL if memory is
+ * short. The arena owns them. */
 Real *network_array(Arena *arena, int64_t count);
 
 /* Checks the shape and lays the layers out. AM_ERROR_USAGE for sizes out of range. */
 AmStatus network_create(Network *network, const NetworkShape *shape, AmError *error);
 
-/* Numbers that a pass takes per row, and the most that one layer has. */
+/* Returns the numbers that a pass takes per row, and the most that one layer has. */
 int64_t network_pass_width(const Network *network);
 int64_t network_widest(const Network *network);
 
-/* Memory of a pass of `capacity` rows; the arena owns it. */
+/* Creates the memory of a pass of `capacity` rows; the arena owns it. */
 AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *network, int32_t capacity,
                              AmError *error);
 
@@ -131,14 +131,14 @@ AmStatus network_pass_create(NetworkPass *pass, Arena *arena, const Network *net
  * are near 0; biases 0; noise of deviation 0.5 / sqrt(inputs) (Fortunato et al. 2018, 3.2). */
 void network_initialize(const Network *network, Real *parameters, Random *random);
 
-/* values[batch, action_count, action_outputs] of observations[batch, observation_size]
- * by means[mean_count]; batch <= pass->capacity. */
+/* Computes values[batch, action_count, action_outputs] of observations[batch, observation_size] by
+ * means[mean_count]; batch <= pass->capacity. */
 void network_forward(const Network *network, const Real *means, NetworkPass *pass, const Real *observations,
                      int32_t batch, Real *values);
 
-/* gradients[mean_count] = the derivative of a loss whose derivative by the
- * values is value_gradients[batch, action_count, action_outputs]. Takes the first
- * `batch` rows of the last forward pass, with the same means and observations. */
+/* Computes gradients[mean_count] = the derivative of a loss whose derivative by the values is
+ * value_gradients[batch, action_count, action_outputs]. Takes the first `batch` rows of the last forward
+ * pass, with the same means and observations. */
 void network_backward(const Network *network, const Real *means, NetworkPass *pass, const Real *observations,
                       int32_t batch, const Real *value_gradients, Real *gradients);
 
@@ -150,13 +150,13 @@ typedef struct Adam {
     Real *first, *second; /* running means of the gradient and of its square */
 } Adam;
 
-/* The usual beta1 0.9, beta2 0.999, epsilon 1e-8, without moments. */
+/* Returns the usual beta1 0.9, beta2 0.999, epsilon 1e-8, without moments. */
 Adam adam_constants(double learning_rate);
 
 /* Makes an Adam with the usual constants and moments of 0, which the arena owns. */
 AmStatus adam_create(Adam *adam, Arena *arena, int64_t count, double learning_rate, AmError *error);
 
-/* One update of parameters[count] by gradients[count]. */
+/* Makes one update of parameters[count] by gradients[count]. */
 void adam_update(Adam *adam, Real *parameters, const Real *gradients);
 
 #endif

@@ -24,16 +24,16 @@ typedef struct Noise {
 /* The purpose of a draw; each has its own numbers. */
 typedef enum NoiseStream { NOISE_ONLINE, NOISE_TARGET, NOISE_ACTING } NoiseStream;
 
-/* Memory for one draw and its sum; the arena owns it. */
+/* Creates the memory for one draw and its sum; the arena owns it. */
 AmStatus noise_create(Noise *noise, Arena *arena, const Network *network, AmError *error);
 
-/* Draw `number` of a stream. */
+/* Draws number `number` of a stream. */
 void noise_draw(Noise *noise, const Network *network, uint64_t seed, NoiseStream stream, int64_t number);
 
-/* noise->means from parameters[parameter_count]. */
+/* Computes noise->means from parameters[parameter_count]. */
 void noise_apply(const Noise *noise, const Network *network, const Real *parameters);
 
-/* Given the first mean_count of gradients[parameter_count], fills the rest. */
+/* Fills the rest, given the first mean_count of gradients[parameter_count], fills the rest. */
 void noise_gradients(const Noise *noise, const Network *network, Real *gradients);
 
 #endif

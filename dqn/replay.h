@@ -39,7 +39,7 @@ typedef struct ReplayPriorities {
     double alpha, beta, epsilon;
 } ReplayPriorities;
 
-/* Sizes are positive; the arena owns the memory. */
+/* Creates a replay. Sizes are positive; the arena owns the memory. */
 AmStatus replay_create(Replay *replay, Arena *arena, int32_t observation_size, int32_t action_count,
                        int32_t capacity, ReplayPriorities priorities, AmError *error);
 

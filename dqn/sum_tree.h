@@ -20,7 +20,7 @@ typedef struct SumTree {
     double *nodes;    /* nodes[1] is the root, nodes[0] is not used */
 } SumTree;
 
-/* A tree of `capacity` leaves of mass 0 (1 <= capacity <= 2^29). */
+/* Creates a tree of `capacity` leaves of mass 0 (1 <= capacity <= 2^29). */
 AmStatus sum_tree_create(SumTree *tree, Arena *arena, int32_t capacity, AmError *error);
 
 /* Sets the mass of a leaf, and the sums above it. */
@@ -28,9 +28,9 @@ void sum_tree_set(SumTree *tree, int32_t index, double mass);
 double sum_tree_get(const SumTree *tree, int32_t index);
 double sum_tree_total(const SumTree *tree);
 
-/* The leaf whose interval of the running sum holds `position` in [0, total).
- * A subtree without mass is never entered, so a position that rounding has put
- * at or past the end still gives a leaf that has mass; -1 if the total is 0. */
+/* Returns the leaf whose interval of the running sum holds `position` in [0, total). A subtree without mass
+ * is never entered, so a position that rounding has put at or past the end still gives a leaf that has mass;
+ * -1 if the total is 0. */
 int32_t sum_tree_find(const SumTree *tree, double position);
 
 #endif

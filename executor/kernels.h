@@ -86,8 +86,8 @@ extern const KernelBackEnd kernels_cuda; /* in a build with CUDA */
 /* The host with one thread: needs no opening, and any number of callers share it. */
 extern KernelDevice kernel_device_cpu;
 
-/* The back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build lacks it; AM_ERROR_USAGE:
- * the name is unknown. */
+/* Finds the back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build lacks it; AM_ERROR_USAGE: the
+ * name is unknown. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
 /* Makes the call of one step: shapes, then the back end's
@@ -97,7 +97,7 @@ AmStatus kernel_prepare(KernelCall **call, Arena *arena, KernelDevice *device, c
 /* Sets the addresses; `addresses` [value] are those of the program's values. */
 void kernel_bind(KernelCall *call, void *const *addresses, void *scratch);
 
-/* "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
+/* Fails: "no kernel for 'fft' on c64[4] (instruction fft.3 at model.py:12): REASON", AM_ERROR_INPUT. */
 AmStatus kernel_refuse(const Program *program, int32_t origin, IrOpcode opcode, const char *reason,
                        AmError *error);
 /* Refuses a call with AM_ERROR_INPUT and the text of kernel_refuse(); a fusion is named by its first
@@ -107,7 +107,7 @@ AmStatus kernel_call_refuse(const KernelCall *call, const char *reason, AmError 
 /* Returns the program's value of array k of a call: its operands, then its results. */
 int32_t kernel_call_value(const KernelCall *call, int32_t k);
 
-/* Bytes rounded up to 64, as the buffer plan aligns values. */
+/* Returns the bytes rounded up to 64, as the buffer plan aligns values. */
 static inline int64_t kernel_align(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }

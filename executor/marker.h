@@ -5,7 +5,7 @@
 
 #include "executor/kernels.h"
 
-/* A back end's prepare() for a custom-call; AM_ERROR_INPUT for other custom calls than markers. */
+/* Implements a back end's prepare() for a custom-call; AM_ERROR_INPUT for other custom calls than markers. */
 AmStatus marker_prepare(KernelCall *call, Arena *arena, AmError *error);
 
 #endif

@@ -17,13 +17,13 @@ typedef struct IrDataflow {
     int32_t *output_values; /* their sources */
 } IrDataflow;
 
-/* Arrays live in `arena`; AM_ERROR_INTERNAL if it ran out. */
+/* Makes the data flow. Arrays live in `arena`; AM_ERROR_INTERNAL if it ran out. */
 AmStatus ir_dataflow_make(IrDataflow *flow, Arena *arena, const IrModule *canonical, AmError *error);
 
-/* The value that operand k of `instruction` brings. */
+/* Returns the value that operand k of `instruction` brings. */
 int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruction, int32_t k);
 
-/* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
+/* Returns element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
 
 bool ir_same_dimensions(const IrShape *a, const IrShape *b); /* arrays of any types */

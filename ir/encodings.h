@@ -18,12 +18,12 @@
 /* Tuples nested deeper than this are refused by the builder and the text parser. */
 #define IR_MAX_TUPLE_DEPTH 32
 
-/* protobuf-c's allocator over an arena: it never frees. */
+/* Returns protobuf-c's allocator over an arena: it never frees. */
 ProtobufCAllocator ir_arena_allocator(Arena *arena);
 
-/* Each reads data[0..length) of file `source` into `*message`, which is owned by
- * `arena`. AM_ERROR_INPUT names the byte, the JSON path or the line and column.
- * The binary and JSON parsers also accept a HloProto or HloSnapshot around it. */
+/* Read data[0..length) of file `source` into `*message`, which is owned by `arena`. AM_ERROR_INPUT names the
+ * byte, the JSON path or the line and column. The binary and JSON parsers also accept a HloProto or
+ * HloSnapshot around it. */
 AmStatus ir_parse_pb(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                      const char *data, int64_t length, AmError *error);
 AmStatus ir_parse_json(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
@@ -31,7 +31,7 @@ AmStatus ir_parse_json(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *
 AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                        const char *data, int64_t length, AmError *error);
 
-/* Each appends the message to `out`; the caller frees `out`. */
+/* Append the message to `out`; the caller frees `out`. */
 AmStatus ir_print_pb(Text *out, const Hlo__HloModuleProto *message, AmError *error);
 AmStatus ir_print_json(Text *out, const Hlo__HloModuleProto *message, AmError *error);
 AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *error);
@@ -40,7 +40,7 @@ AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *e
  * the module's arena (shapes and attributes point into it). */
 AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error);
 
-/* The bytes of a payload, either its own or those in the module's table; NULL if it is empty. */
+/* Returns the bytes of a payload, either its own or those in the module's table; NULL if it is empty. */
 const ProtobufCBinaryData *ir_payload(const Hlo__HloModuleProto *module, const Hlo__Payload *payload);
 
 /* Checks arity and the shapes that the operators imply; names the instruction. */

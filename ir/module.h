@@ -54,16 +54,17 @@ typedef enum IrOpcodeFact {
 } IrOpcodeFact;
 bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
 
-/* The operators of the matrix units: dot and convolution. */
+/* Returns the operators of the matrix units: dot and convolution. */
 static inline bool ir_is_product(IrOpcode opcode) {
     return ir_opcode_has(opcode, FACT_PRODUCT);
 }
-/* The products that attention has, that a transpose joins and that take an addend: dot. */
+/* Returns the products that attention has, that a transpose joins and that take an addend: dot. */
 static inline bool ir_is_matrix_product(IrOpcode opcode) {
     return ir_opcode_has(opcode, FACT_MATRIX_PRODUCT);
 }
 
-/* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
+/* Returns whether its rule class is ELEMENTWISE: result element i depends on element i of each operand of
+ * that shape. */
 bool ir_is_elementwise(IrOpcode opcode);
 
 /* The size of a dimension without a bound, "?". Modules that have one are read, written and described alone:
@@ -104,7 +105,7 @@ typedef struct IrWindowDimension {
     bool reversal;
 } IrWindowDimension;
 
-/* The number of window positions along a dimension of `size`; -1 if it has no meaning. */
+/* Returns the number of window positions along a dimension of `size`; -1 if it has no meaning. */
 int64_t ir_window_positions(int64_t size, const IrWindowDimension *window);
 
 typedef struct IrConvolution {
@@ -240,16 +241,15 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
                        AmError *error);
 void ir_module_free(IrModule *module);
 
-/* An empty module with its own arena and warnings, for readers and passes; NULL
- * if memory ran out. `source` is copied. ir_module_free() releases it. */
+/* Returns an empty module with its own arena and warnings, for readers and passes; NULL if memory ran out.
+ * `source` is copied. ir_module_free() releases it. */
 IrModule *ir_module_new(const char *source);
 
 /* Writes by the suffix of `path`: .hlo.pb, .hlo.json, .hlo.txt, each also .gz, .zst. */
 AmStatus ir_write(const IrModule *module, const char *path, AmError *error);
 
-/* The scalar binary operator of a to_apply computation (IR_ADD, IR_MAXIMUM, ...):
- * its root is that operator on its two parameters, in either order.
- * IR_UNKNOWN if it is anything else. */
+/* Returns the scalar binary operator of a to_apply computation (IR_ADD, IR_MAXIMUM, ...): its root is that
+ * operator on its two parameters, in either order. IR_UNKNOWN if it is anything else. */
 IrOpcode ir_computation_operator(const IrModule *module, int32_t computation);
 
 #endif

@@ -43,35 +43,35 @@ void emit_begin_separate_kernels(Emitter *self);
 void emit_end_kernel(Emitter *self);
 
 EmitValue emit_shape(Dtype type, int32_t rank, const int64_t *dimensions); /* number 0: a shape alone */
-/* The next parameter of the module; `path` is its op_name. */
+/* Returns the next parameter of the module; `path` is its op_name. */
 EmitValue emit_parameter(Emitter *self, EmitValue shape, const char *path);
 EmitValue emit_unary(Emitter *self, const char *opcode, EmitValue operand);
 EmitValue emit_binary(Emitter *self, const char *opcode, EmitValue left, EmitValue right);
-/* `direction`: "LT", "EQ", "GE", ... */
+/* Emits a comparison; `direction`: "LT", "EQ", "GE", ... */
 EmitValue emit_compare(Emitter *self, const char *direction, EmitValue left, EmitValue right);
 EmitValue emit_select(Emitter *self, EmitValue condition, EmitValue yes, EmitValue no);
-/* The operand itself where it has the type. */
+/* Returns the operand itself where it has the type. */
 EmitValue emit_convert(Emitter *self, EmitValue operand, Dtype type);
-/* A constant in the shape and type of `like`. */
+/* Returns a constant in the shape and type of `like`. */
 EmitValue emit_fill(Emitter *self, double value, EmitValue like);
-/* `operation` of each element and a constant. */
+/* Emits `operation` of each element and a constant. */
 EmitValue emit_scaled(Emitter *self, const char *operation, EmitValue operand, double constant);
-/* Dimension k of the operand becomes dimension map[k] of the result. */
+/* Emits a broadcast: dimension k of the operand becomes dimension map[k] of the result. */
 EmitValue emit_broadcast(Emitter *self, EmitValue operand, EmitValue like, const int32_t *map);
 EmitValue emit_iota(Emitter *self, EmitValue shape, int32_t dimension);
 EmitValue emit_reshape(Emitter *self, EmitValue operand, int32_t rank, const int64_t *dimensions);
 EmitValue emit_transpose(Emitter *self, EmitValue operand, const int32_t *order);
-/* Sum ("add") or maximum over dimensions; `region` is declared by emit_module(). */
+/* Emits a sum ("add") or maximum over dimensions; `region` is declared by emit_module(). */
 EmitValue emit_reduce(Emitter *self, const char *operation, EmitValue operand, int32_t count,
                       const int32_t *dimensions);
 EmitValue emit_dot(Emitter *self, EmitValue left, EmitValue right, const EmitDot *dot);
 EmitValue emit_slice(Emitter *self, EmitValue operand, int32_t dimension, int64_t start, int64_t limit);
 EmitValue emit_concatenate(Emitter *self, EmitValue left, EmitValue right, int32_t dimension);
-/* Rows of table [v, h] at tokens [b, s]: [b, s, h]. */
+/* Emits rows of table [v, h] at tokens [b, s]: [b, s, h]. */
 EmitValue emit_gather_rows(Emitter *self, EmitValue table, EmitValue tokens);
-/* The sum of updates [b, s, h] at the rows that tokens [b, s] name, in the shape of `table`. */
+/* Returns the sum of updates [b, s, h] at the rows that tokens [b, s] name, in the shape of `table`. */
 EmitValue emit_scatter_rows(Emitter *self, EmitValue table, EmitValue tokens, EmitValue updates);
-/* The bits of each element as an unsigned integer. */
+/* Returns the bits of each element as an unsigned integer. */
 EmitValue emit_bits(Emitter *self, EmitValue operand);
 /* Replaces each value by itself after one barrier. Equal operators before and after it stay apart. */
 void emit_barrier(Emitter *self, EmitValue **values, int32_t count);

@@ -74,7 +74,7 @@ typedef struct TransformerShape {
 
 #define TRANSFORMER_MOST_LAYERS 1024
 
-/* AM_ERROR_INPUT names the field that is out of range or does not divide another one. */
+/* Checks a shape. AM_ERROR_INPUT names the field that is out of range or does not divide another one. */
 AmStatus transformer_check(const TransformerShape *shape, AmError *error);
 
 /* Builds the module by the reader of HLO text. The caller owns `*module`: ir_module_free(). */

@@ -61,14 +61,14 @@ typedef struct Mlp {
 int32_t transformer_add_weight(Model *self, int64_t rows, int64_t columns, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void transformer_add_gradient(Model *self, int32_t number, EmitValue gradient);
-/* In the type of products; in f32. */
+/* Converts to the type of products; in f32. */
 EmitValue transformer_narrow(Model *self, EmitValue value);
 EmitValue transformer_f32(Model *self, EmitValue value);
 /* Begins a fused kernel where the framework has one; emit_end_kernel() ends it. The other is for operators of
  * a layer that an eager framework runs as one kernel. */
 void transformer_begin_kernel(Model *self, const char *kind);
 void transformer_begin_eager(Model *self);
-/* An operation of x [b, s, h] and row values [b, s]. */
+/* Returns an operation of x [b, s, h] and row values [b, s]. */
 EmitValue transformer_with_rows(Model *self, const char *operation, EmitValue x, EmitValue rows);
 Norm transformer_norm_make(Model *self, const char *path);
 EmitValue transformer_norm_forward(Model *self, Norm *norm, EmitValue x);
@@ -78,12 +78,12 @@ EmitValue transformer_dropout_add(Model *self, Dropout *dropout, const Linear *p
                                   EmitValue y);
 EmitValue transformer_dropout_backward(Model *self, const Dropout *dropout, EmitValue dy);
 Attention transformer_attention_make(Model *self, bool is_causal, bool is_self, const char *path);
-/* Without the bias of the last product. */
+/* Emits attention without the bias of the last product. */
 EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitValue x, EmitValue memory);
 /* Returns the gradient of x; that of the memory is added to *dmemory, or to x's if they are one. */
 EmitValue transformer_attention_backward(Model *self, Attention *attention, EmitValue dy, EmitValue *dmemory);
 Mlp transformer_mlp_make(Model *self, const char *path);
-/* Without the bias of the last product. */
+/* Emits the perceptron without the bias of the last product. */
 EmitValue transformer_mlp_forward(Model *self, Mlp *mlp, EmitValue x);
 EmitValue transformer_mlp_backward(Model *self, const Mlp *mlp, EmitValue dy);
 

@@ -26,7 +26,7 @@ typedef struct PublishedConventions {
     bool overlaps;      /* it computes while gradients are reduced and weights gathered */
 } PublishedConventions;
 
-/* AM_ERROR_INPUT names a column with an unknown value. */
+/* Reads the conventions of a run. AM_ERROR_INPUT names a column with an unknown value. */
 AmStatus published_conventions(PublishedConventions *conventions, const PublishedRun *run, AmError *error);
 
 #endif

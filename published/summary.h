@@ -32,7 +32,7 @@ typedef struct PublishedSummary {
     int32_t oom_found, oom_missed, ok_found, ok_refused; /* measured oom, then ok: predicted so, or not */
 } PublishedSummary;
 
-/* Value at a quantile from 0 to 1, with linear interpolation; sorts the values. NAN of none. */
+/* Returns the value at a quantile from 0 to 1, with linear interpolation; sorts the values. NAN of none. */
 double published_quantile(double *values, int32_t count, double quantile);
 
 /* Adds the pairs of two lists that are ordered alike and those ordered in opposite ways; ties in either list

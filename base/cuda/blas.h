@@ -74,15 +74,14 @@ typedef struct CudaProductBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_blas_open(CudaBlas **blas, AmError *error);
 void cuda_blas_close(CudaBlas *blas); /* with all its products; NULL is allowed */
-/* Version of the library, 10000 major + 100 minor + patch; 0: not found. */
+/* Returns the version of the library, 10000 major + 100 minor + patch; 0: not found. */
 int32_t cuda_blas_version(void);
 
-/* The product of this shape; the handle keeps it and gives it out again for an
- * equal shape. A new one is run once, on memory of its own, by the first algorithm
- * of cuBLASLt's order that runs. Without memory for that, the first cuda_product_run()
- * chooses the algorithm in this way. AM_ERROR_INPUT: cuBLASLt has no algorithm for it
- * on this device or refuses to run all of them, or the shape contradicts itself (the
- * caller may do without); AM_ERROR_RUNTIME: the library failed. */
+/* Creates the product of this shape; the handle keeps it and gives it out again for an equal shape. A new one
+ * is run once, on memory of its own, by the first algorithm of cuBLASLt's order that runs. Without memory for
+ * that, the first cuda_product_run() chooses the algorithm in this way. AM_ERROR_INPUT: cuBLASLt has no
+ * algorithm for it on this device or refuses to run all of them, or the shape contradicts itself (the caller
+ * may do without); AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
                            AmError *error);
 bool cuda_product_is_tried(const CudaProduct *product);     /* its algorithm has run */
@@ -93,8 +92,8 @@ int64_t cuda_product_workspace(const CudaProduct *product); /* bytes */
 AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers,
                           AmError *error);
 
-/* Bytes of the mask of an output [rows, columns]; the same for the product that
- * writes it and the one that reads it. Its address is a multiple of 16. */
+/* Returns the bytes of the mask of an output [rows, columns]; the same for the product that writes it and the
+ * one that reads it. Its address is a multiple of 16. */
 int64_t cuda_product_mask_bytes(int64_t rows, int64_t columns);
 
 #endif

@@ -64,22 +64,22 @@ typedef struct CudaConvolutionBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error);
 void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed */
-/* The library's handle, a cudnnHandle_t, and the list of the attentions (dnn_attention.h) that it keeps. */
+/* Returns the library's handle, a cudnnHandle_t, and the list of the attentions (dnn_attention.h) that it
+ * keeps. */
 void *cuda_dnn_handle(CudaDnn *dnn);
 struct CudaAttention **cuda_dnn_attentions(CudaDnn *dnn);
-/* Version of the library, 10000 major + 100 minor + patch; 0: not found. */
+/* Returns the version of the library, 10000 major + 100 minor + patch; 0: not found. */
 int32_t cuda_dnn_version(void);
 
-/* The convolution of this shape; the handle keeps it and gives it out again for
- * an equal shape. A new one is run once, on memory of its own, by the first
- * algorithm of cuDNN's order that runs. Without memory for that, the first
- * cuda_convolution_run() chooses the algorithm in this way. AM_ERROR_INPUT: cuDNN
- * has no algorithm for it or refuses to run all of them, or the sizes do not fit
- * each other (the caller may do without); AM_ERROR_RUNTIME: the library failed. */
+/* Creates the convolution of this shape; the handle keeps it and gives it out again for an equal shape. A new
+ * one is run once, on memory of its own, by the first algorithm of cuDNN's order that runs. Without memory
+ * for that, the first cuda_convolution_run() chooses the algorithm in this way. AM_ERROR_INPUT: cuDNN has no
+ * algorithm for it or refuses to run all of them, or the sizes do not fit each other (the caller may do
+ * without); AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
                                AmError *error);
 bool cuda_convolution_is_tried(const CudaConvolution *convolution); /* its algorithm has run */
-/* The first run found that no algorithm runs. */
+/* Returns the first run found that no algorithm runs. */
 bool cuda_convolution_is_refused(const CudaConvolution *convolution);
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution); /* bytes */
 /* Enqueues it on a stream of the handle's context. The first run is in no graph. AM_ERROR_INPUT: nothing was

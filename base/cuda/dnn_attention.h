@@ -43,9 +43,9 @@ typedef struct CudaAttentionShape {
 
 typedef struct CudaAttention CudaAttention; /* owned by its handle */
 
-/* The attention of this shape, with a plan; the handle keeps it and gives it out again for an equal shape. A
- * new one is run once, on memory of its own. AM_ERROR_INPUT: cuDNN does not support the shape or refuses to
- * run it, or there is no memory to try it; AM_ERROR_RUNTIME: the library failed. */
+/* Creates the attention of this shape, with a plan; the handle keeps it and gives it out again for an equal
+ * shape. A new one is run once, on memory of its own. AM_ERROR_INPUT: cuDNN does not support the shape or
+ * refuses to run it, or there is no memory to try it; AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_attention_make(CudaAttention **attention, CudaDnn *dnn, const CudaAttentionShape *shape,
                              AmError *error);
 void cuda_attention_close(CudaAttention *list);                   /* with all that follow; NULL is allowed */

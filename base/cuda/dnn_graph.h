@@ -47,15 +47,15 @@ void dnn_graph_close(DnnGraph *graph); /* NULL is allowed */
 int32_t dnn_graph_array(DnnGraph *graph, Dtype type, const int64_t *sizes, const int64_t *strides);
 int32_t dnn_graph_virtual(DnnGraph *graph, Dtype type, const int64_t *sizes);
 int32_t dnn_graph_number(DnnGraph *graph, Dtype type, double value);
-/* A virtual tensor with strides of its own. */
+/* Returns a virtual tensor with strides of its own. */
 int32_t dnn_graph_virtual_strided(DnnGraph *graph, Dtype type, const int64_t *sizes, const int64_t *strides);
 
 /* Adds operators; tensors by number, -1: none. Dimensions of size 1 are broadcast. */
 void dnn_graph_pointwise(DnnGraph *graph, DnnOperator kind, int32_t a, int32_t b, int32_t c, int32_t result);
 void dnn_graph_multiply_matrices(DnnGraph *graph, int32_t a, int32_t b, int32_t result);
-/* Sums, or maxima, over the dimensions whose size in the result is smaller. */
+/* Adds sums, or maxima, over the dimensions whose size in the result is smaller. */
 void dnn_graph_reduce(DnnGraph *graph, bool is_maximum, int32_t a, int32_t result);
-/* The same elements in another order of dimensions. */
+/* Adds the same elements in another order of dimensions. */
 void dnn_graph_reshape(DnnGraph *graph, int32_t a, int32_t result);
 
 /* Chooses the first engine of cuDNN's heuristic that builds a plan and gives equal bits in equal runs.

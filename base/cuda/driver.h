@@ -86,12 +86,12 @@ extern CudaFunctions cuda;
  * driver, too old a driver, or no device, in one line. */
 AmStatus cuda_driver_open(AmError *error);
 
-/* The newest CUDA version that the driver serves, as 1000 * major + 10 * minor;
- * 0 without a driver. Needs no device. */
+/* Returns the newest CUDA version that the driver serves, as 1000 * major + 10 * minor; 0 without a driver.
+ * Needs no device. */
 int32_t cuda_driver_version(void);
 
-/* AM_ERROR_RUNTIME for what is no success: `what` was done ("copying to the
- * device") and the driver's words for what went wrong. */
+/* Fails with AM_ERROR_RUNTIME unless the call succeeded: `what` was done ("copying to the device") and the
+ * driver's words for what went wrong. */
 AmStatus cuda_check(CUresult result, const char *what, AmError *error);
 
 typedef struct CudaDevice {
@@ -104,7 +104,7 @@ typedef struct CudaDevice {
     int32_t multiprocessors;
 } CudaDevice;
 
-/* How many devices there are; 0 without a usable driver. */
+/* Returns how many devices there are; 0 without a usable driver. */
 int32_t cuda_device_count(void);
 
 /* Opens a device and makes it current in this thread. Each open is to be closed.
@@ -115,8 +115,8 @@ void cuda_device_close(CudaDevice *device); /* may be called on a zeroed one */
 /* Makes the device current in this thread. */
 AmStatus cuda_device_use(const CudaDevice *device, AmError *error);
 
-/* Device memory of at least one byte, aligned to 256 bytes, its content unknown;
- * the device is current. AM_ERROR_RUNTIME says how much was wanted and free. */
+/* Allocates device memory of at least one byte, aligned to 256 bytes, its content unknown; the device is
+ * current. AM_ERROR_RUNTIME says how much was wanted and free. */
 AmStatus cuda_memory_alloc(CUdeviceptr *memory, const CudaDevice *device, int64_t bytes, AmError *error);
 void cuda_memory_free(CUdeviceptr memory); /* 0 is fine */
 

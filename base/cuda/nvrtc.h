@@ -35,10 +35,10 @@ AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t 
 AmStatus cuda_compile_anew(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
                            AmError *error);
 
-/* Whether NVRTC can be opened; AM_ERROR_RUNTIME says why not. */
+/* Opens NVRTC; AM_ERROR_RUNTIME says why it cannot. */
 AmStatus cuda_compiler_present(AmError *error);
 
-/* NVRTC's version, as 1000 * major + 10 * minor; 0 without it. */
+/* Returns NVRTC's version, as 1000 * major + 10 * minor; 0 without it. */
 int32_t cuda_compiler_version(void);
 
 #endif

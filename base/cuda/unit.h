@@ -20,8 +20,8 @@ typedef struct CudaUnit {
  * the machine code. On failure nothing is to be unloaded. */
 AmStatus cuda_unit_load(CudaUnit *unit, const CudaDevice *device, const char *text, AmError *error);
 
-/* A kernel by its name; valid until the unit is unloaded. AM_ERROR_INTERNAL: the
- * text has no such kernel. */
+/* Finds a kernel by its name; valid until the unit is unloaded. AM_ERROR_INTERNAL: the text has no such
+ * kernel. */
 AmStatus cuda_unit_function(CUfunction *function, const CudaUnit *unit, const char *name, AmError *error);
 
 void cuda_unit_unload(CudaUnit *unit); /* may be called on a zeroed one */

@@ -37,11 +37,11 @@ typedef struct ArrayFile {
     struct ArrayFileHandle *handle;
 } ArrayFile;
 
-/* A plain .npy holds one array, named as the file without ".npy". After a
- * failure `file` is empty; closing it again is harmless. */
+/* Opens a file of arrays. A plain .npy holds one array, named as the file without ".npy". After a failure
+ * `file` is empty; closing it again is harmless. */
 AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error);
 const ArrayEntry *array_file_find(const ArrayFile *file, const char *name);
-/* The value of a key of the metadata; NULL where there is none. */
+/* Returns the value of a key of the metadata; NULL where there is none. */
 const char *array_file_metadata(const ArrayFile *file, const char *key);
 /* Reads the whole array, row-major, into data (entry->bytes long). */
 AmStatus array_file_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
@@ -54,10 +54,10 @@ typedef struct ArrayImage {
     const char *data; /* after the header */
 } ArrayImage;
 
-/* `source` names the bytes in errors. */
+/* Opens an image of a file; `source` names the bytes in errors. */
 AmStatus array_image_open(ArrayImage *image, const unsigned char *bytes, const char *source, AmError *error);
 void array_image_close(ArrayImage *image);
-/* The data of an array, unaligned; *bytes is 0 without an array of this name. */
+/* Returns the data of an array, unaligned; *bytes is 0 without an array of this name. */
 const void *array_image_find(const ArrayImage *image, const char *name, int64_t *bytes);
 /* Returns the value of a key of the metadata, which the image owns; NULL without the key. */
 const char *array_image_metadata(const ArrayImage *image, const char *key);
@@ -78,13 +78,13 @@ AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t 
 
 /* Returns whether safetensors has a name for the type. */
 bool array_file_names(Dtype type);
-/* The beginning of a safetensors file: the length, then the header as JSON, padded with spaces so
- * that data is aligned to 8. The arrays' data follow without gaps. */
+/* Writes the beginning of a safetensors file: the length, then the header as JSON, padded with spaces so that
+ * data is aligned to 8. The arrays' data follow without gaps. */
 AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t count,
                            const char *const *metadata, const char *path, AmError *error);
 
-/* AM_ERROR_USAGE if array_file_write() to the path could not begin: the suffix
- * or the place. Leaves no file after a failure. */
+/* Fails with AM_ERROR_USAGE if array_file_write() to the path could not begin: the suffix or the place.
+ * Leaves no file after a failure. */
 AmStatus array_file_check_writable(const char *path, AmError *error);
 
 #endif

@@ -32,7 +32,7 @@ struct ArrayFileHandle {
 
 extern const ArrayFormat ARRAY_FORMAT_NPY, ARRAY_FORMAT_NPZ, ARRAY_FORMAT_SAFETENSORS;
 
-/* Elements times element size; false when negative or beyond 2^62 bytes. */
+/* Multiplies the elements by the element size; false when negative or beyond 2^62 bytes. */
 bool array_byte_count(Dtype type, const int64_t *dimensions, int32_t rank, int64_t *bytes);
 
 #endif

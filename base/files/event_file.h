@@ -29,14 +29,15 @@ typedef struct EventScalar {
 
 /* Makes the folder and a file in it whose name is new. AM_ERROR_USAGE: it cannot be made. */
 AmStatus event_file_open(EventFile *events, const char *folder, AmError *error);
-/* The steps from here on are this file's. */
+/* Begins the steps of this file. */
 AmStatus event_file_start(EventFile *events, int64_t step, AmError *error);
-/* One event with at most EVENT_SCALARS values, flushed. Allocates nothing. */
+/* Writes one event with at most EVENT_SCALARS values, flushed. Allocates nothing. */
 AmStatus event_file_scalars(EventFile *events, int64_t step, const EventScalar *scalars, int32_t count,
                             AmError *error);
 AmStatus event_file_close(EventFile *events, AmError *error);
 
-/* CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of `count` bytes, and as TFRecords store it. */
+/* Returns CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of `count` bytes, and as TFRecords store
+ * it. */
 uint32_t crc32c(const void *bytes, size_t count);
 uint32_t crc32c_masked(const void *bytes, size_t count);
 

@@ -36,7 +36,7 @@ AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error);
 /* Opens a file for reading under the rules of file_read_regular(); *file is its descriptor, or -1.
  * AM_ERROR_INPUT if it is not a regular file. */
 AmStatus file_open_regular(int *file, const char *path, AmError *error);
-/* AM_ERROR_INPUT, as file_read() gives, if there is no file of this name; AM_OK for "-". */
+/* Fails with AM_ERROR_INPUT, as file_read() gives, if there is no file of this name; AM_OK for "-". */
 AmStatus file_check_exists(const char *path, AmError *error);
 void file_release(FileBytes *bytes);
 
@@ -46,7 +46,7 @@ void file_release(FileBytes *bytes);
  * path cannot be created; AM_ERROR_RUNTIME: writing failed half-way (the old file is untouched). */
 AmStatus file_write(const char *path, const void *data, size_t length, AmError *error);
 
-/* AM_ERROR_USAGE if file_write() to the path could not begin; to be called before hours of work
+/* Fails with AM_ERROR_USAGE if file_write() to the path could not begin; to be called before hours of work
  * whose result would be lost. Leaves no file. */
 AmStatus file_check_writable(const char *path, AmError *error);
 

@@ -16,16 +16,16 @@ typedef struct FileParts {
     const char *path; /* for messages; the caller's */
 } FileParts;
 
-/* AM_ERROR_INPUT: cannot be opened, or is no regular file. Afterwards `descriptor` is -1. */
+/* Fails with AM_ERROR_INPUT: cannot be opened, or is no regular file. Afterwards `descriptor` is -1. */
 AmStatus file_parts_open(FileParts *file, const char *path, AmError *error);
 /* Makes an empty private file that is removed when it is closed, for `bytes` to be added: a few
  * megabytes stay in memory, more goes to TMPDIR or /tmp. AM_ERROR_RUNTIME: cannot be made. */
 AmStatus file_parts_make(FileParts *file, const char *path, int64_t bytes, AmError *error);
-/* Appends; `bytes` of the file grows. */
+/* Appends bytes; `bytes` of the file grows. */
 AmStatus file_parts_add(FileParts *file, const void *data, int64_t bytes, AmError *error);
 void file_parts_close(FileParts *file); /* harmless where descriptor is -1 */
 
-/* Exactly `count` bytes from `place`, which lie inside of the file. AM_ERROR_RUNTIME: it cannot be read
+/* Reads exactly `count` bytes from `place`, which lie inside of the file. AM_ERROR_RUNTIME: it cannot be read
  * or has another length than when it was opened. */
 AmStatus file_parts_read(const FileParts *file, int64_t place, int64_t count, void *data, AmError *error);
 

@@ -46,7 +46,7 @@ AmStatus json_only_keys(json_t *object, const char *const *keys, const char *sou
 /* Compact or indented text; keys in insertion order, or sorted; reals as the
  * shortest text that reads back equal (canonical: %.17g). */
 typedef enum JsonStyle { JSON_STYLE_COMPACT, JSON_STYLE_INDENTED, JSON_STYLE_CANONICAL } JsonStyle;
-/* A NULL value (no memory) makes `text` fail. */
+/* Appends a value as JSON. A NULL value (no memory) makes `text` fail. */
 void json_write(Text *text, const json_t *value, JsonStyle style);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct JsonNumber {
     double real;
 } JsonNumber;
 
-/* The next character after white space, 0 at the end. */
+/* Returns the next character after white space, 0 at the end. */
 char json_scan_peek(JsonScanner *scanner);
 /* Takes the mark ('{', ',', ...) if it is next. */
 bool json_scan_accept(JsonScanner *scanner, char mark);
@@ -43,11 +43,11 @@ AmStatus json_scan_expect(JsonScanner *scanner, char mark);
 bool json_scan_word(JsonScanner *scanner, const char *word);
 AmStatus json_scan_string(JsonScanner *scanner, JsonString *string);
 AmStatus json_scan_number(JsonScanner *scanner, JsonNumber *number);
-/* A key and its ':'. */
+/* Reads a key and its ':'. */
 AmStatus json_scan_key(JsonScanner *scanner, JsonString *key);
-/* Any value, nested JSON_SCAN_DEPTH deep at most. */
+/* Skips any value, nested JSON_SCAN_DEPTH deep at most. */
 AmStatus json_scan_skip(JsonScanner *scanner);
-/* AM_ERROR_INPUT, "not valid JSON: ..." at byte `at`. */
+/* Fails with AM_ERROR_INPUT, "not valid JSON: ..." at byte `at`. */
 AmStatus json_scan_fail(const JsonScanner *scanner, int64_t at, const char *what);
 
 #define JSON_SCAN_DEPTH 2048

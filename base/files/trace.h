@@ -44,15 +44,15 @@ typedef struct TraceSlice {
     int32_t note_count;
 } TraceSlice;
 
-/* Events as text, to be given to trace_add(); any bytes may be in names and notes. */
+/* Append events as text, to be given to trace_add(); any bytes may be in names and notes. */
 void trace_append_slice(Text *text, const TraceSlice *slice);
-/* One end of an arrow between slices of two devices: a beginning and an end have the same number. Arrows end
- * in the middle of a slice, so that they end after they begin. */
+/* Appends one end of an arrow between slices of two devices: a beginning and an end have the same number.
+ * Arrows end in the middle of a slice, so that they end after they begin. */
 void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool is_end);
-/* A stacked counter of the device ("ph":"C"): each note is a number, valid from `seconds` on. */
+/* Appends a stacked counter of the device ("ph":"C"): each note is a number, valid from `seconds` on. */
 void trace_append_counter(Text *text, int32_t device, const char *name, double seconds,
                           const TraceNote *notes, int32_t note_count);
-/* The device's name, order and streams: the bits of trace_bit() of those that it has. */
+/* Appends the device's name, order and streams: the bits of trace_bit() of those that it has. */
 void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
 
 /* Programs that write traces, in "otherData": {"source": ...}. */
@@ -64,10 +64,10 @@ typedef struct Trace {
     bool has_events;
 } Trace;
 
-/* `source` is one of the programs above. AM_ERROR_USAGE: the file cannot be written; AM_ERROR_RUNTIME:
- * writing failed. The file is there after trace_end(); abandon after end does nothing. */
+/* Begins a trace; `source` is one of the programs above. AM_ERROR_USAGE: the file cannot be written;
+ * AM_ERROR_RUNTIME: writing failed. The file is there after trace_end(); abandon after end does nothing. */
 AmStatus trace_begin(Trace *trace, const char *path, const char *source, AmError *error);
-/* Events that were made by trace_append_*(), any number of them. */
+/* Adds events that were made by trace_append_*(), any number of them. */
 AmStatus trace_add(Trace *trace, const char *events, size_t length, AmError *error);
 AmStatus trace_end(Trace *trace, AmError *error);
 void trace_abandon(Trace *trace);

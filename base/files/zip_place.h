@@ -11,7 +11,7 @@
 
 #include "base/files/file_part.h"
 
-/* Position and length of entry number `index`'s data. False if it is compressed or encrypted, or if
+/* Finds the position and length of entry number `index`'s data. False if it is compressed or encrypted, or if
  * the archive uses unsupported features. */
 bool zip_find_stored(const FileParts *file, int64_t index, int64_t *place, int64_t *length);
 

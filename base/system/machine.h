@@ -22,9 +22,8 @@ typedef struct Machine {
 void machine_find(Machine *machine, const char *root);
 /* Processors that this process may use, at least 1. */
 int32_t machine_processors(void);
-/* Memory that this process may use, bytes: also below memory.high and its own limits
- * (base/system/memory_limit.h).
- */
+/* Returns the memory that this process may use, bytes: also below memory.high and its own limits
+ * (base/system/memory_limit.h). */
 int64_t machine_memory(void);
 
 #endif

@@ -13,9 +13,8 @@
 AmStatus parallel_start_thread(pthread_t *thread, void *(*work)(void *argument), void *argument,
                                AmError *error);
 
-/* The largest number of working threads: the environment variable AUTOMAP_THREADS, else one per
- * processor.
- */
+/* Returns the largest number of working threads: the environment variable AUTOMAP_THREADS, else one per
+ * processor. */
 int32_t parallel_threads(void);
 /* Returns whether AUTOMAP_THREADS is a valid number of threads, or not set; an invalid value is
  * ignored. */

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Bytes of resident memory; 0 if the system does not report it. Allocates nothing. */
+/* Returns the bytes of resident memory; 0 if the system does not report it. Allocates nothing. */
 int64_t process_resident_bytes(void);
-/* The peak of the resident memory; 0 if the system does not report it. */
+/* Returns the peak of the resident memory; 0 if the system does not report it. */
 int64_t process_peak_resident_bytes(void);
 /* Processors that the calling thread may run on; at least 1. */
 int32_t process_processors(void);

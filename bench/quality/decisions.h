@@ -50,11 +50,11 @@ typedef struct DecisionPlan {
 
 DecisionPlan decision_plan_open(void);
 bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan);
-/* Seconds, without charge; an edge counts when both its decisions are taken. */
+/* Returns the seconds, without charge; an edge counts when both its decisions are taken. */
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
-/* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
+/* Returns the bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
 double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
-/* A load of the resharding into decision i from the earlier ones, all taken. */
+/* Returns a load of the resharding into decision i from the earlier ones, all taken. */
 double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t load);
 static inline bool decision_plan_fits(const Decisions *decisions, const DecisionPlan *plan) {
     return decision_plan_bytes(decisions, plan) <= decisions->memory;
@@ -85,7 +85,7 @@ typedef struct DecisionMeter {
 AmStatus decision_meter_create(DecisionMeter *meter, const Decisions *decisions, int64_t limit,
                                AmError *error);
 void decision_meter_free(DecisionMeter *meter);
-/* Seconds of a plan, whole or in part. Returns false if the evaluations are used up, or if the
+/* Finds the seconds of a plan, whole or in part. Returns false if the evaluations are used up, or if the
  * searcher has repeated known queries for too long. */
 bool decision_meter_price(DecisionMeter *meter, const DecisionPlan *plan, double *seconds);
 /* Returns whether nothing can be priced any more. */

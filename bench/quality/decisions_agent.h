@@ -5,9 +5,9 @@
 #include "bench/quality/decisions.h"
 #include "dqn/agent.h"
 
-/* A new agent for any decision problem; agent_free() releases it. */
+/* Creates a new agent for any decision problem; agent_free() releases it. */
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error);
-/* A new agent with other parts of Rainbow (planners/rl/learner_parts.h); NULL: none other. */
+/* Creates a new agent with other parts of Rainbow (planners/rl/learner_parts.h); NULL: none other. */
 AmStatus decision_agent_create_with(Agent **agent, const char *parts, uint64_t seed, AmError *error);
 
 /* Runs episodes until the meter is used up: epsilon falls over the budget, and again over the rest

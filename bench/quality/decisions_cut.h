@@ -9,8 +9,8 @@
 #define CUT_LEAST 20
 #define CUT_MOST  24
 
-/* A window of CUT_LEAST to CUT_MOST operators of the entry that hang together, drawn by the seed, on a mesh
- * of servers x devices of a server. Each operator decides by itself (repeated layers are not tied) which
+/* Cuts a window of CUT_LEAST to CUT_MOST operators of the entry that hang together, drawn by the seed, on a
+ * mesh of servers x devices of a server. Each operator decides by itself (repeated layers are not tied) which
  * factor it splits on each axis. AM_ERROR_INFEASIBLE: the window is too loosely knit; another seed may do.
  * Arrays live in the arena. */
 AmStatus decisions_cut(Decisions *decisions, Arena *arena, const PlanContext *context, const Cluster *cluster,

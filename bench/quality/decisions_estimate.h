@@ -33,22 +33,22 @@ typedef struct DecisionEstimate {
     Arena arena;
 } DecisionEstimate;
 
-/* AM_ERROR_USAGE as of decision_bound_create(). */
+/* Fails with AM_ERROR_USAGE as decision_bound_create() does. */
 AmStatus decision_estimate_create(DecisionEstimate *estimate, const Decisions *decisions, AmError *error);
 void decision_estimate_free(DecisionEstimate *estimate);
-/* Decision i, whose earlier neighbours are taken as in `plan`, was paid this increment for. */
+/* Notes that decision i, whose earlier neighbours are taken as in `plan`, was paid this increment for. */
 AmStatus decision_estimate_add(DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i,
                                double increment, AmError *error);
 /* Updates all estimates with the added samples; `best`: seconds of the best plan, or INFINITY. */
 void decision_estimate_update(DecisionEstimate *estimate, double best);
-/* The increment of decision i of `plan` by one of the two problems. */
+/* Returns the increment of decision i of `plan` by one of the two problems. */
 double decision_increment(const Decisions *decisions, const DecisionPlan *plan, int32_t i);
-/* A lower bound of the whole plan by one of the two problems and its bounds, with the decisions up
- * to i taken: their `seconds` before i, i's increment and the least remainder within the memory (by
- * Lagrange's bound). */
+/* Returns a lower bound of the whole plan by one of the two problems and its bounds, with the decisions up to
+ * i taken: their `seconds` before i, i's increment and the least remainder within the memory (by Lagrange's
+ * bound). */
 double decision_estimate_total(const Decisions *problem, const DecisionBound bounds[ESTIMATE_PRICES],
                                const DecisionPlan *plan, int32_t i, double seconds);
-/* Seconds of the resharding into decision i by the slopes alone. */
+/* Returns the seconds of the resharding into decision i by the slopes alone. */
 double decision_estimate_reshard(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
 /* Returns whether this very increment has been paid for. */
 bool decision_estimate_knows(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);

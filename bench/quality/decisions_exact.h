@@ -31,12 +31,12 @@ AmStatus decision_bound_create(DecisionBound *bound, Arena *arena, const Decisio
                                AmError *error);
 /* Fills the tables. */
 void decision_bound_fill(DecisionBound *bound, const Decisions *decisions, double byte_price);
-/* Least of decisions p and later in seconds plus byte_price times bytes, the
- * choices before p being those of `plan`. */
+/* Returns the least of decisions p and later in seconds plus byte_price times bytes, the choices before p
+ * being those of `plan`. */
 double decision_bound_after(const DecisionBound *bound, const DecisionPlan *plan, int32_t p);
 
-/* The cheapest plan that fits. AM_ERROR_INFEASIBLE: none fits. AM_ERROR_USAGE as
- * above; AM_ERROR_RUNTIME: not proven within `most_nodes` nodes of the search tree. */
+/* Finds the cheapest plan that fits. AM_ERROR_INFEASIBLE: none fits. AM_ERROR_USAGE as above;
+ * AM_ERROR_RUNTIME: not proven within `most_nodes` nodes of the search tree. */
 AmStatus decisions_exact(DecisionPlan *plan, double *seconds, const Decisions *decisions, int64_t most_nodes,
                          AmError *error);
 

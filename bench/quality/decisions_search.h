@@ -9,17 +9,17 @@
 typedef struct Random Random;
 DecisionPlan decision_random_plan(const Decisions *decisions, Random *random);
 
-/* Decision after decision the strategy of the least increment; N x K evaluations at most. */
+/* Chooses, decision after decision, the strategy of the least increment; N x K evaluations at most. */
 void decision_greedy(DecisionMeter *meter, uint64_t seed);
-/* Random plans, each improved by single changes in random order (the first that is better is taken)
- * until none is; then the next. */
+/* Improves random plans by single changes in random order (the first that is better is taken) until none is;
+ * then the next. */
 void decision_restarts(DecisionMeter *meter, uint64_t seed);
-/* Simulated annealing over the whole budget, from the best plan so far or a random one. */
+/* Runs simulated annealing over the whole budget, from the best plan so far or a random one. */
 void decision_anneal(DecisionMeter *meter, uint64_t seed);
-/* Simulated annealing with temperatures from `hot` to `cold`, as shares of a decision's mean seconds. */
+/* Runs simulated annealing with temperatures from `hot` to `cold`, as shares of a decision's mean seconds. */
 void decision_anneal_by(DecisionMeter *meter, uint64_t seed, double hot, double cold);
-/* The best plan so far, improved by single changes, then by changes of two decisions that exchange data,
- * until neither helps or the budget is spent. */
+/* Improves the best plan so far by single changes, then by changes of two decisions that exchange data, until
+ * neither helps or the budget is spent. */
 void decision_polish(DecisionMeter *meter, uint64_t seed);
 
 #endif

@@ -84,7 +84,7 @@ typedef struct Cluster {
         *collectives; /* what groups of its devices cost, cost/collective/collective_cache.h */
 } Cluster;
 
-/* The cache of its process groups (collective_cache.h). NULL without memory. */
+/* Returns the cache of its process groups (collective_cache.h). NULL without memory. */
 struct CollectiveCache *collective_cache_create(void);
 void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
 
@@ -98,68 +98,69 @@ AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path,
 AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description, const char *source,
                            AmError *error);
 void cluster_free(Cluster *cluster);
-/* Some devices of a cluster, in an order: device k is devices[k] of `of`, whose types, links and description
- * it shares. The devices of a server follow one another. Messages take the routes of `of`, also through
- * devices that are left out. Arrays live in the arena; `of` must outlive the part. cluster_free() releases
- * it. */
+/* Makes a cluster of some devices of a cluster, in an order: device k is devices[k] of `of`, whose types,
+ * links and description it shares. The devices of a server follow one another. Messages take the routes of
+ * `of`, also through devices that are left out. Arrays live in the arena; `of` must outlive the part.
+ * cluster_free() releases it. */
 AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int32_t *devices, int32_t count,
                       AmError *error);
-/* The number of a device in the cluster's description. */
+/* Returns the number of a device in the cluster's description. */
 static inline int32_t cluster_number(const Cluster *cluster, int32_t device) {
     return cluster->numbers ? cluster->numbers[device] : device;
 }
-/* The description; the caller's reference. */
+/* Returns the description; the caller's reference. */
 json_t *cluster_to_json(const Cluster *cluster);
 
-/* Fraction of the peak at a size > 0. */
+/* Returns the fraction of the peak at a size > 0. */
 double cluster_efficiency(const ClusterCurve *curve, double size);
 const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
 /* Returns whether there are devices of several types; a part may have types of which it has no device. */
 bool cluster_is_mixed(const Cluster *cluster);
-/* The link that a group of devices on so many servers has between them; -1: it is not one link alone. */
+/* Returns the link that a group of devices on so many servers has between them; -1: it is not one link
+ * alone. */
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
-/* The link that joins two devices; -1 for a device and itself. */
+/* Returns the link that joins two devices; -1 for a device and itself. */
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);
 /* Returns the type with this name, in upper or lower case, or with this short name ("h100"); -1: there is
  * none. */
 int32_t cluster_type_named(const Cluster *cluster, const char *name);
-/* "server1/V100-3" by the numbers of the description, in the arena. */
+/* Returns "server1/V100-3" by the numbers of the description, in the arena. */
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device);
 /* Sets only_link and inside_link by the servers and the topology. */
 void cluster_find_sole_links(Cluster *cluster);
-/* Memory of the smallest of the listed devices; of all devices where NULL. */
+/* Returns the memory of the smallest of the listed devices; of all devices where NULL. */
 int64_t cluster_least_memory(const Cluster *cluster, const int32_t *devices, int32_t count);
-/* Devices, memory, peaks and links as a table. */
+/* Appends devices, memory, peaks and links as a table. */
 void cluster_print(Text *text, const Cluster *cluster);
 
 typedef struct ClusterBuiltin {
     const char *name, *summary;
 } ClusterBuiltin;
-/* The built-in clusters in the order in which they are listed. */
+/* Returns the built-in clusters in the order in which they are listed. */
 const ClusterBuiltin *cluster_builtins(int32_t *count);
-/* Description of a built-in cluster (the caller's reference); NULL for an unknown name. The family of
- * FAMILY:N is recognised in upper and lower case. AM_ERROR_USAGE: FAMILY:N with an N that the family does not
- * have; the text states the range. */
+/* Finds the description of a built-in cluster (the caller's reference); NULL for an unknown name. The family
+ * of FAMILY:N is recognised in upper and lower case. AM_ERROR_USAGE: FAMILY:N with an N that the family does
+ * not have; the text states the range. */
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error);
 
-/* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in clusters, the
- * caller's reference; NULL for an unknown name. */
+/* Returns the description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in clusters,
+ * the caller's reference; NULL for an unknown name. */
 json_t *cluster_builtin_device_type(const char *name);
 json_t *cluster_builtin_link(const char *name);
-/* The name of the device type with this name or alias, in upper or lower case ("h100": "H100-80GB"); NULL
- * for an unknown one. */
+/* Returns the name of the device type with this name or alias, in upper or lower case ("h100": "H100-80GB");
+ * NULL for an unknown one. */
 const char *cluster_builtin_device_named(const char *name);
 /* Writes "; did you mean NAME?" for the device type nearest to a name, or "" (suggest.h). Returns `hint`. */
 const char *cluster_builtin_device_hint(char hint[SUGGEST_HINT_BYTES], const char *name);
-/* The name of the link that usually joins devices of this type to a switch in their server; NULL for an
- * unknown one. */
+/* Returns the name of the link that usually joins devices of this type to a switch in their server; NULL for
+ * an unknown one. */
 const char *cluster_builtin_device_link(const char *name);
 /* Adds to the edges of a topology a card for each device, on the rail of its number in its server, and as
  * many links from a rail to the spine. The link enters `link_list` by its name, with half its latency; its
  * reference is taken. */
 void cluster_add_rails(json_t *edges, json_t *link_list, const char *name, json_t *link, int servers,
                        int devices);
-/* The name of the k-th link; NULL after the last. */
+/* Returns the name of the k-th link; NULL after the last. */
 const char *cluster_builtin_link_name(int32_t k);
 
 #endif

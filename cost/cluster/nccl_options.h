@@ -15,9 +15,9 @@ typedef struct NcclModel {
     double most_ll; /* bytes per second under LL on one server; 0: no limit */
 } NcclModel;
 
-/* The value of "collective_model": "alpha-beta" (*model is NULL) or "nccl", or an object with the key
- * "name" and, of nccl, "inside" ("nvlink" or "pci") and "generation" ("volta", "ampere" or "hopper").
- * In the arena. AM_ERROR_INPUT with the JSON path. */
+/* Reads the value of "collective_model": "alpha-beta" (*model is NULL) or "nccl", or an object with the key
+ * "name" and, of nccl, "inside" ("nvlink" or "pci") and "generation" ("volta", "ampere" or "hopper"). In the
+ * arena. AM_ERROR_INPUT with the JSON path. */
 AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error);
 
 #endif

@@ -43,11 +43,11 @@ enum { OPERATOR_FIRST_OF_LINKS = OPERATOR_CLASS_ALL_REDUCE };
 AmStatus operator_curves_read(const OperatorCurves **curves, Arena *arena, json_t *object, bool of_link,
                               const char *source, const char *where, AmError *error);
 
-/* Seconds at those sizes; 0 where the class was not measured. */
+/* Returns the seconds at those sizes; 0 where the class was not measured. */
 double operator_curve_seconds(const OperatorCurves *curves, OperatorClass class, const double *sizes);
 
-/* The measured sizes of a dimension that the time at a size comes from: the nearest ones below and above, one
- * twice where it is that or beyond all. The class was measured. */
+/* Finds the measured sizes of a dimension that the time at a size comes from: the nearest ones below and
+ * above, one twice where it is that or beyond all. The class was measured. */
 void operator_curve_around(const OperatorCurves *curves, OperatorClass class, int32_t dimension, double size,
                            double *below, double *above);
 

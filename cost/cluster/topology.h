@@ -49,14 +49,13 @@ typedef struct Topology {
 AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, json_t *description,
                         const char *source, AmError *error);
 
-/* The graph of a part of a cluster (cluster_part()): devices that are left out become switches. */
+/* Makes the graph of a part of a cluster (cluster_part()): devices that are left out become switches. */
 AmStatus topology_part(Topology **topology, Arena *arena, const Cluster *of, const int32_t *devices,
                        int32_t count, AmError *error);
 
-/* The directed edges from device a to device b in order, at most `longest`; none if a == b. The
- * route has the least latency, then the fewest edges, then the lowest edge at a tie. In a tree the
- * time is that of the route; else that of a search through the graph, unless the cache has routes
- * from `a`. Thread-safe. */
+/* Finds the directed edges from device a to device b in order, at most `longest`; none if a == b. The route
+ * has the least latency, then the fewest edges, then the lowest edge at a tie. In a tree the time is that of
+ * the route; else that of a search through the graph, unless the cache has routes from `a`. Thread-safe. */
 void topology_route(const Topology *topology, int32_t a, int32_t b, int32_t *edges, int32_t *count);
 
 static inline int32_t topology_edge_start(const Topology *topology, int32_t directed) {
@@ -68,9 +67,9 @@ static inline int32_t topology_edge_end(const Topology *topology, int32_t direct
     return topology_edge_start(topology, directed ^ 1);
 }
 
-/* "server0/device3", "server0/switch". */
+/* Appends "server0/device3", "server0/switch". */
 void topology_append_vertex(Text *text, const Cluster *cluster, int32_t vertex);
-/* "server0/device3 -> server0/switch (nvlink)". */
+/* Appends "server0/device3 -> server0/switch (nvlink)". */
 void topology_append_edge(Text *text, const Cluster *cluster, int32_t directed);
 
 /* A graph in the making: switches and edges in the order in which they are added. */
@@ -82,7 +81,7 @@ typedef struct TopologyDraft {
     int32_t edge_count, edge_capacity, switch_count, switch_capacity;
 } TopologyDraft;
 
-/* The vertex of a new switch (the name is copied), -1 without memory. */
+/* Returns the vertex of a new switch (the name is copied), -1 without memory. */
 int32_t topology_add_switch(TopologyDraft *draft, const char *name);
 /* Takes the link's bandwidth `width` times. */
 void topology_add_edge(TopologyDraft *draft, int32_t from, int32_t to, int32_t link, double width,

@@ -72,13 +72,13 @@ typedef struct Import {
     AmWarnings warnings; /* assumptions about properties that no file contains */
 } Import;
 
-/* AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */
+/* Fails with AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */
 AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
                       AmError *error);
 /* Adds a file, "-" (stdin), or "hwloc" (this host). AM_ERROR_INPUT: the file is not recognised, or
  * repeats information of another; AM_ERROR_RUNTIME: this build lacks the library that reads it. */
 AmStatus import_add(Import *import, const char *path, AmError *error);
-/* The description, the caller's reference. AM_ERROR_INPUT: the parts do not fit together. */
+/* Makes the description, the caller's reference. AM_ERROR_INPUT: the parts do not fit together. */
 AmStatus import_finish(json_t **description, Import *import, AmError *error);
 void import_end(Import *import);
 
@@ -92,7 +92,7 @@ bool import_is_aceso(const FileBytes *file);
 #define IMPORT_ACESO_OPERATORS "op_name,forward-compute"
 bool import_is_sailor(const FileBytes *file);
 
-/* The readers, one for each kind of file. */
+/* Read files: the readers, one for each kind of file. */
 AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error);
@@ -101,35 +101,35 @@ AmStatus import_xml(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_simumax(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_aceso_operators(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_sailor(Import *import, const FileBytes *file, AmError *error);
-/* Set `measured_type` from the operators or the layers of all files, if there are any. */
+/* Sets `measured_type` from the operators or the layers of all files, if there are any. */
 AmStatus import_operators_finish(Import *import, AmError *error);
 AmStatus import_sailor_finish(Import *import, AmError *error);
-/* The topology of this host as hwloc writes it, in the arena. */
+/* Reads the topology of this host as hwloc writes it, in the arena. */
 AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
 
-/* The functions by which readers add devices and links. Names are copied. */
+/* Add parts: the functions by which readers add devices and links. Names are copied. */
 void import_add_host(Import *import, const char *name, size_t length, int64_t devices);
 void import_add_edge(Import *import, const char *from, const char *to, const char *link, double width);
 /* Adds a link of that rate per direction, all parallel links together; returns its name, which
  * contains kind and rate ("pcie-24", "nvswitch-371"). The curve is that of the built-in network
  * links if `kind` is a network, else of the links inside servers. */
 const char *import_link(Import *import, const char *kind, double bytes_per_second, double latency_seconds);
-/* A PCIe link; 0: that of 16 lanes that is usual for the device type. */
+/* Returns a PCIe link; 0: that of 16 lanes that is usual for the device type. */
 const char *import_pcie(Import *import, double bytes_per_second);
-/* The link between servers that was requested, measured, or is usual, with a fraction of its
- * latency: half for an edge from a card to a switch. */
+/* Returns the link between servers that was requested, measured, or is usual, with a fraction of its latency:
+ * half for an edge from a card to a switch. */
 const char *import_between(Import *import, double share);
-/* "card-mlx5_0": the name of a vertex, from the name in the file. */
+/* Returns "card-mlx5_0": the name of a vertex, from the name in the file. */
 const char *import_place(Import *import, const char *kind, const char *name);
 /* Adds a measurement: its share of the peak, at a size of FLOPs or bytes. */
 void import_curve_add(ImportCurve *curve, double size, double share);
-/* The points [size, share], means over the measurements of similar sizes; the caller's reference. Below them
- * are the points of the built-in curve of that name (NULL: none), with at most the share of the first
- * measured point. */
+/* Returns the points [size, share], means over the measurements of similar sizes; the caller's reference.
+ * Below them are the points of the built-in curve of that name (NULL: none), with at most the share of the
+ * first measured point. */
 json_t *import_curve_json(const Import *import, const ImportCurve *curve, const char *built_in);
-/* AM_ERROR_INPUT if another file has measured the device type already. */
+/* Fails with AM_ERROR_INPUT if another file has measured the device type already. */
 AmStatus import_claim_type(Import *import, const char *source, AmError *error);
-/* AM_ERROR_INPUT if another file has described a server already. */
+/* Fails with AM_ERROR_INPUT if another file has described a server already. */
 AmStatus import_claim_server(Import *import, const char *source, AmError *error);
 /* Ends the description of a server. AM_ERROR_INPUT: it has too many links. */
 AmStatus import_end_server(Import *import, int32_t devices, AmError *error);
@@ -152,9 +152,9 @@ typedef struct XmlElement {
     const char *const *attributes; /* name, value, name, value, ..., NULL */
     struct XmlElement *first_child, *last_child, *next, *parent;
 } XmlElement;
-/* NULL where it has none of that name. */
+/* Returns an attribute; NULL where it has none of that name. */
 const char *xml_attribute(const XmlElement *element, const char *name);
-/* "/system/cpu[0]/pci[1]", elements of one name counted from 0; in the arena, "" without memory. */
+/* Returns "/system/cpu[0]/pci[1]", elements of one name counted from 0; in the arena, "" without memory. */
 const char *xml_path(Arena *arena, const XmlElement *element);
 AmStatus import_nccl(Import *import, const XmlElement *root, const char *source, AmError *error);
 AmStatus import_hwloc(Import *import, const XmlElement *root, const char *source, AmError *error);

@@ -30,8 +30,8 @@ typedef struct CollectivePartition {
     const CollectiveTopology *distinct; /* the different ones among them */
 } CollectivePartition;
 
-/* `devices`: mesh device -> cluster device, [mesh->device_count]. Arrays live in the arena, topologies
- * with the cluster. AM_ERROR_INTERNAL: no memory. */
+/* Partitions the devices of groups. `devices`: mesh device -> cluster device, [mesh->device_count]. Arrays
+ * live in the arena, topologies with the cluster. AM_ERROR_INTERNAL: no memory. */
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
@@ -53,24 +53,23 @@ typedef struct CollectiveEvidence {
  * measured, and `*seconds` is not set. `evidence`: NULL, or set where it was measured. */
 CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidence, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
-/* Seconds of a collective: the measured time, else that of the fastest algorithm, or NCCL's model
- * if the cluster selects it (nccl_model.h). `bytes`: S of the formulas, from
- * collective_tensor_bytes(). */
+/* Returns the seconds of a collective: the measured time, else that of the fastest algorithm, or NCCL's model
+ * if the cluster selects it (nccl_model.h). `bytes`: S of the formulas, from collective_tensor_bytes(). */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
 /* Adds lines on the choice and how it comes about: algorithm, messages, the busiest link of each step with
  * its load, rate and efficiency, seconds, and the other algorithms'. */
 void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster);
-/* Bytes that each of n devices sends (and receives) in a ring. */
+/* Returns the bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
-/* The kind by which a collective instruction is priced. A halo_exchange in which a member receives
- * from others than its neighbours is priced as an all_to_all in which every device receives as much
- * as the largest receiver. */
+/* Returns the kind by which a collective instruction is priced. A halo_exchange in which a member receives
+ * from others than its neighbours is priced as an all_to_all in which every device receives as much as the
+ * largest receiver. */
 ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instruction);
-/* S of a collective instruction: summed over its operands, each as large as if all shards had the
- * size of the largest. For a halo_exchange: the most that a member receives from others; if it is
- * priced as an all_to_all, the S of that. */
+/* Returns S of a collective instruction: summed over its operands, each as large as if all shards had the
+ * size of the largest. For a halo_exchange: the most that a member receives from others; if it is priced as
+ * an all_to_all, the S of that. */
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction);
 
 #endif

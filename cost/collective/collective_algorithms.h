@@ -51,15 +51,16 @@ typedef struct CollectiveAlgorithm {
     bool moves_whole;  /* the pattern moves n times as much */
 } CollectiveAlgorithm;
 
-/* All algorithms; whether one can run a kind of collective in a group; and the number of its rounds. */
+/* Returns all algorithms; whether one can run a kind of collective in a group; and the number of its
+ * rounds. */
 const CollectiveAlgorithm *collective_algorithms(int32_t *count);
 bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                         const CollectiveTopology *topology);
 int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind);
-/* Seconds of an algorithm that can be used. */
+/* Returns the seconds of an algorithm that can be used. */
 double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
-/* The quickest, and the islands with which it is; NULL where there is nothing to do. */
+/* Returns the quickest, and the islands with which it is; NULL where there is nothing to do. */
 const CollectiveAlgorithm *collective_choose(double *seconds, const LinkLoads **islands,
                                              ProgramCollectiveKind kind, double bytes,
                                              const CollectiveTopology *topology, const Cluster *cluster);

@@ -40,17 +40,17 @@ typedef struct EdgeLoads {
     int32_t way_count, way_capacity, way_edge_count, way_edge_capacity, next_way;
 } EdgeLoads;
 
-/* Without loads. Arrays live in the arena, and grow there. AM_ERROR_INTERNAL: no memory; so it is where the
- * arena has failed at the end. */
+/* Begins without loads. Arrays live in the arena, and grow there. AM_ERROR_INTERNAL: no memory; so it is
+ * where the arena has failed at the end. */
 AmStatus edge_loads_open(EdgeLoads *self, Arena *arena, const Cluster *cluster, AmError *error);
 /* Adds `bytes` to every edge from device a to device b; returns the latency of the way. */
 double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes);
 /* Looks for the busiest edges on the way of the next flow, the first one after the last; returns its latency.
  */
 double edge_loads_follow(EdgeLoads *self);
-/* In a tree: each of `count` devices sends `bytes` to every other. An edge with c of them on one
- * side carries c (count - c) bytes each way, so that the routes to the first device suffice. Both
- * functions return the longest latency of those routes. */
+/* Adds, in a tree, pairs: each of `count` devices sends `bytes` to every other. An edge with c of them on one
+ * side carries c (count - c) bytes each way, so that the routes to the first device suffice. Both functions
+ * return the longest latency of those routes. */
 double edge_loads_add_pairs(EdgeLoads *self, const int32_t *devices, int32_t count, double bytes);
 double edge_loads_follow_pairs(EdgeLoads *self, const int32_t *devices, int32_t count);
 /* Removes all terms; flows that are followed next create new ones. */
@@ -58,8 +58,8 @@ void edge_loads_forget(EdgeLoads *self);
 /* Forgets everything. */
 void edge_loads_clear(EdgeLoads *self);
 
-/* Seconds of the slowest term for `bytes`; `*worst` is its number (-1 without terms). `whole`: the
- * size at which efficiencies are taken. */
+/* Returns the seconds of the slowest term for `bytes`; `*worst` is its number (-1 without terms). `whole`:
+ * the size at which efficiencies are taken. */
 double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
                           const Cluster *cluster, int32_t *worst);
 

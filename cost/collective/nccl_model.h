@@ -30,11 +30,11 @@ typedef struct NcclChoice {
 
 /* Returns whether the model covers this kind. */
 bool nccl_model_has(ProgramCollectiveKind kind);
-/* One algorithm under one protocol; false where that is not used. */
+/* Prices one algorithm under one protocol; false where that is not used. */
 bool nccl_model_price(NcclChoice *choice, NcclAlgorithm algorithm, NcclProtocol protocol,
                       ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                       const Cluster *cluster);
-/* The quickest. */
+/* Returns the quickest. */
 NcclChoice nccl_model_choose(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                              const Cluster *cluster);
 const char *nccl_algorithm_name(NcclAlgorithm algorithm);

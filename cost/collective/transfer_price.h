@@ -10,7 +10,8 @@ typedef struct TransferPrice {
     double seconds;
 } TransferPrice;
 
-/* `device_of`: rank -> cluster device. Scratch memory is taken from the arena and given back. */
+/* Prices transfers. `device_of`: rank -> cluster device. Scratch memory is taken from the arena and given
+ * back. */
 AmStatus transfer_price(TransferPrice *price, Arena *arena, const Cluster *cluster,
                         const ProgramTransfer *transfer, const int32_t *device_of, AmError *error);
 

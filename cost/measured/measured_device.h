@@ -38,12 +38,12 @@ typedef struct MeasuredDevice MeasuredDevice;
 /* Returns the fits of a device type ("A100"), or NULL. */
 const MeasuredDevice *measured_device_find(const char *name);
 
-/* Seconds after the launch, on a device with this peak of the type in FLOP/s; the measured one's is 312e12,
- * 125e12 and 2250e12. */
+/* Returns the seconds after the launch, on a device with this peak of the type in FLOP/s; the measured one's
+ * is 312e12, 125e12 and 2250e12. */
 double measured_product_seconds(const MeasuredDevice *device, const ProductSize *size, double peak);
-/* No product of so many FLOPs takes less. */
+/* Returns a bound: no product of so many FLOPs takes less. */
 double measured_product_bound(const MeasuredDevice *device, double flops, double peak);
-/* A device without measured attention takes the A100's share of its peak. */
+/* Returns a device without measured attention takes the A100's share of its peak. */
 double measured_attention_seconds(const MeasuredDevice *device, AttentionPass pass, const AttentionSize *size,
                                   double peak);
 

@@ -20,7 +20,7 @@ typedef struct AttentionWork {
 void attention_work(AttentionWork *work, const Program *region);
 /* Finds the work of a fused attention of a module, on one device. Keys may be masked: is_causal is set. */
 void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t fusion);
-/* Seconds after the launch on a device with this peak, for 16-bit types and known rows. */
+/* Returns the seconds after the launch on a device with this peak, for 16-bit types and known rows. */
 double attention_work_seconds(const AttentionWork *work, const MeasuredDevice *device, double peak);
 
 #endif

@@ -9,8 +9,8 @@
 #include "cost/operator/profile.h"
 #include "lowering/program/program.h"
 
-/* Step `step` of a program took `seconds` on a device of this type; one that is no event (step_event.h) is
- * left out. AM_ERROR_INTERNAL: no memory. */
+/* Notes that step `step` of a program took `seconds` on a device of this type; one that is no event
+ * (step_event.h) is left out. AM_ERROR_INTERNAL: no memory. */
 AmStatus measured_add_step(Profile *profile, const char *device_type, ProfileSource source,
                            const Program *program, int32_t step, double seconds, AmError *error);
 /* The identity of a measured collective. */
@@ -22,7 +22,7 @@ typedef struct MeasuredCollective {
     int32_t servers;  /* that the devices are in; with a link */
 } MeasuredCollective;
 
-/* It took so many seconds on devices of this type. */
+/* Notes that a collective took so many seconds on devices of this type. */
 AmStatus measured_add_collective(Profile *profile, const char *device_type, ProfileSource source,
                                  const MeasuredCollective *of, double seconds, AmError *error);
 
@@ -30,8 +30,8 @@ AmStatus measured_add_collective(Profile *profile, const char *device_type, Prof
  * "all_reduce of 4" without a link. Returns false if memory is exhausted. Release the key with
  * text_free(). */
 bool measured_collective(StepEvent *event, const MeasuredCollective *of);
-/* The error in an event whose key begins like a collective's ("a number of devices from 2 on");
- * NULL for valid and for other events. */
+/* Returns the error in an event whose key begins like a collective's ("a number of devices from 2 on"); NULL
+ * for valid and for other events. */
 const char *measured_collective_fault(const char *key, int32_t size_count);
 
 #endif

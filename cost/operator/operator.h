@@ -46,7 +46,7 @@ static inline bool operator_work_equals(const OperatorWork *a, const OperatorWor
            a->attention.is_causal == b->attention.is_causal;
 }
 
-/* Work of a step that computes; collectives have none (cost/collective/collective.h). */
+/* Finds the work of a step that computes; collectives have none (cost/collective/collective.h). */
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step);
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type);
 

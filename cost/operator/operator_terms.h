@@ -5,15 +5,16 @@
 #include "cost/cluster/operator_curves.h"
 #include "lowering/program/program.h"
 
-/* Seconds of a step by measured curves; false: one of the classes that it needs was not measured, or it has
- * none. */
+/* Returns the seconds of a step by measured curves; false: one of the classes that it needs was not measured,
+ * or it has none. */
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step);
 /* Returns the seconds of a step in a kernel that runs `blocks` times, each with that part of the elements,
  * and computes the given share of them. Products have the rate of the whole. */
 bool operator_terms_in_blocks(double *seconds, const OperatorCurves *curves, const Program *region,
                               const ProgramStep *step, double blocks, double share);
-/* Seconds of the copy of an array into its transpose, whose innermost dimension stays; 0: not measured. */
+/* Returns the seconds of the copy of an array into its transpose, whose innermost dimension stays; 0: not
+ * measured. */
 double operator_terms_copy(const OperatorCurves *curves, const IrShape *shape);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct ProfileType ProfileType; /* the events of one device type */
 
 typedef enum ProfileSource { PROFILE_RUN, PROFILE_PROBE } ProfileSource;
 
-/* An empty one; release with profile_close(), NULL is fine there. */
+/* Creates an empty profile; release with profile_close(), NULL is fine there. */
 AmStatus profile_open(Profile **profile, AmError *error);
 void profile_close(Profile *profile);
 
@@ -42,19 +42,19 @@ AmStatus profile_merge(Profile *profile, const Profile *other, AmError *error);
  * the use of the cluster. AM_ERROR_INPUT: it has none of these types. */
 AmStatus profile_attach(const Profile *profile, Cluster *cluster, const char *path, AmError *error);
 
-/* Seconds of an event: as measured, or between the nearest sizes of the same key, scaled by work; false: the
- * key is not there. Any number of threads. */
+/* Returns the seconds of an event: as measured, or between the nearest sizes of the same key, scaled by work;
+ * false: the key is not there. Any number of threads. */
 bool profile_seconds(const ProfileType *type, ProfileSource source, const StepEvent *event, double work,
                      double *seconds);
 
-/* The estimated time of an event of these sizes by other sources, of which only ratios count; above
+/* Returns the estimated time of an event of these sizes by other sources, of which only ratios count; above
  * 0. */
 typedef double ProfileScale(const void *user, const double *sizes);
 /* Sets *seconds as profile_seconds() does, scaled by `scale` in the place of work. */
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
                         ProfileScale *scale, const void *user, double *seconds);
-/* For a known event of one size: the nearest measured sizes below and above; one of them twice if
- * it is equal or beyond all. */
+/* Finds, for a known event of one size, the nearest measured sizes below and above; one of them twice if it
+ * is equal or beyond all. */
 void profile_around(const ProfileType *type, ProfileSource source, const StepEvent *event, double *below,
                     double *above);
 

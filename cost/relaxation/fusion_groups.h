@@ -15,16 +15,17 @@
 
 #include "propagation/plan/plan.h"
 
-/* May be computed inside a fusion. */
+/* Returns whether an instruction may be computed inside a fusion. */
 bool fusion_groups_is_element_wise(const IrModule *module, int32_t instruction);
-/* A reduction that sums up nothing: over dimensions of size 1. */
+/* Returns a reduction that sums up nothing: over dimensions of size 1. */
 bool fusion_groups_reduces_ones(const IrModule *module, int32_t instruction);
 
-/* Some plan may take the sum into a product that makes one of its terms (program_accumulate_products()), in
- * whose time it then is. Sums of 16 bits are, where they are of parts in f32 (linearity_is_16bit_product()).
- */
+/* Returns whether some plan may take the sum into a product that makes one of its terms
+ * (program_accumulate_products()), in whose time it then is. Sums of 16 bits are, where they are of parts in
+ * f32 (linearity_is_16bit_product()). */
 bool fusion_groups_may_be_taken(const PlanContext *context, int32_t instruction);
-/* Some plan may not run it at all: such a sum, or the conversion of parts that are in f32 already. */
+/* Returns whether some plan may not run it at all: such a sum, or the conversion of parts that are in f32
+ * already. */
 bool fusion_groups_may_vanish(const PlanContext *context, int32_t instruction);
 
 /* By position in split_options->operands, for element-wise readers whose operand is not made on
@@ -45,7 +46,7 @@ typedef struct FusionGroups {
     bool *is_read_on;
 } FusionGroups;
 
-/* In the arena. AM_ERROR_INTERNAL: no memory. */
+/* Finds the groups, in the arena. AM_ERROR_INTERNAL: no memory. */
 AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
                             AmError *error);
 

@@ -14,14 +14,14 @@
 
 typedef struct ShardingGraphFold ShardingGraphFold;
 
-/* In the arena, which the model's outlives. */
+/* Folds the graph, in the arena, which the model's outlives. */
 AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *model,
                              AmError *error);
 /* Makes sharding_graph_bound() stop early, with the bound proved so far, when `stop` requests it; NULL:
  * never.
  */
 void sharding_graph_fold_watch(ShardingGraphFold *fold, const StopSignal *stop);
-/* Which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
+/* Finds which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
  * [instruction]: kinds [node], numbered in the order of the program. */
 AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *model,
                               const uint64_t *looks, int32_t rounds, AmError *error);
@@ -32,8 +32,9 @@ typedef struct ShardingGraphWeights {
     double compute, communication;
 } ShardingGraphWeights;
 
-/* At most the least, over all labels, of the weighted seconds; found in at most `sweeps` sweeps. Messages are
- * kept, so that a call with like weights goes on from the last one's; the first call starts them at 0. */
+/* Returns at most the least, over all labels, of the weighted seconds; found in at most `sweeps` sweeps.
+ * Messages are kept, so that a call with like weights goes on from the last one's; the first call starts them
+ * at 0. */
 double sharding_graph_bound(ShardingGraphFold *fold, const ShardingGraphWeights *weights, int32_t sweeps);
 
 /* A node, and all that share its messages, with another label than a plan's. */
@@ -50,9 +51,9 @@ typedef struct ShardingGraphChange {
     double gain;  /* of a patch: seconds by which the model's sum becomes less */
 } ShardingGraphChange;
 
-/* The two best other labels of every operator with slack, the most slack first. `labels`: those of a plan
- * (sharding_graph_labels()); the messages are those of the last bound, which was of `weights`. In the arena.
- */
+/* Finds the two best other labels of every operator with slack, the most slack first. `labels`: those of a
+ * plan (sharding_graph_labels()); the messages are those of the last bound, which was of `weights`. In the
+ * arena. */
 AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, Arena *arena,
                                 ShardingGraphFold *fold, const int32_t *labels,
                                 const ShardingGraphWeights *weights, AmError *error);

@@ -69,13 +69,13 @@ struct ShardingGraphFold {
     Cell *cells;        /* scratch: as many */
 };
 
-/* phi of a class: its cost and all that is sent to it. Returns gamma. */
+/* Computes phi of a class: its cost and all that is sent to it. Returns gamma. */
 double sharding_graph_gather(const ShardingGraphFold *fold, int32_t c, const ShardingGraphWeights *weights);
 /* Computes the message of a class along a group to the other end, by its states: in fold->best. The
  * result is not normalised, unlike a message. */
 double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
                             const ShardingGraphWeights *weights);
-/* The least of fold->phi, which is the class's. */
+/* Returns the least of fold->phi, which is the class's. */
 double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *class);
 
 /* Moves the reshard costs of readers to the places where they raise the bound. */
@@ -87,11 +87,11 @@ typedef struct ShardingGraphSeed {
     double slack, near; /* near: the most of it and of those that share an edge with it */
 } ShardingGraphSeed;
 
-/* All classes, those with most slack near them first (graph_changes.c). In the arena. */
+/* Lists all classes, those with most slack near them first (graph_changes.c). In the arena. */
 AmStatus sharding_graph_seeds(ShardingGraphSeed **seeds, int32_t *count, Arena *arena,
                               ShardingGraphFold *fold, const int32_t *labels,
                               const ShardingGraphWeights *weights, AmError *error);
-/* The cheapest label of a class by fold->phi, except `count` others; -1 if all are excluded. */
+/* Returns the cheapest label of a class by fold->phi, except `count` others; -1 if all are excluded. */
 int32_t sharding_graph_next_label(const ShardingGraphFold *fold, const Class *class, const int32_t *others,
                                   int32_t count);
 

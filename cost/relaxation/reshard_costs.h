@@ -39,14 +39,15 @@ typedef struct ReshardCosts {
  * count with the least rate of all, and the seconds are a mean over the devices (bound_mixed.h). */
 typedef enum ReshardOrder { RESHARD_ANY_ORDER, RESHARD_AXIS_ORDER, RESHARD_ANY_SHARES } ReshardOrder;
 
-/* In the arena. `*costs` NULL: more than RESHARD_AXES axes of the mesh split. AM_ERROR_INTERNAL: no memory.
- */
+/* Creates the costs, in the arena. `*costs` NULL: more than RESHARD_AXES axes of the mesh split.
+ * AM_ERROR_INTERNAL: no memory. */
 AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                               const int32_t *devices, ReshardOrder order, AmError *error);
 
-/* The number of a sharding state; axes that split nothing are omitted. */
+/* Returns the number of a sharding state; axes that split nothing are omitted. */
 ReshardState reshard_state_of(const ReshardCosts *costs, SbpState state);
-/* The state with all axes B but for axis `k` (a place in `axes`), which has `sbp`; added up over axes. */
+/* Returns the state with all axes B but for axis `k` (a place in `axes`), which has `sbp`; added up over
+ * axes. */
 ReshardState reshard_state_part(int32_t k, Sbp sbp);
 static inline int32_t reshard_axis_state(ReshardState state, int32_t k) {
     return k == 0 ? state / RESHARD_AXIS_STATES : state % RESHARD_AXIS_STATES;

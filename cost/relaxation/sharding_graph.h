@@ -53,22 +53,22 @@ typedef struct ShardingGraph {
     struct ShardingGraphParts *parts; /* sharding_graph.c's: what plans are looked up with */
 } ShardingGraph;
 
-/* The model of `context` on a mesh of devices of one type; everything lives in the arena. `*model` NULL: the
- * mesh splits along more than two axes, has unequal shares, devices of several types, or of a type whose
- * operators were measured one by one: then nothing is claimed. */
+/* Creates the model of `context` on a mesh of devices of one type; everything lives in the arena. `*model`
+ * NULL: the mesh splits along more than two axes, has unequal shares, devices of several types, or of a type
+ * whose operators were measured one by one: then nothing is claimed. */
 AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error);
 
-/* An estimate on a mesh of devices of any types with any shares: the model of equal shares, with the
+/* Creates an estimate on a mesh of devices of any types with any shares: the model of equal shares, with the
  * computing seconds of the slowest type. It bounds no plan of unequal shares. `*model` NULL: the mesh splits
  * along more than two axes, or operators of a type were measured one by one. */
 AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
                                         const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                         AmError *error);
 
-/* The model without seconds of computing, on a mesh of devices of any types with any shares. The costs of
- * edges are lower bounds of the mean over the devices. `*model` NULL: more than two axes split. */
+/* Creates the model without seconds of computing, on a mesh of devices of any types with any shares. The
+ * costs of edges are lower bounds of the mean over the devices. `*model` NULL: more than two axes split. */
 AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
                                      const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                      AmError *error);
@@ -95,7 +95,7 @@ typedef struct ShardingGraphCost {
                                 [RESHARD_AXES]; /* the parts of communication_seconds */
 } ShardingGraphCost;
 
-/* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
+/* Returns the cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
  * needed state. */
 ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment);
 
@@ -106,10 +106,10 @@ AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGra
  * false if the label has partial operands, which no plan can request. */
 bool sharding_graph_label_factors(const ShardingGraph *model, int32_t node, int32_t label,
                                   int32_t factors[MESH_MAX_AXES]);
-/* The state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
+/* Returns the state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
 bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state);
-/* If the only reader of operator i's result reads it in a state reached by way of an intermediate
- * state: computes the intermediate state. Returns false if there is none or it is partial. */
+/* Finds a state: if the only reader of operator i's result reads it in a state reached by way of an
+ * intermediate state: computes the intermediate state. Returns false if there is none or it is partial. */
 bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
                                  SbpState *state);
 
@@ -117,10 +117,10 @@ bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *a
  * weighted by the number of instructions of the kind. The cost of an assignment of the sample
  * approximates the cost for the model in a fraction of the time; it is not a bound. */
 typedef struct ShardingGraphSample ShardingGraphSample;
-/* In the arena, which the model's outlives. */
+/* Samples the graph, in the arena, which the model's outlives. */
 AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
                                AmError *error);
-/* The model's context, in which assignments cover the sample alone. */
+/* Returns the model's context, in which assignments cover the sample alone. */
 const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample);
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample, const Assignment *assignment);
 

@@ -31,7 +31,7 @@ typedef struct MicroBatchSlices {
     int32_t rank_count, micro_batches;
 } MicroBatchSlices;
 
-/* Memory is the arena's. AM_ERROR_INTERNAL without memory. */
+/* Opens the slices. Memory is the arena's. AM_ERROR_INTERNAL without memory. */
 AmStatus micro_batch_slices_open(MicroBatchSlices *self, Arena *arena, const PlanCosts *costs,
                                  const PlanRanks *ranks, const SimulationObserver *observer, AmError *error);
 /* Passes a slice to the observer, or keeps it. */

@@ -92,9 +92,9 @@ typedef struct SimulationOptions {
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
 } SimulationOptions;
 
-/* AM_ERROR_INPUT if a stage names a device that the cluster does not have. */
+/* Fails with AM_ERROR_INPUT if a stage names a device that the cluster does not have. */
 AmStatus plan_check_devices(const Plan *plan, const Cluster *cluster, AmError *error);
-/* AM_ERROR_INPUT if a stage names a device that the cluster in the plan file does not have. */
+/* Fails with AM_ERROR_INPUT if a stage names a device that the cluster in the plan file does not have. */
 AmStatus plan_check_own_devices(const Plan *plan, AmError *error);
 
 /* The lowered programs of a plan with their prices: the input of any number of simulations. */
@@ -105,7 +105,7 @@ typedef struct PlanCosts PlanCosts;
 AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                           AmError *error);
 AmStatus plan_costs_price(PlanCosts *costs, AmError *error);
-/* The lowered program of a rank. */
+/* Returns the lowered program of a rank. */
 const Program *plan_costs_program(const PlanCosts *costs, int32_t rank);
 /* Simulates one step. A plan that does not fit is simulated too; see `fit`. */
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
@@ -119,7 +119,7 @@ AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext 
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                         const SimulationOptions *options, AmError *error);
 
-/* The part of a step in which a device computes. */
+/* Returns the part of a step in which a device computes. */
 static inline double simulation_busy_fraction(double compute_seconds, double step_seconds) {
     double busy = step_seconds > 0 ? compute_seconds / step_seconds : 0;
     return busy > 1 ? 1 : busy; /* sums in another order may differ in the last digit */
@@ -128,7 +128,8 @@ static inline double simulation_busy_fraction(double compute_seconds, double ste
 /* Sets predicted_step_seconds, predicted and device_count; arrays in the arena. */
 AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error);
 
-/* `simulate --json`: step_seconds, devices, collectives, memory; the caller's reference. */
+/* Returns the object of `simulate --json`: step_seconds, devices, collectives, memory; the caller's
+ * reference. */
 json_t *simulation_to_json(const Simulation *simulation);
 /* Appends a simulation as text: a summary, the collectives, a line per device. */
 void simulation_print(Text *text, const Simulation *simulation);

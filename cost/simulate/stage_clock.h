@@ -32,17 +32,17 @@ typedef struct StageClock {
     uint64_t *drawn; /* [stream_count] random numbers so far */
 } StageClock;
 
-/* `watch` may be NULL. Arrays in the arena. */
+/* Opens a clock. `watch` may be NULL. Arrays in the arena. */
 AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
                           const SimulationOptions *options, const StageWatch *watch, AmError *error);
 
-/* The functions of PipelineWorker for this stage. */
+/* Implement the functions of PipelineWorker for this stage. */
 void stage_clock_compute(StageClock *self, int32_t piece);
 Moment stage_clock_arrive(StageClock *self, int32_t piece);
 void stage_clock_wait(StageClock *self, int32_t piece, Moment until);
 void stage_clock_rendezvous(StageClock *self, int32_t piece, Moment end, Ticks ticks);
 
-/* The streams of a device of the stage. */
+/* Returns the streams of a device of the stage. */
 static inline const DeviceStreams *stage_clock_streams(const StageClock *self, int32_t device) {
     return &self->streams[self->stream_count == 1 ? 0 : device];
 }

@@ -35,11 +35,11 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
 /* Prices the lowered programs. */
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error);
 
-/* The events of a device of the stage. */
+/* Returns the events of a device of the stage. */
 static inline const ProgramEvents *stage_costs_of(const StageCosts *self, int32_t device) {
     return &self->programs[self->program_of[device]];
 }
-/* [step] of a device of the stage. */
+/* Returns the ticks [step] of a device of the stage. */
 static inline const Ticks *stage_costs_ticks(const StageCosts *self, int32_t device) {
     int32_t program = self->program_of[device];
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[device]);

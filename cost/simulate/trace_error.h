@@ -55,7 +55,7 @@ typedef struct TraceError {
 AmStatus trace_error_find(TraceError **result, Arena *arena, const TraceEvents *predicted,
                           const TraceEvents *measured, const char *source, AmError *error);
 
-/* "automap-comparison-1"; the caller's reference, NULL without memory. */
+/* Returns "automap-comparison-1"; the caller's reference, NULL without memory. */
 json_t *trace_error_to_json(const TraceError *self, const char *module, const char *cluster);
 void trace_error_print(Text *text, const TraceError *self, const char *module, const char *cluster);
 

@@ -42,14 +42,14 @@ typedef struct DeviceStreams {
     int32_t count, capacity, passed;
 } DeviceStreams;
 
-/* Room for `most` collectives between two joins. */
+/* Makes room for `most` collectives between two joins. */
 AmStatus streams_open(DeviceStreams *streams, Arena *arena, int32_t most, bool overlaps, AmError *error);
 
 /* Waits for all that is under way. */
 void streams_join(DeviceStreams *streams);
-/* When a step could begin that waits for the collective of step `wait` (-1: none). */
+/* Returns the time at which a step could begin that waits for the collective of step `wait` (-1: none). */
 Moment streams_ready(const DeviceStreams *streams, int32_t wait);
-/* When a collective of this device could begin. */
+/* Returns the time at which a collective of this device could begin. */
 static inline Moment streams_ready_for_collective(const DeviceStreams *streams) {
     return moment_later(streams->compute, streams->network);
 }

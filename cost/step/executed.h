@@ -22,10 +22,9 @@ typedef struct ExecutedStep {
                      (lowering/program/waits.h); 0: none */
 } ExecutedStep;
 
-/* In order: the program's steps, after each loop or conditional what that runs.
- * A loop's body counts trip count times, and once where that is unknown; the
- * condition once more; of a conditional the branch that takes longest on `type`.
- * The array is the arena's. The program's own updates are not in it. */
+/* Lists in order the program's steps, after each loop or conditional what that runs. A loop's body counts
+ * trip count times, and once where that is unknown; the condition once more; of a conditional the branch that
+ * takes longest on `type`. The array is the arena's. The program's own updates are not in it. */
 AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
                         const ClusterDeviceType *type, AmError *error);
 
@@ -55,12 +54,12 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
  * none. */
 int32_t executed_origin(const ExecutedStep *executed);
 
-/* The instruction of a step that is a transfer, else NULL. */
+/* Returns the instruction of a step that is a transfer, else NULL. */
 static inline const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_TRANSFER ? instruction : NULL;
 }
-/* The instruction of a step that is a collective, else NULL. */
+/* Returns the instruction of a step that is a collective, else NULL. */
 static inline const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
@@ -74,12 +73,12 @@ static inline StreamLayers executed_layers_beside(const ExecutedStep *executed) 
     int32_t layers = is_beside ? ir_layers_of(module, collective->origin) : 1;
     return is_beside && program_gathers(collective) ? (StreamLayers){1, layers} : (StreamLayers){layers, 1};
 }
-/* The work of one execution on a device; zero for collectives and updates. */
+/* Finds the work of one execution on a device; zero for collectives and updates. */
 void executed_work(OperatorWork *work, const ExecutedStep *executed);
-/* Seconds of one run on a device, given its work; of updates those of their copies. */
+/* Returns the seconds of one run on a device, given its work; of updates those of their copies. */
 double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
                              const ClusterDeviceType *type);
-/* Seconds of one run on a device, with its work computed here. */
+/* Returns the seconds of one run on a device, with its work computed here. */
 double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
 
 #endif

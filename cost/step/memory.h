@@ -29,8 +29,8 @@ static inline void memory_use_drop_spare(MemoryUse *use) {
     use->spare_bytes = 0;
 }
 
-/* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the
- * arena; NULL: no memory. */
+/* Returns which instructions of a module's entry make gradients: given to memory_use() as often as one likes.
+ * In the arena; NULL: no memory. */
 uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles);
 
 /* Computes the use of a device's memory at program->allocation.peak_step. `gradients` may be NULL. Scratch
@@ -82,15 +82,15 @@ typedef struct MemoryFit {
     double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
 } MemoryFit;
 
-/* The limit is memory_usable(). */
+/* Returns the limit is memory_usable(). */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction);
 /* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": the need, the limit, and the size of a device's
  * memory. */
 void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory);
-/* The least memory fraction of three digits with which the plan fits; above 1: none. */
+/* Returns the least memory fraction of three digits with which the plan fits; above 1: none. */
 double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster);
-/* AM_ERROR_INFEASIBLE in one line: the device, its need, its memory, and a sufficient fraction for
+/* Fails with AM_ERROR_INFEASIBLE in one line: the device, its need, its memory, and a sufficient fraction for
  * the same plan. */
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error);
 

@@ -51,8 +51,8 @@ typedef struct StepCost {
 AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Program *program,
                      const Cluster *cluster, const int32_t *devices, AmError *error);
 
-/* Seconds that a device spends on copying new values over parameters that the
- * buffer plan could not put in place. */
+/* Returns the seconds that a device spends on copying new values over parameters that the buffer plan could
+ * not put in place. */
 double price_updates(const Program *program, const ClusterDeviceType *type);
 
 /* Warns of products in element types whose rate the cluster does not name. */

@@ -12,8 +12,8 @@
 #include "cost/step/memory.h"
 #include "lowering/spmd/ranks.h"
 
-/* [rank_count]; in the arena. Ranks are lowered side by side. The uses of ranks that
- * `stop` (or NULL) leaves out are zero. */
+/* Finds the memory of ranks, [rank_count]; in the arena. Ranks are lowered side by side. The uses of ranks
+ * that `stop` (or NULL) leaves out are zero. */
 AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const StopSignal *stop,
                      AmError *error);
 

@@ -12,12 +12,12 @@ typedef struct ActorCpu {
     float *logits; /* [pass.capacity, action_count, atoms] of distributions */
 } ActorCpu;
 
-/* For as many rows at once as a batch has; the arena owns the memory. */
+/* Creates an actor for as many rows at once as a batch has; the arena owns the memory. */
 AmStatus actor_cpu_create(ActorCpu *actor, Arena *arena, const Learner *base, AmError *error);
 
-/* values[count, action_count] of observations[count, observation_size] by
- * parameters[parameter_count]; `noise` as in learner_values. A row's values do not
- * depend on the other rows. */
+/* Computes values[count, action_count] of observations[count, observation_size] by
+ * parameters[parameter_count]; `noise` as in learner_values. A row's values do not depend on the other
+ * rows. */
 void actor_cpu_values(ActorCpu *actor, const Learner *base, const float *parameters,
                       const float *observations, int32_t count, int64_t noise, float *values);
 

@@ -9,9 +9,8 @@
 const Real *convolutions_forward(const Network *network, const Real *parameters, NetworkPass *pass,
                                  const Real *observations, int32_t batch);
 
-/* The kernels' and biases' gradients. `current` [batch, last output_row] is the
- * derivative by the last map before relu; `below` is room for as much. Both are
- * overwritten. */
+/* Computes the kernels' and biases' gradients. `current` [batch, last output_row] is the derivative by the
+ * last map before relu; `below` is room for as much. Both are overwritten. */
 void convolutions_backward(const Network *network, const Real *parameters, NetworkPass *pass,
                            const Real *observations, int32_t batch, Real *current, Real *below,
                            Real *gradients);

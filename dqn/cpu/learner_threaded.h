@@ -4,7 +4,7 @@
 
 #include "dqn/learner.h"
 
-/* Like learner_cpu_create, for what learner_cpu_create makes otherwise. */
+/* Creates a learner as learner_cpu_create, for what learner_cpu_create makes otherwise. */
 AmStatus learner_threaded_create(Learner **learner, const Learner *base, AmError *error);
 
 #endif

@@ -60,7 +60,7 @@ void network_cuda_free(NetworkCuda *self); /* may be called on a zeroed one */
 AmStatus network_cuda_pass(NetworkCuda *self, PassCuda *pass, int32_t rows, bool trained,
                            int32_t input_alignment, DeviceMemory *memory, AmError *error);
 
-/* After all passes: reserves the gradients and the workspace. */
+/* Reserves the gradients and the workspace, after all passes. */
 void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
                           DeviceMemory *memory);
 
@@ -68,8 +68,8 @@ void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pas
 AmStatus network_cuda_forward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
                               CUdeviceptr observations, AmError *error);
 
-/* `gradients` from the head's derivatives in self->gradient, over the first
- * `batch` rows of a trained pass. */
+/* Computes `gradients` from the head's derivatives in self->gradient, over the first `batch` rows of a
+ * trained pass. */
 AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
                                CUdeviceptr observations, CUdeviceptr gradients, AmError *error);
 

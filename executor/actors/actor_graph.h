@@ -101,15 +101,15 @@ static inline ActorWorker *actor_worker(const ActorGraph *graph, int32_t actor) 
 #define ACTOR_GET(counter)        atomic_load_explicit(&(counter), memory_order_relaxed)
 #define ACTOR_SET(counter, value) atomic_store_explicit(&(counter), (value), memory_order_relaxed)
 
-/* actor_graph.c: an edge without checks. */
+/* Adds an edge without checks (actor_graph.c). */
 AmStatus actor_graph_add_edge(ActorGraph *graph, ActorEdge edge, int32_t *index, AmError *error);
 
-/* deadlock_check.c: makes leaders wait for the inputs of their followers, whose firings they grant. */
+/* Makes leaders wait for the inputs of their followers, whose firings they grant. */
 AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error);
 /* Lets one step fire on paper, raising quotas. */
 AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error);
 
-/* actors.c: keeps the first failure, releases and wakes all workers. */
+/* Keeps the first failure, releases and wakes all workers. */
 void actor_graph_fail(ActorGraph *graph, const char *actor, const AmError *error);
 
 /* actor_stall.c: a waiting worker's observations of the others. */

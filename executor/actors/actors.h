@@ -68,7 +68,7 @@ AmStatus actors_open(ActorGraph **graph, const ActorGraphOptions *options, AmErr
 /* Ends workers that still run, waits for the graph's own; the caller's must have returned. NULL is fine. */
 void actors_close(ActorGraph *graph);
 
-/* A worker that is a thread of the graph's own: for input and output beside the ranks. */
+/* Adds a worker that is a thread of the graph's own: for input and output beside the ranks. */
 AmStatus actors_add_worker(ActorGraph *graph, const char *name, int32_t *worker, AmError *error);
 
 /* Adds an actor to a worker. AM_ERROR_USAGE: no such worker, or a number of iterations out of range. */
@@ -106,9 +106,9 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error);
 /* Registers of an edge after actors_ready(): so much memory it needs. */
 int32_t actors_quota(const ActorGraph *graph, int32_t edge);
 
-/* Inside act(): marks the output of this firing on the edge as full, so that its consumer may begin
- * during the rest of the firing; once per firing, and without later writes to the register. Without
- * effect if the consumer has the same worker. */
+/* Marks, inside act(), the output of this firing on the edge as full, so that its consumer may begin during
+ * the rest of the firing; once per firing, and without later writes to the register. Without effect if the
+ * consumer has the same worker. */
 void actors_fill(ActorGraph *graph, int32_t edge);
 
 /* Runs a worker in the calling thread until its actors have done their last iteration. AM_ERROR_RUNTIME: an
@@ -121,8 +121,8 @@ AmStatus actors_start(ActorGraph *graph, AmError *error);
  * returned. */
 AmStatus actors_finish(ActorGraph *graph, AmError *error);
 
-/* The run ends after `step`, or after the last step that an actor has already begun if that is later (actors
- * that run ahead do not count); returns which. Any thread, any time after actors_ready(). */
+/* Returns the run ends after `step`, or after the last step that an actor has already begun if that is later
+ * (actors that run ahead do not count); returns which. Any thread, any time after actors_ready(). */
 int64_t actors_stop_after(ActorGraph *graph, int64_t step);
 /* Ends the run now: `error` is its first failure if there was none. Any thread. */
 void actors_abort(ActorGraph *graph, const AmError *error);

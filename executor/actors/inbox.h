@@ -35,7 +35,7 @@ typedef struct Inbox {
     bool is_sleeping;
 } Inbox;
 
-/* Room for `messages` that have not been taken. Release with inbox_close(). */
+/* Makes room for `messages` that have not been taken. Release with inbox_close(). */
 AmStatus inbox_open(Inbox *inbox, int64_t messages, AmError *error);
 void inbox_close(Inbox *inbox);
 

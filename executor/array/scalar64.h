@@ -23,19 +23,19 @@ typedef union Scalar64 {
     uint64_t as_unsigned;
 } Scalar64;
 
-/* pred, all integers, all floating types; not complex ones. */
+/* Returns whether a type has scalars: pred, all integers, all floating types; not complex ones. */
 bool scalar64_supports(Dtype type);
 Scalar64Kind scalar64_kind(Dtype type);
-/* `stride` in elements between those that are read or written. */
+/* Loads elements; `stride` in elements between those that are read or written. */
 void scalar64_load(Scalar64 *out, const void *data, Dtype type, int64_t count, int64_t stride);
 /* Stores with the conversions of HLO: floating to integer saturates and takes NaN to 0, integers wrap,
  * pred is "not 0". */
 void scalar64_store(void *out, Dtype type, const Scalar64 *values, Scalar64Kind kind, int64_t count,
                     int64_t stride);
-/* accumulator[i] = accumulator[i] op values[i]; maxima and minima propagate NaN. */
+/* Computes accumulator[i] = accumulator[i] op values[i]; maxima and minima propagate NaN. */
 void scalar64_fold(Scalar64 *accumulator, const Scalar64 *values, Scalar64Kind kind, SbpReduction reduction,
                    int64_t count);
-/* One element as an index; unsigned values above the largest int64_t give that. */
+/* Returns one element as an index; unsigned values above the largest int64_t give that. */
 int64_t scalar64_index(const void *data, Dtype type, int64_t at);
 
 #endif

@@ -13,22 +13,22 @@
 
 /* Strides of a dense row-major array, in elements. */
 void strided_row_major(int64_t *strides, const int64_t *dimensions, int32_t rank);
-/* Product of the dimensions. */
+/* Returns the product of the dimensions. */
 int64_t strided_elements(const int64_t *dimensions, int32_t rank);
 
 /* Joins neighbouring dimensions that both sides step through as one and drops
  * those of size 1; in place; returns the new rank. `b` may be NULL. */
 int32_t strided_coalesce(int64_t *dimensions, int64_t *a, int64_t *b, int32_t rank);
 
-/* out[sum i*out_strides] = in[sum i*in_strides] for every index i of the box.
- * element_bytes is 1, 2, 4, 8 or 16. The two sides do not overlap. */
+/* Copies out[sum i*out_strides] = in[sum i*in_strides] for every index i of the box. element_bytes is 1, 2,
+ * 4, 8 or 16. The two sides do not overlap. */
 void strided_copy(void *out, const int64_t *out_strides, const void *in, const int64_t *in_strides,
                   const int64_t *dimensions, int32_t rank, int64_t element_bytes);
 
-/* Elements first .. first+count-1 of the box, in row-major order, packed into `out`. */
+/* Loads elements first .. first+count-1 of the box, in row-major order, packed into `out`. */
 void strided_load(void *out, const void *in, const int64_t *strides, const int64_t *dimensions, int32_t rank,
                   int64_t first, int64_t count, int64_t element_bytes);
-/* The inverse: packed elements to their places. Strides must not be 0. */
+/* Stores packed elements, the inverse: to their places. Strides must not be 0. */
 void strided_store(void *out, const void *in, const int64_t *strides, const int64_t *dimensions, int32_t rank,
                    int64_t first, int64_t count, int64_t element_bytes);
 

@@ -79,7 +79,7 @@ void softmax_settle(SoftmaxSearch *self, int32_t *place, int32_t parameter);
 /* Returns whether a value has every label of the scores but the key: a statistic of rows. */
 bool softmax_is_statistic(const SoftmaxSearch *self, int32_t value);
 
-/* The term of a value of which nothing is known, and that of a number. */
+/* Returns the term of a value of which nothing is known, and that of a number. */
 SoftmaxTerm softmax_other(void);
 SoftmaxTerm softmax_number(double number);
 /* Returns whether a term is a number, and sets it. */
@@ -87,17 +87,17 @@ bool softmax_is_number(const SoftmaxTerm *term, double *number);
 /* Returns whether factors are equal but for the rounding of bf16. */
 bool softmax_is_same(double a, double b);
 
-/* The terms of operators on terms; TERM_OTHER if the result has none of the forms. */
+/* Returns the terms of operators on terms; TERM_OTHER if the result has none of the forms. */
 SoftmaxTerm softmax_multiply(SoftmaxSearch *self, const SoftmaxTerm *a, const SoftmaxTerm *b);
 SoftmaxTerm softmax_divide(SoftmaxSearch *self, const SoftmaxTerm *a, const SoftmaxTerm *b);
-/* a + b, or a - b with the sign -1. */
+/* Returns a + b, or a - b with the sign -1. */
 SoftmaxTerm softmax_add(SoftmaxSearch *self, const SoftmaxTerm *a, const SoftmaxTerm *b, double sign);
-/* `direction`: that of HLO, "GE". */
+/* Compares; `direction`: that of HLO, "GE". */
 SoftmaxTerm softmax_compare(const char *direction, const SoftmaxTerm *a, const SoftmaxTerm *b);
 SoftmaxTerm softmax_select(SoftmaxSearch *self, const SoftmaxTerm *sees, const SoftmaxTerm *yes,
                            const SoftmaxTerm *no);
 SoftmaxTerm softmax_exponential(SoftmaxSearch *self, const SoftmaxTerm *a);
-/* The sum over the keys of a row. */
+/* Returns the sum over the keys of a row. */
 SoftmaxTerm softmax_sum_keys(const SoftmaxTerm *a);
 
 /* Takes a product of operands as scores. */

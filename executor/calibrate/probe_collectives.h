@@ -17,7 +17,8 @@ enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };
 AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double end,
                            const ProbeListener *listener, AmError *error);
 
-/* Seconds of transfers from the first rank to the second, of the sizes [*count] that there was time for. */
+/* Measures the seconds of transfers from the first rank to the second, of the sizes [*count] that there was
+ * time for. */
 AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const ProbeRanks *ranks, double end,
                          AmError *error);
 

@@ -33,10 +33,10 @@ typedef struct ProbeListener {
 /* Reports the finished fraction of the current measurement, from 0 to 1. */
 void probe_progress(const ProbeListener *listener, double done);
 
-/* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
- * that all work at once. After `end` (clock_seconds()) the rest is measured hastily; classes that are not
- * complete when the pace's late_seconds are over are left out. AM_ERROR_RUNTIME: a thread cannot be
- * started. */
+/* Measures operators into an object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of
+ * `threads` threads each that all work at once. After `end` (clock_seconds()) the rest is measured hastily;
+ * classes that are not complete when the pace's late_seconds are over are left out. AM_ERROR_RUNTIME: a
+ * thread cannot be started. */
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
                          const ProbePace *pace, const ProbeListener *listener, AmError *error);
 

@@ -9,9 +9,9 @@
 
 enum { PROBE_CACHE_LINE = 64 };
 
-/* The sample of that rank, 0 the least; sorts the samples. */
+/* Returns the sample of that rank, 0 the least; sorts the samples. */
 double probe_ranked(double *samples, int32_t count, int32_t rank);
-/* The upper one of two in the middle. */
+/* Returns the upper one of two in the middle. */
 static inline double probe_median(double *samples, int32_t count) {
     return probe_ranked(samples, count, count / 2);
 }

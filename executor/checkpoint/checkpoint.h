@@ -37,24 +37,24 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
 /* Lets a write that is in work end; for 3 s at most where another process has failed. */
 void checkpoint_close(Checkpoint *checkpoint);
 
-/* The resumed state: the number of the first step (0: not resumed), the position in the data, and
+/* Returns the resumed state: the number of the first step (0: not resumed), the position in the data, and
  * whether parameter k is included. */
 int64_t checkpoint_first_step(const Checkpoint *checkpoint);
 CheckpointPosition checkpoint_position(const Checkpoint *checkpoint);
 bool checkpoint_holds(const Checkpoint *checkpoint, int32_t parameter);
 
-/* Before the first step, when it is known which parameters come in batches (`is_fed`
- * [parameter]: not part of the state): fills the ranks' parts and lays the images out. */
+/* Begins, before the first step, when it is known which parameters come in batches (`is_fed` [parameter]: not
+ * part of the state): fills the ranks' parts and lays the images out. */
 AmStatus checkpoint_start(Checkpoint *checkpoint, const bool *is_fed, AmError *error);
 
-/* Leader, between steps, after `steps` steps: reports a failed write, and if these steps are saved,
- * waits for the previous write. `position`: the position in the data of the next step. */
+/* Reports (leader, between steps, after `steps` steps) a failed write, and if these steps are saved, waits
+ * for the previous write. `position`: the position in the data of the next step. */
 AmStatus checkpoint_before(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
-/* Every rank after that and before the next step, rank `r` of this process: its part of the state, if it is
- * to be saved. The last rank hands it to the worker. */
+/* Copies, in every rank after that and before the next step, rank `r` of this process: its part of the state,
+ * if it is to be saved. The last rank hands it to the worker. */
 void checkpoint_take(Checkpoint *checkpoint, int32_t r, int64_t steps);
-/* After the last step, or an interrupt: saves it if that has not been done. All processes together.
+/* Saves, after the last step or an interrupt, it if that has not been done. All processes together.
  * AM_ERROR_RUNTIME: the last save failed. */
 AmStatus checkpoint_finish(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);

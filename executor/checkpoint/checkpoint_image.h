@@ -25,12 +25,12 @@ typedef struct CheckpointImage {
     int32_t slice_count;
 } CheckpointImage;
 
-/* The position of the rank's part of parameter k in the array of the module as read: start, extent and blocks
- * of every dimension. */
+/* Finds the position of the rank's part of parameter k in the array of the module as read: start, extent and
+ * blocks of every dimension. */
 void checkpoint_part_of(const PlanContext *context, const Rank *rank, int32_t k, int64_t *start,
                         int64_t *extent, int64_t *blocks);
 
-/* `tensors` [parameter]: the tensor that it is saved as, or -1. Slices live in the arena.
+/* Opens an image. `tensors` [parameter]: the tensor that it is saved as, or -1. Slices live in the arena.
  * checkpoint_image_close() also after a failure of this. */
 AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, const PlanContext *context, Rank *rank,
                                const int32_t *tensors, AmError *error);

@@ -60,10 +60,10 @@ typedef struct CheckpointManifest {
     int32_t tensor_count;
 } CheckpointManifest;
 
-/* The text, with its digest at the end. */
+/* Appends the text, with its digest at the end. */
 AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifest, AmError *error);
 
-/* Everything lives in the arena. AM_ERROR_INPUT: damaged, or not a checkpoint of this
+/* Parses a manifest. Everything lives in the arena. AM_ERROR_INPUT: damaged, or not a checkpoint of this
  * version; a part that lies outside of its tensor or file, tensors that are not complete. */
 AmStatus checkpoint_manifest_parse(CheckpointManifest *manifest, Arena *arena, const char *source,
                                    const char *text, int64_t length, AmError *error);
@@ -74,7 +74,7 @@ AmStatus checkpoint_manifest_read(CheckpointManifest *manifest, Arena *arena, co
  * AM_ERROR_INTERNAL where they do not match. */
 AmStatus checkpoint_manifest_add(CheckpointManifest *manifest, Arena *arena, const CheckpointManifest *other,
                                  AmError *error);
-/* checkpoint_manifest_parse() for the parts of one process: tensors need not be complete. */
+/* Parses as checkpoint_manifest_parse() for the parts of one process: tensors need not be complete. */
 AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena, const char *source,
                                          const char *text, int64_t length, AmError *error);
 

@@ -20,10 +20,10 @@ typedef struct CheckpointReader {
     int64_t window_start, window_bytes;
 } CheckpointReader;
 
-/* The steps of all checkpoints in the folder, by their names, newest first; C heap. None, or
- * no folder: *count 0. */
+/* Lists the steps of all checkpoints in the folder, by their names, newest first; C heap. None, or no folder:
+ * *count 0. */
 AmStatus checkpoint_list(const char *folder, int64_t **steps, int32_t *count, AmError *error);
-/* "FOLDER/step-00000010"; NULL: no memory. */
+/* Returns "FOLDER/step-00000010"; NULL: no memory. */
 const char *checkpoint_directory(Arena *arena, const char *folder, int64_t step, const char *suffix);
 
 /* Reads the manifest of the checkpoint in `directory`. checkpoint_reader_close() also after

@@ -21,15 +21,16 @@ typedef struct CheckpointWriter {
 
 /* Removes unfinished checkpoints. Best effort. */
 void checkpoint_clean(const CheckpointWriter *writer);
-/* Step 1, every process: its ranks' files, aside. Adds them to `share`, whose tensors are all there. */
+/* Writes its ranks' files aside (step 1, every process). Adds them to `share`, whose tensors are all
+ * there. */
 AmStatus checkpoint_write_files(const CheckpointWriter *writer, const CheckpointImage *images,
                                 int32_t image_count, CheckpointManifest *share, Arena *arena, AmError *error);
-/* Step 2, when all files are on the disk: the manifest, then the name. */
+/* Writes the manifest, then the name (step 2, when all files are on the disk). */
 AmStatus checkpoint_commit(const CheckpointWriter *writer, const CheckpointManifest *manifest, Arena *arena,
                            AmError *error);
-/* Step 3: all but the newest `keep` go. */
+/* Removes all but the newest `keep` (step 3). */
 AmStatus checkpoint_remove_old(const CheckpointWriter *writer, Arena *arena, AmError *error);
-/* After a failure: gives the room back. */
+/* Gives the room back, after a failure. */
 void checkpoint_discard(const CheckpointWriter *writer, int64_t step);
 
 #endif

@@ -74,7 +74,7 @@ AmStatus channels_open(ChannelSet **set, int32_t first_rank, int32_t rank_count,
                        void *user, AmError *error);
 void channels_close(ChannelSet *set); /* NULL is fine */
 
-/* A channel for messages of `bytes`; the caller may set its key. */
+/* Adds a channel for messages of `bytes`; the caller may set its key. */
 AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t bytes, int32_t quota,
                       Channel **channel, AmError *error);
 
@@ -86,10 +86,10 @@ AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, i
 /* Returns whether one of its ends is in another process. */
 bool channel_is_remote(const Channel *channel);
 
-/* After actors_ready(): allocates the slots and starts the back end. */
+/* Allocates, after actors_ready(), the slots and starts the back end. */
 AmStatus channels_start(ChannelSet *set, AmError *error);
 
-/* The slot for the message of an iteration: to pack, and to read. Inside the actors' act() only. */
+/* Returns the slot for the message of an iteration: to pack, and to read. Inside the actors' act() only. */
 void *channel_put(Channel *channel, int64_t iteration);
 AmStatus channel_put_end(Channel *channel, int64_t iteration, AmError *error);
 const void *channel_get(Channel *channel, int64_t iteration);

@@ -18,7 +18,7 @@ typedef struct Combine {
     int32_t result_count;
 } Combine;
 
-/* Elements first .. first + count - 1 over the members in their order: floating types in double
+/* Combines elements first .. first + count - 1 over the members in their order: floating types in double
  * precision and rounded once, integers wrap. An element is read from all members before it is written. */
 void combine_run(const Combine *work, int64_t first, int64_t count);
 

@@ -93,11 +93,11 @@ void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *cons
 AmStatus comm_find_sent(const ProgramPiece **piece, const CommCall *sender, const CommCall *receiver,
                         int32_t receiver_rank, int32_t k, AmError *error);
 
-/* The address of a piece of a row-major array of that shape; fills the array's strides[rank], in
+/* Returns the address of a piece of a row-major array of that shape; fills the array's strides[rank], in
  * elements. */
 char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides);
 
-/* "all_reduce", ... or "transfer". */
+/* Returns "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);
 
 /* Chooses the back end of collectives for the processes of a run (NULL: a single one); `name` NULL: the

@@ -25,8 +25,8 @@ typedef struct CommShared {
     bool has_thread;
 } CommShared;
 
-/* Number of a pair of ranks, of which at least one belongs to this process; `process`: that of the
- * other. */
+/* Returns the number of a pair of ranks, of which at least one belongs to this process; `process`: that of
+ * the other. */
 static inline int32_t comm_mpi_pair(const CommShared *shared, int32_t from, int32_t to) {
     return from % shared->count * shared->count + to % shared->count;
 }
@@ -35,7 +35,7 @@ static inline int32_t comm_mpi_barrier_tag(const CommShared *shared) {
     return 2 * shared->count * shared->count;
 }
 
-/* "rank 3 was stopped because another rank failed" */
+/* Fails: "rank 3 was stopped because another rank failed" */
 AmStatus comm_mpi_fail_released(int32_t rank, AmError *error);
 
 /* Returns whether a rank here or a process has failed, so that messages may not come. */

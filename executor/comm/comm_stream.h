@@ -26,19 +26,19 @@ typedef struct CommStream {
     bool of_results; /* boxes of the call's results; else of its operands */
 } CommStream;
 
-/* The streams from this rank to the member at `position` of a collective's group (itself included),
- * and back. In reductions every member sends each the part that it reduces, and `taken` is the
- * destination of the reduced stream. In an all_reduce each member reduces a part of all arrays
- * together: see comm_stream_reduced(). */
+/* Describes the streams from this rank to the member at `position` of a collective's group (itself included),
+ * and back. In reductions every member sends each the part that it reduces, and `taken` is the destination of
+ * the reduced stream. In an all_reduce each member reduces a part of all arrays together: see
+ * comm_stream_reduced(). */
 AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                           AmError *error);
 AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                               AmError *error);
-/* The pieces of a transfer that go to rank `peer`, or come from it. */
+/* Finds the pieces of a transfer that go to rank `peer`, or come from it. */
 AmStatus comm_stream_pieces(CommStream *stream, Arena *arena, const CommCall *call, int32_t peer,
                             bool of_results, AmError *error);
 
-/* The part of an all_reduce that the member at `position` reduces, in operands or results. Small
+/* Describes the part of an all_reduce that the member at `position` reduces, in operands or results. Small
  * ones are reduced by every member as a whole: comm_reduces_whole(). */
 AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                              bool of_results, AmError *error);
@@ -46,17 +46,17 @@ bool comm_reduces_whole(const CommCall *call);
 
 /* Returns whether bytes [at, at + count) are one run of memory. */
 bool comm_stream_is_run(const CommStream *stream, int64_t at, int64_t count);
-/* The address of byte `at` of the stream, and the length of the contiguous run from it (`run`);
- * NULL: padding. `*box`: a box that does not begin after `at`; advanced. */
+/* Returns the address of byte `at` of the stream, and the length of the contiguous run from it (`run`); NULL:
+ * padding. `*box`: a box that does not begin after `at`; advanced. */
 char *comm_stream_place(const CommStream *stream, const CommCall *call, int64_t at, int64_t *run,
                         int32_t *box);
-/* Copy bytes [at, at + count) of the stream to and from one piece of memory; `box` is one that does not
+/* Copies bytes [at, at + count) of the stream to and from one piece of memory; `box` is one that does not
  * begin after `at`. */
 void comm_stream_pack(const CommStream *stream, const CommCall *call, int64_t at, int64_t count, int32_t box,
                       char *to);
 void comm_stream_unpack(const CommStream *stream, const CommCall *call, int64_t at, int64_t count,
                         const char *from);
-/* From one stream to another with the same boxes, of the same call. */
+/* Copies from one stream to another with the same boxes, of the same call. */
 void comm_stream_copy(const CommStream *from, const CommStream *to, const CommCall *call);
 
 #endif

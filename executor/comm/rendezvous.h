@@ -30,23 +30,23 @@ typedef struct RendezvousGroup {
     struct RendezvousGroup *next;
 } RendezvousGroup;
 
-/* For ranks first .. first + count - 1. */
+/* Opens a rendezvous for ranks first .. first + count - 1. */
 AmStatus rendezvous_open(Rendezvous **rendezvous, int32_t first, int32_t count, AmError *error);
-/* When no thread uses it any more; NULL is fine. */
+/* Closes it, when no thread uses it any more; NULL is fine. */
 void rendezvous_close(Rendezvous *rendezvous);
 
-/* The name of the group of these ranks, in this order; any thread, any number of times. */
+/* Finds the name of the group of these ranks, in this order; any thread, any number of times. */
 AmStatus rendezvous_join(Rendezvous *rendezvous, const int32_t *ranks, int32_t count, int32_t *name,
                          AmError *error);
-/* The group of that name, or NULL; it lives until rendezvous_close(). */
+/* Returns the group of that name, or NULL; it lives until rendezvous_close(). */
 RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name);
 
 /* Gives the group's members letters of at least so many bytes, aligned to 64; not while members wait. */
 AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *group, int64_t bytes,
                                     AmError *error);
-/* The number of complete rendezvous of the group. A member sees a constant between two of its own. */
+/* Returns the number of complete rendezvous of the group. A member sees a constant between two of its own. */
 uint64_t rendezvous_round(const RendezvousGroup *group);
-/* The letter of the member at `position` for the rendezvous after round `round`: written by it before
+/* Returns the letter of the member at `position` for the rendezvous after round `round`: written by it before
  * that rendezvous, read by all after it and until they reach the next one. */
 char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position);
 

@@ -13,9 +13,9 @@ typedef AmStatus CpuPrepare(KernelCall *call, Arena *arena, AmError *error);
 
 CpuPrepare cpu_prepare_fusion; /* fusion.c */
 CpuPrepare cpu_prepare_single; /* fusion.c: one element-wise instruction */
-/* Elements [first, end) of a prepared fusion that is a step of a row group, by one thread. begin() comes
- * first, for any number of ranges of at most `most` elements, which begin at blocks of the group; `scratch`
- * is of cpu_fusion_scratch() bytes. */
+/* Computes elements [first, end) of a prepared fusion that is a step of a row group, by one thread. begin()
+ * comes first, for any number of ranges of at most `most` elements, which begin at blocks of the group;
+ * `scratch` is of cpu_fusion_scratch() bytes. */
 int64_t cpu_fusion_scratch(const KernelCall *call);
 void cpu_fusion_begin(const KernelCall *call, int64_t most, void *scratch);
 void cpu_fusion_run(const KernelCall *call, int64_t first, int64_t end, void *scratch);
@@ -25,10 +25,10 @@ CpuPrepare cpu_prepare_blocked_region;                 /* blocked_region.c */
 CpuPrepare cpu_prepare_convolution;                    /* convolution.c */
 CpuPrepare cpu_prepare_ragged_dot;                     /* ragged_dot.c */
 CpuPrepare cpu_prepare_reduce;                         /* reduce.c */
-/* Results [first, end) of a prepared reduction, if it can compute a range of them. */
+/* Computes results [first, end) of a prepared reduction, if it can compute a range of them. */
 bool cpu_reduce_has_ranges(const KernelCall *call);
 void cpu_reduce_run(const KernelCall *call, int64_t first, int64_t end);
-/* rows/row_group.c: KernelBackEnd.join_rows */
+/* Implements KernelBackEnd.join_rows (rows/row_group.c) */
 AmStatus cpu_join_rows(KernelCall *const *calls, Arena *arena, AmError *error);
 CpuPrepare cpu_prepare_gather;                                        /* gather.c */
 CpuPrepare cpu_prepare_scatter;                                       /* scatter.c */

@@ -31,20 +31,21 @@ typedef struct ElementParameter {
     const void *constant; /* one element of type `to` */
 } ElementParameter;
 
-/* `out` may be one of the operands, else they do not overlap. */
+/* Computes elements: `out` may be one of the operands, else they do not overlap. */
 typedef void ElementLoop(void *out, const void *a, const void *b, const void *c, int64_t count,
                          const ElementParameter *parameter, const ElementTile *tile);
 
-/* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if unsupported. */
+/* Returns the loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if unsupported. */
 ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type);
 ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type);
 /* On s2, s4, u2 and u4, held as s8 or u8; `from` is the narrow type. */
 ElementLoop element_narrow_leading_zeros, element_narrow_popcnt, element_narrow_shift_right,
     element_narrow_shift_arithmetic, element_narrow_mulhi;
-/* For complex operands or results. */
+/* Returns the loop for complex operands or results. */
 ElementLoop *element_complex_loop(IrOpcode opcode, Dtype from, Dtype to);
 ElementLoop *element_complex_compare_loop(const char *direction, Dtype type); /* "EQ", "NE" */
-/* `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of floating types. */
+/* Returns the loop of a comparison: `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of
+ * floating types. */
 ElementLoop *element_compare_loop(const char *direction, bool total_order, Dtype type);
 ElementLoop *element_select_loop(Dtype type);
 ElementLoop *element_clamp_loop(Dtype type);
@@ -53,8 +54,8 @@ ElementLoop element_convert, element_bitcast, element_iota, element_constant;
 ElementLoop element_stochastic_convert; /* a number and as many random bits as `random` has */
 ElementLoop element_reduce_precision_single, element_reduce_precision_double;
 ElementLoop element_round; /* to the narrower type `to` and back to `from` */
-/* Return the fastest loop of a conversion, and of rounding f32 to `type`; a loop of any types where there
- * is no other. */
+/* Returns the fastest loop of a conversion, and of rounding f32 to `type`; a loop of any types where there is
+ * no other. */
 ElementLoop *element_convert_loop(Dtype from, Dtype to);
 ElementLoop *element_round_loop(Dtype type);
 
@@ -82,15 +83,15 @@ AmStatus element_program_from_computation(ElementProgram **program, Arena *arena
                                           int32_t computation, AmError *error);
 int32_t element_program_inputs(const ElementProgram *program);
 int32_t element_program_outputs(const ElementProgram *program);
-/* Types as in memory. */
+/* Returns the type of an input or output as in memory. */
 Dtype element_program_input_type(const ElementProgram *program, int32_t k);
 Dtype element_program_output_type(const ElementProgram *program, int32_t k);
-/* Bytes that begin() and run() work in. */
+/* Returns the bytes that begin() and run() work in. */
 int64_t element_program_scratch(const ElementProgram *program);
 /* Fills constants; once before a series of run() of at most `count` elements on the same scratch. */
 void element_program_begin(const ElementProgram *program, int64_t count, void *scratch);
-/* `count` <= ELEMENT_TILE elements; inputs and outputs are packed, in memory
- * types. All inputs are read before any output is written. */
+/* Runs on `count` <= ELEMENT_TILE elements; inputs and outputs are packed, in memory types. All inputs are
+ * read before any output is written. */
 void element_program_run(const ElementProgram *program, const void *const *inputs, void *const *outputs,
                          int64_t count, const ElementTile *tile, void *scratch);
 

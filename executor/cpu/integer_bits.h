@@ -13,12 +13,12 @@ static inline int32_t ones(uint64_t x, int32_t bits) {
     return __builtin_popcountll(bits == 64 ? x : x & (((uint64_t)1 << bits) - 1));
 }
 
-/* The significant bits of a count or of the operand of a logical right shift. */
+/* Returns the significant bits of a count or of the operand of a logical right shift. */
 static inline uint64_t low(uint64_t x, int32_t bits) {
     return bits == 64 ? x : x & (((uint64_t)1 << bits) - 1);
 }
 
-/* An unsigned value shifted as if its highest bit were a sign. */
+/* Returns an unsigned value shifted as if its highest bit were a sign. */
 static inline uint64_t shift_arithmetic(uint64_t x, uint64_t y, int32_t bits) {
     int64_t value = (int64_t)(x << (64 - bits)) >> (64 - bits);
     return (uint64_t)(value >> (y < (uint64_t)bits ? y : (uint64_t)bits - 1));

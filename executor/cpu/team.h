@@ -11,10 +11,10 @@
 
 #include "executor/kernels.h"
 
-/* A rank's device with a team of options->threads threads (0: the processors of this machine over
+/* Creates a rank's device with a team of options->threads threads (0: the processors of this machine over
  * options->ranks_here); they start with team_start(). Memory is the C heap's. */
 AmStatus team_open(KernelDevice **device, const KernelOptions *options, AmError *error);
-/* In the rank's own thread, before the first step. Pins the members, one to a processor, where the
+/* Starts in the rank's own thread, before the first step. Pins the members, one to a processor, where the
  * teams of all ranks here fill the processors exactly. Threads that cannot be had are done without. */
 AmStatus team_start(KernelDevice *device, AmError *error);
 /* Ends the threads; unpins the caller if team_start() pinned it. */
@@ -29,7 +29,7 @@ int32_t team_size(const KernelDevice *device);
 void team_run(KernelDevice *device, void (*work)(void *user, int32_t part, int32_t parts), void *user,
               int32_t parts);
 
-/* The stretch of part `part` when `count` elements are divided among `parts`: neighbours differ by one
+/* Finds the stretch of part `part` when `count` elements are divided among `parts`: neighbours differ by one
  * unit of `grain` elements at most. */
 static inline void team_stretch(int64_t count, int64_t grain, int32_t part, int32_t parts, int64_t *first,
                                 int64_t *end) {
@@ -40,7 +40,7 @@ static inline void team_stretch(int64_t count, int64_t grain, int32_t part, int3
     if (*end > count) *end = count;
 }
 
-/* How many parts pay for work of `nanoseconds` on one thread: 1, or up to the team's size. */
+/* Returns how many parts pay for work of `nanoseconds` on one thread: 1, or up to the team's size. */
 int32_t team_parts(const KernelDevice *device, double nanoseconds);
 
 #endif

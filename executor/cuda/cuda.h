@@ -23,11 +23,11 @@ CudaPrepare cuda_prepare_attention;   /* cudnn_attention.c; AM_ERROR_INPUT: anot
  * copied. */
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
-/* KernelBackEnd.join_rows: one kernel for the steps of a row group (generated.c). */
+/* Implements KernelBackEnd.join_rows: one kernel for the steps of a row group (generated.c). */
 AmStatus cuda_join_rows(KernelCall *const *calls, Arena *arena, AmError *error);
 
-/* The generated kernel of a dot or a convolution: plainly; with a warning that a library refused it; and with
- * a warning that there is no cuDNN (fallback.c). */
+/* Prepares the generated kernel of a dot or a convolution: plainly; with a warning that a library refused it;
+ * and with a warning that there is no cuDNN (fallback.c). */
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
 AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const AmError *reason, AmError *error);
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
@@ -52,7 +52,7 @@ void cuda_run_spare(CudaSpare *spare, const KernelCall *call, const AmError *rea
  * their data; the device is current. */
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 
-/* KernelBackEnd.begin() and end(): cuda_graph.c. */
+/* Implements KernelBackEnd.begin() and end(): cuda_graph.c. */
 bool cuda_begin_stretch(KernelDevice *device, void **record);
 bool cuda_end_stretch(KernelDevice *device, void **record);
 /* Destroys the graphs of all stretches, which hold what collectives put into them; nothing is issued any

@@ -59,7 +59,7 @@ typedef struct CudaKernelDevice {
     CudaKept *kept;                  /* newest first, in the order of release */
 } CudaKernelDevice;
 
-/* The back end's own device of a general one. */
+/* Returns the back end's own device of a general one. */
 static inline CudaKernelDevice *cuda_device_of(KernelDevice *device) {
     return (CudaKernelDevice *)device;
 }
@@ -71,8 +71,8 @@ void cuda_rank_close(KernelDevice *device);
 /* Makes the device current in this thread; a failure is noted. */
 void cuda_rank_use(CudaKernelDevice *device);
 
-/* The object is released with the device, after all that was kept later. On
- * failure it is released at once. */
+/* Keeps an object. The object is released with the device, after all that was kept later. On failure it is
+ * released at once. */
 AmStatus cuda_keep(CudaKernelDevice *device, void *object, void (*release)(void *object), AmError *error);
 
 /* Notes a failure, unless there is one already; successes are let pass. While a
@@ -83,8 +83,8 @@ void cuda_note_failure(CudaKernelDevice *device, const AmError *failure);
 /* Orders work issued to the communication stream from now on after all work issued to the compute
  * stream. */
 void cuda_fork(CudaKernelDevice *device);
-/* The compute stream goes on after all that was issued to the communication
- * stream; a new section begins. */
+/* Joins the streams: the compute stream goes on after all that was issued to the communication stream; a new
+ * section begins. */
 void cuda_join(CudaKernelDevice *device);
 
 /* A place in the communication stream. */
@@ -96,9 +96,9 @@ typedef struct CudaMark {
 /* Makes a mark that has not been set. */
 AmStatus cuda_mark_open(CudaMark *mark, AmError *error);
 void cuda_mark_close(CudaMark *mark); /* may be called on a zeroed one */
-/* Here: after all that was issued to the communication stream. */
+/* Sets the mark here: after all that was issued to the communication stream. */
 void cuda_mark_set(CudaKernelDevice *device, CudaMark *mark);
-/* The compute stream goes on after the mark, which has been set, if that is not so already. */
+/* Lets the compute stream go on after the mark, which has been set, if that is not so already. */
 void cuda_mark_wait(CudaKernelDevice *device, const CudaMark *mark);
 
 #endif

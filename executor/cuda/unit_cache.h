@@ -7,10 +7,9 @@
 
 typedef struct SharedUnit SharedUnit;
 
-/* The unit of this text on this device, which is current: loaded now, or by
- * another rank before. By any thread; ranks that want the same unit at the same
- * time wait for the one that loads it. The caller returns it. Errors are those
- * of cuda_unit_load(). */
+/* Takes the unit of this text on this device, which is current: loaded now, or by another rank before. By any
+ * thread; ranks that want the same unit at the same time wait for the one that loads it. The caller returns
+ * it. Errors are those of cuda_unit_load(). */
 AmStatus unit_cache_take(SharedUnit **unit, const CudaDevice *device, const char *text, AmError *error);
 const CudaUnit *unit_cache_unit(const SharedUnit *unit);
 /* Unloads it if no other rank has it; its device is current. */

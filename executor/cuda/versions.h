@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 
-/* "driver 13.0, nvrtc 13.0, cublaslt 13.1.0, cudnn not found, nccl 2.28.9". Opens each library,
- * which needs no GPU. */
+/* Writes "driver 13.0, nvrtc 13.0, cublaslt 13.1.0, cudnn not found, nccl 2.28.9". Opens each library, which
+ * needs no GPU. */
 void cuda_versions(Text *text);
 
 #endif

@@ -42,7 +42,7 @@ void feeds_close(Feeds *feeds);
 /* Returns whether the parameter, by its number in `context`, has other values in every step. */
 bool feeds_has_batches(const Feeds *feeds, int32_t parameter);
 
-/* The position of the data after `steps` steps since feeds_start(). */
+/* Returns the position of the data after `steps` steps since feeds_start(). */
 FeedPosition feeds_position(const Feeds *feeds, int64_t steps);
 /* Starts from there instead of the beginning; before feeds_start(). AM_ERROR_INPUT: the position was
  * taken with another number of batches or another order. */
@@ -54,19 +54,18 @@ AmStatus feeds_start(Feeds *feeds, AmError *error);
 int32_t feeds_depth(const Feeds *feeds);
 /* Returns whether a batch is loaded so soon that no thread need be woken for it. */
 bool feeds_are_small(const Feeds *feeds);
-/* An actor's firing (actors.h): loads the batch of step `iteration`, counted from feeds_start(). Place
- * `iteration` modulo the depth must be free: all ranks have taken its contents. The ranks that take the
- * batch receive a failure.
- */
+/* Fires an actor (actors.h): loads the batch of step `iteration`, counted from feeds_start(). Place
+ * `iteration` modulo the depth must be free: all ranks have taken its contents. The ranks that take the batch
+ * receive a failure. */
 AmStatus feeds_load(void *feeds, int64_t iteration, AmError *error);
 /* Sets the parameters of rank number r of this process to those of step `step`, which is
  * loaded; by the rank's thread. AM_ERROR_RUNTIME: it could not be loaded. */
 AmStatus feeds_take(Feeds *feeds, int32_t r, int64_t step, AmError *error);
 
-/* --state random: draws a parameter's array element by element from a counter,
- * so that it is the same for every sharding. `data` has room for it. */
+/* Draws, for --state random, a parameter's array element by element from a counter, so that it is the same
+ * for every sharding. `data` has room for it. */
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t parameter, uint64_t seed, AmError *error);
-/* The size of the dimension that an integer parameter indexes, such as the vocabulary; 0: not known. */
+/* Finds the size of the dimension that an integer parameter indexes, such as the vocabulary; 0: not known. */
 AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t parameter, AmError *error);
 
 #endif

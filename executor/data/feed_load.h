@@ -61,7 +61,7 @@ void feed_loader_close(FeedLoader *loader);
 AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, AmError *error);
 /* Loads batch `step`; readers receive a failure. One call at a time, in order. */
 void feed_loader_load(FeedLoader *loader, int64_t step);
-/* Batch `step`, which is loaded, to rank r. AM_ERROR_RUNTIME: it could not be. */
+/* Copies batch `step`, which is loaded, to rank r. AM_ERROR_RUNTIME: it could not be. */
 AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *error);
 
 #endif

@@ -64,7 +64,7 @@ void feed_source_close(FeedSource *source); /* also after a failure */
 AmStatus feed_source_find(FeedFile **file, const ArrayEntry **entry, FeedSource *source, int32_t parameter,
                           AmError *error);
 
-/* One parameter's feed, found, read if it is not in batches. feed_close() also after a failure. */
+/* Opens one parameter's feed: found, and read if it is not in batches. feed_close() also after a failure. */
 AmStatus feed_open(Feed *feed, FeedSource *source, int32_t parameter, AmError *error);
 void feed_close(Feed *feed);
 

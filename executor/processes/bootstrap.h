@@ -34,27 +34,27 @@ struct ProcessPlace {
     AmStatus (*share)(ProcessPlace *place, AmError *error);
 };
 
-/* AM_ERROR_USAGE names the variable that is missing or wrong. */
+/* Reads the environment. AM_ERROR_USAGE names the variable that is missing or wrong. */
 AmStatus bootstrap_read(ProcessPlace *place, AmError *error);
 
-/* For the launchers: an environment variable as an integer in [least, most]. */
+/* Reads, for the launchers, an environment variable as an integer in [least, most]. */
 AmStatus bootstrap_integer(const char *name, int64_t least, int64_t most, int64_t *value, AmError *error);
-/* The secret from the launcher's name for this job and AUTOMAP_SECRET. */
+/* Finds the secret from the launcher's name for this job and AUTOMAP_SECRET. */
 void bootstrap_secret(ProcessPlace *place, const char *job);
 /* Returns whether others on the network can join: the launcher gives no random name for the job,
  * AUTOMAP_SECRET is not set, and process 0 listens on an address that is not of the machine itself. */
 bool bootstrap_is_open(const ProcessPlace *place);
-/* AUTOMAP_PORT, where it is set. */
+/* Reads AUTOMAP_PORT, where it is set. */
 AmStatus bootstrap_port(uint16_t *port, AmError *error);
 
-/* Slurm (bootstrap_slurm.c). */
+/* Returns whether Slurm started this process; those of Slurm follow (bootstrap_slurm.c). */
 bool bootstrap_slurm_is_present(void);
 AmStatus bootstrap_slurm(ProcessPlace *place, AmError *error);
-/* The first host of a node list, "gpu[003-007,12],login" -> "gpu003";
- * AM_ERROR_USAGE where it is not such a list. */
+/* Finds the first host of a node list, "gpu[003-007,12],login" -> "gpu003"; AM_ERROR_USAGE where it is not
+ * such a list. */
 AmStatus bootstrap_first_node(char host[BOOTSTRAP_HOST], const char *list, AmError *error);
 
-/* MPI (bootstrap_mpi.c). */
+/* Returns whether MPI started this process; those of MPI follow (bootstrap_mpi.c). */
 bool bootstrap_mpi_is_present(void);
 AmStatus bootstrap_mpi(ProcessPlace *place, AmError *error);
 

@@ -56,12 +56,12 @@ typedef struct Heartbeat {
     bool has_thread;
 } Heartbeat;
 
-/* Peers' sockets may still be -1. heartbeat_stop() also after a failure of this. */
+/* Starts the heartbeat. Peers' sockets may still be -1. heartbeat_stop() also after a failure of this. */
 AmStatus heartbeat_start(Heartbeat *self, int32_t process, HeartbeatPeer *peers, int32_t peer_count,
                          double silence_seconds, AmError *error);
 /* Watches a process that has joined; takes both sockets. */
 void heartbeat_add(Heartbeat *self, HeartbeatPeer *peer, int control, int data, const char *host);
-/* All have joined. */
+/* Notes that all have joined. */
 void heartbeat_complete(Heartbeat *self);
 /* Reports a failure of this process with the reason `text` to the others. */
 void heartbeat_abort(Heartbeat *self, const char *text);

@@ -20,7 +20,7 @@ typedef struct MpiRequest {
     bool active;
 } MpiRequest;
 
-/* "Open MPI 4.1.4", "MPICH 4.0.2"; NULL in a build without MPI. */
+/* Returns "Open MPI 4.1.4", "MPICH 4.0.2"; NULL in a build without MPI. */
 const char *mpi_wire_name(void);
 
 /* Starts MPI where it is not yet. AM_ERROR_USAGE: this build has none, or MPI does not see this process as
@@ -28,11 +28,12 @@ const char *mpi_wire_name(void);
 AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error);
 bool mpi_wire_is_started(void);
 
-/* `count` bytes of process 0 to all, within so many seconds; before there is anything else to watch failures.
- */
+/* Sends `count` bytes of process 0 to all, within so many seconds; before there is anything else to watch
+ * failures. */
 AmStatus mpi_wire_broadcast(void *bytes, int32_t count, double seconds, AmError *error);
 
-/* 0 <= tag <= mpi_wire_most_tag(). The bytes belong to the message until it is done: at most INT32_MAX. */
+/* Returns the largest tag: 0 <= tag <= mpi_wire_most_tag(). The bytes belong to the message until it is done:
+ * at most INT32_MAX. */
 int32_t mpi_wire_most_tag(void);
 AmStatus mpi_wire_send(MpiRequest *request, const void *bytes, int64_t count, int32_t process, int32_t tag,
                        AmError *error);

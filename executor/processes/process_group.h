@@ -33,7 +33,7 @@ AmStatus process_group_open(ProcessGroup **group, const ProcessGroupOptions *opt
 /* Takes leave; NULL is allowed. Others that still wait for this process fail. */
 void process_group_close(ProcessGroup *self);
 
-/* `count` bytes of process 0 to all; the same count everywhere. */
+/* Sends `count` bytes of process 0 to all; the same count everywhere. */
 AmStatus process_group_broadcast(ProcessGroup *self, void *bytes, int64_t count, AmError *error);
 
 /* The data that process 0 received from each process, itself included. */
@@ -42,9 +42,8 @@ typedef struct ProcessPart {
     int64_t count;
 } ProcessPart;
 
-/* `count` bytes of every process, at most `most` each, to process 0: fills
- * parts[self->count] there, to be released by process_group_release_parts(); elsewhere
- * `parts` is not used. */
+/* Gathers `count` bytes of every process, at most `most` each, to process 0: fills parts[self->count] there,
+ * to be released by process_group_release_parts(); elsewhere `parts` is not used. */
 AmStatus process_group_gather(ProcessGroup *self, const void *bytes, int64_t count, int64_t most,
                               ProcessPart *parts, AmError *error);
 void process_group_release_parts(const ProcessGroup *self, ProcessPart *parts);
@@ -57,10 +56,10 @@ typedef struct ProcessFact {
     const char *name, *value;
 } ProcessFact;
 
-/* AM_ERROR_INPUT in every process where a value differs: names fact, process and both values. */
+/* Fails with AM_ERROR_INPUT in every process where a value differs: names fact, process and both values. */
 AmStatus process_group_agree(ProcessGroup *self, const ProcessFact *facts, int32_t count, AmError *error);
 
-/* From now on failures name a process's ranks, too: process p has p * each .. p * each + each - 1. */
+/* Lets failures from now on name a process's ranks, too: process p has p * each .. p * each + each - 1. */
 void process_group_name_ranks(ProcessGroup *self, int32_t each);
 
 /* Reports a failure of this process: the operations of the others end, and name it and `text`. Any thread,
@@ -68,7 +67,7 @@ void process_group_name_ranks(ProcessGroup *self, int32_t each);
 void process_group_abort(ProcessGroup *self, const char *text);
 void process_group_abort_for(ProcessGroup *self, const AmError *error); /* `text` with its file and line */
 
-/* AM_ERROR_RUNTIME once a process has failed, with the line that names it. Any thread. */
+/* Fails with AM_ERROR_RUNTIME once a process has failed, with the line that names it. Any thread. */
 AmStatus process_group_check(ProcessGroup *self, AmError *error);
 
 /* Returns the failure of a process, as process_group_check(), after a failure that may be a consequence of

@@ -18,14 +18,14 @@
  * AM_ERROR_RUNTIME names host, port and reason. The caller closes *listener. */
 AmStatus socket_listen(int *listener, const char *host, uint16_t *port, AmError *error);
 
-/* The next connection that waits, or -1. */
+/* Returns the next connection that waits, or -1. */
 int socket_accept(int listener);
 
 /* Connects, retrying until the deadline without a listener. AM_ERROR_RUNTIME: the last reason. The
  * caller closes *connection. */
 AmStatus socket_connect(int *connection, const char *host, uint16_t port, double deadline, AmError *error);
 
-/* All `count` bytes or false: the connection ended, broke, or the deadline passed. */
+/* Sends all `count` bytes, or returns false: the connection ended, broke, or the deadline passed. */
 bool socket_send(int connection, const void *bytes, size_t count, double deadline);
 bool socket_receive(int connection, void *bytes, size_t count, double deadline);
 

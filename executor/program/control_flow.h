@@ -25,12 +25,12 @@ bool control_covers(IrOpcode opcode);
  * regions. AM_ERROR_INPUT: an operator in them has no kernel, or they do not fit. */
 AmStatus control_prepare(Control **control, Arena *arena, KernelDevice *device, Comm *comm,
                          const Program *program, const ProgramInstruction *instruction, AmError *error);
-/* `addresses` [value] and `memory` are the caller's. */
+/* Binds a program. `addresses` [value] and `memory` are the caller's. */
 AmStatus control_bind(Control *control, void *const *addresses, const ExecutableMemory *memory,
                       AmError *error);
 AmStatus control_run(const Control *control, AmError *error);
 
-/* A loop iteration by iteration: initialises the carried values; then executable_run_steps() of the
+/* Enters a loop, iteration by iteration: initialises the carried values; then executable_run_steps() of the
  * body, once per iteration. */
 void control_enter(const Control *loop);
 static inline Executable *control_body(const Control *loop) {

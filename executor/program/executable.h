@@ -51,18 +51,18 @@ typedef struct ExecutableMemory {
  * Everything lives in the arena. AM_ERROR_INPUT: an operator has no kernel. */
 AmStatus executable_prepare(Executable **ready, Arena *arena, KernelDevice *device, Comm *comm,
                             const Program *program, bool repeats, AmError *error);
-/* Once, before the first run. */
+/* Binds the executable once, before the first run. */
 AmStatus executable_bind(Executable *ready, const ExecutableMemory *memory, AmError *error);
 /* Allocates memory for a program with its parameters (allocation, scratch, comm_scratch) and binds
  * it; the caller releases it through the device. */
 AmStatus executable_allocate(Executable *ready, char **memory, AmError *error);
-/* From now on every step of it, and of the programs inside, is recorded. A device that works by itself is
- * then waited for after each, so that its times are those of single operators, without overlap. Loops of
+/* Records from now on every step of it and of the programs inside. A device that works by itself is then
+ * waited for after each, so that its times are those of single operators, without overlap. Loops of
  * `micro_batches` iterations are those over micro-batches; 1: there are none. */
 void executable_watch(Executable *ready, Timeline *timeline, int32_t micro_batches);
 /* Records the end of an iteration of the loop whose body this is. */
 void executable_mark_iteration(const Executable *body, double start);
-/* The memory at an offset of the buffer plan, which is no parameter's where those lie elsewhere. */
+/* Returns the memory at an offset of the buffer plan, which is no parameter's where those lie elsewhere. */
 char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset);
 
 static inline void *executable_parameter(const Executable *ready, int32_t k) {
@@ -76,7 +76,7 @@ static inline void *executable_output(const Executable *ready, int32_t k) {
 /* Runs it once, in stretches that the device may record and replay. On failure,
  * which only collectives report here, the rank is to stop. */
 AmStatus executable_run(Executable *ready, AmError *error);
-/* Steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
+/* Runs steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
  * (actor_schedule.h): joined loops are run by their iterations, and so not by this. */
 AmStatus executable_run_steps(const Executable *ready, int32_t first, int32_t end, AmError *error);
 /* Issues all steps inside of a recording, without waiting on the host. */

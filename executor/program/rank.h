@@ -34,10 +34,10 @@ typedef struct Rank {
 /* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
-/* After rank_open(): records the rank's activities, with space for the last `steps` steps of a plan in so
+/* Records, after rank_open(), the rank's activities, with space for the last `steps` steps of a plan in so
  * many micro-batches. */
 AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *error);
-/* Once before the first run, in the rank's own thread: actions that involve other ranks, or take
+/* Starts, once before the first run, in the rank's own thread: actions that involve other ranks, or take
  * time. */
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);
@@ -54,7 +54,7 @@ void rank_get_output(Rank *rank, int32_t k, void *whole);
 AmStatus rank_run(Rank *rank, AmError *error);
 /* Ends a run by steps (actor_schedule.h): waits for issued work. */
 AmStatus rank_finish(Rank *rank, AmError *error);
-/* Parameters take over their new values. */
+/* Lets parameters take over their new values. */
 void rank_update(Rank *rank);
 
 #endif

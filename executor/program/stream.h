@@ -39,7 +39,7 @@ typedef struct StreamList {
 AmStatus stream_prepare(Stream **stream, Arena *arena, Comm *comm, const Program *program,
                         const ProgramInstruction *instruction, AmError *error);
 
-/* Inside the actor's firing: sends its outgoing values, receives its incoming ones. */
+/* Sends, inside the actor's firing, its outgoing values, and receives its incoming ones. */
 AmStatus stream_run(Stream *stream, AmError *error);
 
 #endif

@@ -38,8 +38,8 @@ typedef struct Timeline {
     _Atomic int64_t count; /* of records ever made: number k is at k modulo capacity */
 } Timeline;
 
-/* Room for what `program` does in `steps` steps, as far as the trips of its loops are known, and at most
- * TIMELINE_MOST_RECORDS. Release with timeline_close(); NULL is fine there. */
+/* Makes room for what `program` does in `steps` steps, as far as the trips of its loops are known, and at
+ * most TIMELINE_MOST_RECORDS. Release with timeline_close(); NULL is fine there. */
 AmStatus timeline_open(Timeline **timeline, const Program *program, int64_t steps, AmError *error);
 void timeline_close(Timeline *timeline);
 
@@ -51,7 +51,7 @@ typedef AmStatus TimelineMedian(void *user, const Program *program, int32_t step
                                 AmError *error);
 AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *on_median, void *user, AmError *error);
 
-/* The time at which something begins. */
+/* Returns the time at which something begins. */
 static inline double timeline_start(const Timeline *timeline) {
     return timeline ? clock_seconds() : 0;
 }

@@ -26,7 +26,7 @@ typedef struct WholeArray {
     bool needs_no_other; /* process 0 has all parts; known after whole_find_places() */
 } WholeArray;
 
-/* Memory is the C heap's: whole_close() releases it, also after a failure of this. */
+/* Opens the arrays. Memory is the C heap's: whole_close() releases it, also after a failure of this. */
 AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *shape, bool is_parameter,
                     int32_t index, AmError *error);
 void whole_close(WholeArray *array);

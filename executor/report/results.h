@@ -18,14 +18,15 @@ typedef struct Results {
     WholeArray *outputs;               /* [output_count], where all are to be written; else NULL */
 } Results;
 
-/* When the ranks are open. All processes together. results_close() also after a failure of this. */
+/* Opens the results when the ranks are open. All processes together. results_close() also after a failure of
+ * this. */
 AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
                       const WholeOwner *owner, Arena *arena, AmError *error);
 void results_close(Results *results);
 
 /* Takes the values of rank r after a step, before its updates; called by its thread. */
 void results_take(Results *results, int32_t r);
-/* After every rank has: fills values[] in process 0. One thread of every process. */
+/* Fills values[] in process 0, after every rank has ended the step. One thread of every process. */
 AmStatus results_gather_step(Results *results, AmError *error);
 double results_loss(const Results *results); /* of the step; NAN where the module has none */
 

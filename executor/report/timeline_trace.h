@@ -27,7 +27,7 @@ typedef struct TimelineTrace {
     AmWarnings *warnings;       /* warns if the rings were too small; or NULL */
 } TimelineTrace;
 
-/* When no rank runs any more; all processes together, each with as many ranks. */
+/* Writes the trace when no rank runs any more; all processes together, each with as many ranks. */
 AmStatus timeline_write_trace(const TimelineTrace *trace, AmError *error);
 
 #endif

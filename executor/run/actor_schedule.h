@@ -49,18 +49,18 @@ typedef struct ScheduleOptions {
     bool load_is_short;  /* the first rank does it between its steps: sooner than a thread is woken for it */
 } ScheduleOptions;
 
-/* AM_ERROR_USAGE: the first device of a stage with joined loops is in another process. Close it whatever
- * comes of it. */
+/* Fails with AM_ERROR_USAGE: the first device of a stage with joined loops is in another process. Close it
+ * whatever comes of it. */
 AmStatus schedule_open(Schedule **schedule, const ScheduleOptions *options, AmError *error);
 void schedule_close(Schedule *schedule);
 
 /* Starts the thread that loads, before those of the ranks: it is free to run on any processor. */
 AmStatus schedule_start(Schedule *schedule, AmError *error);
-/* All steps of rank r of options->ranks, in its thread. */
+/* Runs all steps of rank r of options->ranks, in its thread. */
 AmStatus schedule_run(Schedule *schedule, int32_t r, AmError *error);
 /* Ends all ranks of the process: somebody elsewhere has failed. Any thread. */
 void schedule_abort(Schedule *schedule, const AmError *error);
-/* No step after this one; in options->report, of that step. */
+/* Stops: no step after this one; in options->report, of that step. */
 void schedule_stop_after(Schedule *schedule, int64_t step);
 
 #endif

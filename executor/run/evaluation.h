@@ -14,12 +14,13 @@
 
 typedef struct Evaluation Evaluation;
 
-/* All processes of the run together, after their ranks are open. `*evaluation` is NULL where the options ask
- * for no evaluation. `training`, options and the ranks of `owner` are used until evaluation_close().
- * AM_ERROR_INPUT: a parameter without a value, data that does not fit, no output of one number. */
+/* Opens the evaluation: all processes of the run together, after their ranks are open. `*evaluation` is NULL
+ * where the options ask for no evaluation. `training`, options and the ranks of `owner` are used until
+ * evaluation_close(). AM_ERROR_INPUT: a parameter without a value, data that does not fit, no output of one
+ * number. */
 AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
                          const WholeOwner *owner, AmError *error);
-/* NULL is allowed; also after a failure. */
+/* Closes it; NULL is allowed; also after a failure. */
 void evaluation_close(Evaluation *evaluation);
 
 /* Returns the bytes that the evaluation has in this process, of its rank and the whole arrays; 0 for NULL. */

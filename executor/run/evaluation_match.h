@@ -10,7 +10,7 @@
 
 #include "propagation/plan/plan.h"
 
-/* The number of common words at the end of two paths, or 0 where the beginnings differ too much. */
+/* Returns the number of common words at the end of two paths, or 0 where the beginnings differ too much. */
 int32_t evaluation_common_words(const char *a, const char *b);
 
 /* Sets sources[k] to the parameter of `training` that feeds parameter k of `module`, or to -1 where the

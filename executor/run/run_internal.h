@@ -43,23 +43,23 @@ typedef struct Run {
     double first_step_seconds, total_seconds, first_loss, last_loss;
 } Run;
 
-/* 0 where the run that is resumed has done them all. */
+/* Returns the steps to do; 0 where the run that is resumed has done them all. */
 static inline int64_t run_steps_to_do(const Run *run) {
     int64_t steps = run->options->steps - run->first_step;
     return steps > 0 ? steps : 0;
 }
 
-/* Steps that are done, those of the run that was resumed included. */
+/* Returns the steps that are done, those of the run that was resumed included. */
 static inline int64_t run_steps_in_all(const Run *run) {
     return run->first_step + run->steps_done;
 }
 
-/* The position in the data of the step after `steps`. */
+/* Returns the position in the data of the step after `steps`. */
 CheckpointPosition run_position_after(const Run *run, int64_t steps);
 
 /* Builds the actors of all ranks, with the run's own actions before, after and between steps. */
 AmStatus run_open_schedule(Run *run, AmError *error);
-/* All steps of all ranks, each in its thread; the first failure. */
+/* Runs all steps of all ranks, each in its thread; returns the first failure. */
 AmStatus run_all_ranks(Run *run, AmError *error);
 
 #endif

@@ -10,7 +10,8 @@
 
 #include "propagation/plan/plan.h"
 
-/* 0: the module has no such parameter. `context`: of the whole step, not of one micro-batch. */
+/* Finds the samples of a batch; 0: the module has no such parameter. `context`: of the whole step, not of one
+ * micro-batch. */
 void throughput_of_batch(const PlanContext *context, int64_t *examples, int64_t *tokens);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include "ir/analysis/pairing.h"
 
-/* `*loss` becomes the index of the output, or -1 where no floating scalar is without a pair; `*possible`
- * the number of outputs between which only their order decides. Scratch memory comes from `scratch`. */
+/* Finds the loss: `*loss` becomes the index of the output, or -1 where no floating scalar is without a pair;
+ * `*possible` the number of outputs between which only their order decides. Scratch memory comes from
+ * `scratch`. */
 AmStatus ir_find_loss(int32_t *loss, int32_t *possible, Arena *scratch, const IrFlowGraph *graph,
                       const IrPairing *pairing, AmError *error);
 

@@ -27,12 +27,12 @@ typedef struct IrComputationWork {
     bool is_done;
 } IrComputationWork;
 
-/* For given operand and result shapes, which may be those of a shard.
- * `computations` is [computation_count], filled in for those it calls. */
+/* Counts work for given operand and result shapes, which may be those of a shard. `computations` is
+ * [computation_count], filled in for those it calls. */
 IrWork ir_work(const IrComputationWork *computations, const IrInstruction *instruction,
                const IrShape *operands, const IrShape *result);
 
-/* FLOPs and transcendentals as one number, for pricing; of a canonical module. */
+/* Returns FLOPs and transcendentals as one number, for pricing; of a canonical module. */
 double ir_flops(const IrModule *canonical, const IrInstruction *instruction, const IrShape *operands,
                 const IrShape *result);
 /* Returns FLOPs and transcendentals of instruction i with the shapes that it has. The arena is used during
@@ -44,7 +44,7 @@ double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch
  * accessed". */
 AmStatus ir_module_work(IrWork *total, const IrModule *module, AmError *error);
 
-/* Called by ir_canonicalize(): sets module->called_work, in the module's arena. */
+/* Sets module->called_work, for ir_canonicalize(), in the module's arena. */
 AmStatus ir_find_called_work(IrModule *module, AmError *error);
 
 #endif

@@ -31,7 +31,7 @@ typedef struct IrFlowGraph {
     int32_t *stack; /* [count]: for the marking */
 } IrFlowGraph;
 
-/* Everything lives in `arena`; linear in the module. AM_ERROR_INTERNAL if memory ran out. */
+/* Makes the graph. Everything lives in `arena`; linear in the module. AM_ERROR_INTERNAL if memory ran out. */
 AmStatus ir_flow_graph_make(IrFlowGraph *graph, Arena *arena, const IrDataflow *flow, AmError *error);
 
 /* Extends marks[count] to all ancestors (or all dependents) of the marked nodes. */
@@ -40,15 +40,15 @@ void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks);
 /* Ancestors through floating and complex values (and tuples) alone: what derivatives go through. */
 void ir_flow_mark_floating_ancestors(const IrFlowGraph *graph, bool *marks);
 
-/* The loop or conditional (or the parameter of its body) that `value` is an element of, or -1. */
+/* Returns the loop or conditional (or the parameter of its body) that `value` is an element of, or -1. */
 int32_t ir_flow_producer(const IrFlowGraph *graph, int32_t value);
 
-/* For an element of a loop's result: the corresponding value in the loop's body. Returns -1 for
+/* Returns, for an element of a loop's result, the corresponding value in the loop's body. Returns -1 for
  * other values, also where the body's value is an input of the body. */
 int32_t ir_flow_value_in_body(const IrFlowGraph *graph, int32_t value);
 
-/* For a carried element, given as a parameter of the body of one loop: its value in the next
- * iteration and its initial value outside. Returns -1 for other values. */
+/* Finds, for a carried element, given as a parameter of the body of one loop: its value in the next iteration
+ * and its initial value outside. Returns -1 for other values. */
 int32_t ir_flow_next_value(const IrFlowGraph *graph, int32_t value);
 int32_t ir_flow_start_value(const IrFlowGraph *graph, int32_t value);
 

@@ -37,8 +37,8 @@ typedef struct IrLoops {
                             one stands for several; NULL of modules with micro-batches */
 } IrLoops;
 
-/* Called by ir_canonicalize(): sets module->loops, in the module's arena, and
- * warns of every loop whose trip count is unknown, with its place in the source. */
+/* Sets module->loops, for ir_canonicalize(), in the module's arena, and warns of every loop whose trip count
+ * is unknown, with its place in the source. */
 AmStatus ir_find_loops(IrModule *module, AmError *error);
 
 /* Returns the analysis of a while loop; NULL if the module was not canonicalized. */
@@ -46,7 +46,7 @@ const IrLoop *ir_loop(const IrModule *module, int32_t instruction);
 /* Trips of a while; IR_TRIPS_UNKNOWN also where the module was not canonicalized. */
 int64_t ir_loop_trips(const IrModule *module, int32_t instruction);
 
-/* The layers that an instruction stands for: 1 outside of samples, and for instruction -1. */
+/* Returns the layers that an instruction stands for: 1 outside of samples, and for instruction -1. */
 static inline int32_t ir_layers_of(const IrModule *module, int32_t instruction) {
     const int32_t *layers = module->loops ? module->loops->layers : NULL;
     return layers && instruction >= 0 ? layers[instruction] : 1;
@@ -60,7 +60,7 @@ static inline bool ir_may_cut(const IrModule *module, int32_t instruction) {
  * does nothing. `phases` [instruction] must outlive the module. */
 AmStatus ir_copy_layers(IrModule *module, const IrModule *from, const int32_t *origins, const IrPhase *phases,
                         AmError *error);
-/* The number of instructions of the module, or of that from which a sample was taken. */
+/* Returns the number of instructions of the module, or of that from which a sample was taken. */
 int32_t ir_represented(const IrModule *module);
 
 #endif

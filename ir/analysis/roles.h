@@ -51,8 +51,8 @@ typedef struct IrRoles {
     int32_t *repeats; /* per instruction: the forward one whose value a recomputed one makes again, or -1 */
 } IrRoles;
 
-/* `roles_path` may be NULL; looking for a model.roles.json beside the model is
- * the caller's business. Disagreements become warnings of `canonical`. */
+/* Finds the roles. `roles_path` may be NULL; looking for a model.roles.json beside the model is the caller's
+ * business. Disagreements become warnings of `canonical`. */
 AmStatus ir_find_roles(IrRoles **roles, Arena *arena, IrModule *canonical, const char *roles_path,
                        AmError *error);
 

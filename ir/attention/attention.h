@@ -54,12 +54,11 @@ AmStatus ir_find_attention(IrAttentions **found, Arena *arena, const IrModule *c
 /* Returns the number of operators, without the near misses. */
 int32_t ir_count_attention(const IrAttentions *found);
 
-/* A new canonical module in which each operator is one fusion, whose computation has the members. Its
+/* Creates a new canonical module in which each operator is one fusion, whose computation has the members. Its
  * operands, positions, repeats and results are in the order of the lists; several results are a tuple.
  * Parameters and outputs keep their order. `*origins` [instruction], in the module's arena: the instruction
  * of `canonical` which it is; for a fusion the last one that it replaces. `canonical` must outlive it;
- * ir_module_free() releases it.
- */
+ * ir_module_free() releases it. */
 AmStatus ir_fuse_attention(IrModule **module, int32_t **origins, const IrModule *canonical,
                            const IrAttentions *found, AmError *error);
 

@@ -19,19 +19,19 @@ typedef struct Builder {
     const Hlo__OpMetadata **shared_metadata; /* [payloads], read at the first use, or NULL */
 } Builder;
 
-/* "FILE: instruction NAME: ..." with AM_ERROR_INPUT. */
+/* Fails: "FILE: instruction NAME: ..." with AM_ERROR_INPUT. */
 AmStatus build_refuse(const Builder *builder, const Hlo__HloInstructionProto *message, const char *format,
                       ...) __attribute__((format(printf, 3, 4)));
 
-/* Translate the parts of a message into the module's arena; build_refuse() reports what they lack. */
+/* Translates the parts of a message into the module's arena; build_refuse() reports what they lack. */
 AmStatus build_shape(const Builder *builder, IrShape *shape, const Hlo__ShapeProto *message,
                      const Hlo__HloInstructionProto *owner);
 AmStatus build_literal(const Builder *builder, const IrLiteral **literal, const IrShape *shape,
                        const Hlo__HloInstructionProto *owner);
 AmStatus build_attributes(const Builder *builder, const IrAttributes **attributes, IrOpcode opcode,
                           const Hlo__HloInstructionProto *message);
-/* op_name, source_file and source_line, from the metadata itself, its payload
- * or the table of stack frames. */
+/* Reads op_name, source_file and source_line, from the metadata itself, its payload or the table of stack
+ * frames. */
 void build_source(const Builder *builder, IrInstruction *instruction, const Hlo__OpMetadata *metadata);
 
 #endif

@@ -14,13 +14,13 @@ typedef struct IdMap {
     uint32_t mask, most;
 } IdMap;
 
-/* Room for up to `most` keys at a time; false if memory ran out. */
+/* Makes room for up to `most` keys at a time; false if memory ran out. */
 bool id_map_create(IdMap *map, Arena *arena, int64_t most);
 /* Empties the map for up to `count` keys, count <= most. */
 void id_map_clear(IdMap *map, int64_t count);
-/* False if the key is there already. */
+/* Adds a key; false if the key is there already. */
 bool id_map_add(IdMap *map, int64_t key, int32_t value);
-/* The key's value, or -1. */
+/* Returns the key's value, or -1. */
 int32_t id_map_find(const IdMap *map, int64_t key);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct IrSchedule {
     IdMap sequences;
 } IrSchedule;
 
-/* False if memory ran out. */
+/* Makes an index; false if memory ran out. */
 bool ir_schedule_index(IrSchedule *schedule, const Hlo__HloModuleProto *module, Arena *arena);
 
 /* Sets order[k] to the position in the computation of the instruction that runs k-th. Returns

@@ -11,22 +11,22 @@
 
 #include "ir/module.h"
 
-/* `*canonical` is a new module with its own arena; `module` must outlive it. */
+/* Canonicalises a module: `*canonical` is a new module with its own arena; `module` must outlive it. */
 AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *error);
 
-/* SHA-256 over operators, shapes, attributes, literals, aliasing, order of
- * parameters and outputs of a canonical module; not names, ids, layouts or metadata. */
+/* Computes SHA-256 over operators, shapes, attributes, literals, aliasing, order of parameters and outputs of
+ * a canonical module; not names, ids, layouts or metadata. */
 void ir_hash(const IrModule *canonical, char hex[65]);
 
-/* Value numbers of the entry: numbers[i] is the first instruction that has the operator, attributes, literal
- * and called computations of i, on operands of the same numbers; by SHA-256. An instruction that draws from a
- * hidden state or has an effect has its own number. `sources` [instruction]: the instruction whose value i
- * hands on (ir/dataflow.h), which has its number. */
+/* Finds value numbers of the entry: numbers[i] is the first instruction that has the operator, attributes,
+ * literal and called computations of i, on operands of the same numbers; by SHA-256. An instruction that
+ * draws from a hidden state or has an effect has its own number. `sources` [instruction]: the instruction
+ * whose value i hands on (ir/dataflow.h), which has its number. */
 AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
                           AmError *error);
 
-/* hashes[i]: operator, shape, attributes and called computations of instruction i of the entry; not its
- * operands, its literal or its number as a parameter. */
+/* Computes hashes[i]: operator, shape, attributes and called computations of instruction i of the entry; not
+ * its operands, its literal or its number as a parameter. */
 AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError *error);
 
 /* The parameters of the entry that nothing reads, by instruction. */

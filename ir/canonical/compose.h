@@ -23,10 +23,10 @@ typedef struct IrComposer {
     int32_t count, capacity;
 } IrComposer;
 
-/* Computation 0 is the entry. */
+/* Returns the number of the computation; 0 is the entry. */
 int32_t ir_compose_computation(IrComposer *composer, const char *name);
-/* An instruction named by its opcode that serves another one, whose op_name and source it has. `attributes`
- * NULL: none. Shape, operands and attributes are not copied. */
+/* Returns an instruction named by its opcode that serves another one, whose op_name and source it has.
+ * `attributes` NULL: none. Shape, operands and attributes are not copied. */
 IrInstruction ir_serving(const IrInstruction *served, IrOpcode opcode, const IrShape *shape,
                          const int32_t *operands, int32_t operand_count, const IrAttributes *attributes);
 /* Appends a copy of *instruction; its index in the computation. Operands and

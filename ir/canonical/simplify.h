@@ -20,8 +20,8 @@ typedef struct IrInstructionList {
     bool is_entry; /* elements of a root tuple are the module's outputs */
 } IrInstructionList;
 
-/* `has_effect` is [computation], for those that instructions call: whether
- * ir_has_effect() holds inside. Linear; `scratch` is for the time of the call. */
+/* Simplifies. `has_effect` is [computation], for those that instructions call: whether ir_has_effect() holds
+ * inside. Linear; `scratch` is for the time of the call. */
 AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scratch, AmError *error);
 
 /* Returns whether the instruction has an effect beside its result: it communicates, changes a state of the

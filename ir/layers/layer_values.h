@@ -67,7 +67,7 @@ int32_t split_add(Splitter *self, IrOpcode opcode, const IrShape *shape, const i
  * operands and attributes. */
 int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *operands, int32_t operand_count,
                        const IrAttributes *attributes);
-/* The copy of a computation; a new one unless it is shared. */
+/* Returns the copy of a computation; a new one unless it is shared. */
 int32_t split_computation(Splitter *self, int32_t computation, bool is_shared);
 
 /* Makes a value: without an instruction so far, as the result of instruction `whole`, or as a known
@@ -75,27 +75,28 @@ int32_t split_computation(Splitter *self, int32_t computation, bool is_shared);
 SplitValue *split_value(Splitter *self, const IrShape *shape);
 SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t whole);
 SplitValue *split_number(Splitter *self, const IrShape *shape, int64_t number);
-/* A stack without values; NULL where it would be too large. */
+/* Returns a stack without values; NULL where it would be too large. */
 SplitValue *split_stack(Splitter *self, const IrShape *shape);
 /* Returns whether the value is a stack of at least two layers. */
 bool split_is_stack(const SplitValue *value);
-/* The value as a stack: itself, or one whose layers are slices of it. */
+/* Returns the value as a stack: itself, or one whose layers are slices of it. */
 SplitValue *split_as_stack(Splitter *self, SplitValue *value);
-/* The instruction of the value as one array or tuple. */
+/* Returns the instruction of the value as one array or tuple. */
 int32_t split_whole(Splitter *self, SplitValue *value);
-/* The instruction of layer k of an array or stack, without the first dimension. */
+/* Returns the instruction of layer k of an array or stack, without the first dimension. */
 int32_t split_layer(Splitter *self, SplitValue *value, int32_t k);
-/* The shape without its first dimension. */
+/* Returns the shape without its first dimension. */
 IrShape split_layer_shape(const IrShape *shape);
 bool split_is_zero(const Splitter *self, int32_t made);
 /* Notes that both belong together; the group of the two. */
 int32_t split_join(Splitter *self, int32_t a, int32_t b);
 
-/* An operator with known integers, with stacks, or with slices by known indices; NULL: none of these. */
+/* Returns an operator with known integers, with stacks, or with slices by known indices; NULL: none of
+ * these. */
 SplitValue *split_operator(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands);
 
-/* The entry's parameter that a value is, through operators on single elements and loops that keep it; or -1.
- */
+/* Returns the entry's parameter that a value is, through operators on single elements and loops that keep it;
+ * or -1. */
 int32_t split_parameter_of(const IrModule *module, int32_t value);
 /* Marks the elements of the carried tuple of which the body takes a row by a dynamic slice. */
 void split_mark_sliced(const IrModule *module, const IrInstruction *loop, bool *is_sliced);

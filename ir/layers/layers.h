@@ -39,7 +39,8 @@ typedef struct IrLayerMap {
 AmStatus ir_split_layers(IrModule **split, IrLayerMap **map, const char **reason, Arena *arena,
                          const IrModule *canonical, const IrRoles *roles, AmError *error);
 
-/* The roles of the rewritten module: those of the original by the map, and phases by its own data flow. */
+/* Creates the roles of the rewritten module: those of the original by the map, and phases by its own data
+ * flow. */
 AmStatus ir_split_roles(IrRoles **split_roles, Arena *arena, IrModule *split, const IrLayerMap *map,
                         const IrRoles *roles, AmError *error);
 

@@ -12,7 +12,8 @@ typedef struct IrLoopWeights {
     int32_t first_same; /* number of the first parameter of these; -1: none */
 } IrLoopWeights;
 
-/* `loop` is a while in the entry of a canonical module. Weights that the entry converts are found, too. */
+/* Finds the weights. `loop` is a while in the entry of a canonical module. Weights that the entry converts
+ * are found, too. */
 AmStatus ir_loop_weights(IrLoopWeights *weights, Arena *arena, const IrModule *module, const IrRoles *roles,
                          int32_t loop, AmError *error);
 

@@ -34,7 +34,7 @@ typedef struct IrLayerSample {
 AmStatus ir_sample_layers(IrModule **sample, IrLayerSample **record, const IrModule *canonical,
                           const IrRoles *roles, AmError *error);
 
-/* The roles of the sample: those of the module by the record. */
+/* Finds the roles of the sample: those of the module by the record. */
 AmStatus ir_sample_roles(IrRoles **sample_roles, Arena *arena, const IrModule *sample,
                          const IrLayerSample *record, const IrRoles *roles, AmError *error);
 

@@ -12,7 +12,7 @@ static inline void *field_address(const void *message, const ProtobufCFieldDescr
     return (char *)(uintptr_t)message + field->offset;
 }
 
-/* The number of elements of a repeated field, or the case of a oneof. */
+/* Returns the number of elements of a repeated field, or the case of a oneof. */
 static inline size_t *field_count(const void *message, const ProtobufCFieldDescriptor *field) {
     return (size_t *)(void *)((char *)(uintptr_t)message + field->quantifier_offset);
 }
@@ -29,7 +29,7 @@ static inline bool field_is_oneof(const ProtobufCFieldDescriptor *field) {
     return (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0;
 }
 
-/* A map is a repeated message NAMEEntry of a key and a value. */
+/* Returns a map is a repeated message NAMEEntry of a key and a value. */
 static inline bool field_is_map(const ProtobufCFieldDescriptor *field) {
     if (!field_is_repeated(field) || field->type != PROTOBUF_C_TYPE_MESSAGE) return false;
     const ProtobufCMessageDescriptor *entry = field->descriptor;

@@ -44,14 +44,15 @@ AmStatus ir_scan_memory(const IrScanner *scanner);
 void ir_scan_space(IrScanner *scanner);
 char ir_scan_peek(IrScanner *scanner);                     /* 0 at the end */
 bool ir_scan_accept(IrScanner *scanner, const char *mark); /* takes `mark` if it is next */
-/* The letter, if it comes without space before it: the x of 2x3, which may also begin the next word. */
+/* Returns the letter, if it comes without space before it: the x of 2x3, which may also begin the next
+ * word. */
 bool ir_scan_accept_here(IrScanner *scanner, char letter);
 AmStatus ir_scan_expect(IrScanner *scanner, const char *mark); /* must be next */
 bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digits, '_', '.', '-', '$' */
 AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);
 /* Returns whether ir_scan_word() accepts the whole text, whatever follows it; otherwise it needs quotes. */
 bool ir_is_word(const char *text);
-/* A name without its '%' and without a ':' that ends it. */
+/* Reads a name without its '%' and without a ':' that ends it. */
 AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name);
 AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
 AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);
@@ -61,7 +62,7 @@ AmStatus ir_scan_braced(IrScanner *scanner, IrWord *word);               /* {...
 AmStatus ir_scan_skip_value(IrScanner *scanner); /* up to the ',' that ends an attribute */
 AmStatus ir_scan_integers(IrScanner *scanner, const char *open, const char *close, size_t *count,
                           int64_t **values);
-/* The word as a NUL-terminated copy; NULL without memory. */
+/* Returns the word as a NUL-terminated copy; NULL without memory. */
 char *ir_word_copy(IrScanner *scanner, IrWord word);
 
 /* Appends one zeroed element to an arena array of `size`-byte elements whose
@@ -80,10 +81,11 @@ bool ir_names_add(IrNames *names, Arena *arena, IrWord name, int32_t value); /* 
 void ir_names_clear(IrNames *names);
 
 AmStatus ir_read_shape(IrScanner *scanner, Hlo__ShapeProto **shape);
-/* A shape without its layout, row-major; NULL without memory. `dimensions` and the flags are copied. */
+/* Returns a shape without its layout, row-major; NULL without memory. `dimensions` and the flags are
+ * copied. */
 Hlo__ShapeProto *ir_new_array_shape(Arena *arena, Dtype type, size_t rank, const int64_t *dimensions,
                                     const bool *is_dynamic);
-/* Equality of types and dimensions; layouts and dynamic flags are ignored. */
+/* Returns whether types and dimensions are equal; layouts and dynamic flags are ignored. */
 bool ir_shapes_match(const Hlo__ShapeProto *a, const Hlo__ShapeProto *b);
 bool ir_at_shape(IrScanner *scanner); /* a shape follows, rather than a name */
 void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
@@ -91,10 +93,10 @@ void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout);
 Hlo__ShapeProto *ir_plain_layout(Arena *arena, const Hlo__ShapeProto *shape);
 int64_t ir_text_elements(const Hlo__ShapeProto *shape); /* of an array; -1: more than fit */
 
-/* The shortest text that reads back as these bits of a floating type. */
+/* Appends the shortest text that reads back as these bits of a floating type. */
 void ir_float_write(Text *out, Dtype type, uint64_t bits);
 
-/* A constant's value between its parentheses. */
+/* Reads a constant's value between its parentheses. */
 AmStatus ir_read_literal(IrScanner *scanner, const Hlo__ShapeProto *shape, Hlo__LiteralProto **literal);
 AmStatus ir_write_literal(Text *out, const Hlo__ShapeProto *shape, const Hlo__LiteralProto *literal,
                           AmError *error);
@@ -106,17 +108,16 @@ AmStatus ir_read_named_sharding(IrScanner *scanner, Hlo__NamedShardingProto **sh
 void ir_write_named_sharding(Text *out, const Hlo__NamedShardingProto *sharding);
 AmStatus ir_read_mesh(IrScanner *scanner, Hlo__MeshProto **mesh);
 void ir_write_mesh(Text *out, const Hlo__MeshProto *mesh);
-/* {'a', 'b':(2)2, ?}: axes of `mesh` are added to (*axes)[*count]; '?' makes
- * the list open. */
+/* Reads {'a', 'b':(2)2, ?}: axes of `mesh` are added to (*axes)[*count]; '?' makes the list open. */
 AmStatus ir_read_axes(IrScanner *scanner, const Hlo__MeshProto *mesh, size_t *count,
                       Hlo__AxisRefProto ***axes, bool *is_open);
 void ir_write_axes(Text *out, const Hlo__MeshProto *mesh, size_t count, Hlo__AxisRefProto *const *axes,
                    bool is_open);
 AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **metadata);
-/* Without the braces. `module` has the table of payloads; it may be NULL. */
+/* Writes metadata without the braces. `module` has the table of payloads; it may be NULL. */
 void ir_write_metadata(Text *out, const Hlo__OpMetadata *metadata, const Hlo__HloModuleProto *module);
 bool ir_metadata_is_empty(const Hlo__OpMetadata *metadata);
-/* {..}, or {{..}, {..}} for several. */
+/* Reads {..}, or {{..}, {..}} for several. */
 AmStatus ir_read_metadata_list(IrScanner *scanner, size_t *count, Hlo__OpMetadata ***list);
 void ir_write_metadata_list(Text *out, size_t count, Hlo__OpMetadata *const *list);
 AmStatus ir_read_frontend(IrScanner *scanner, Hlo__FrontendAttributes **attributes);
@@ -158,14 +159,13 @@ typedef struct IrTextWriter {
     AmError *error;
 } IrTextWriter;
 
-/* Positions by id; -1 if missing. Instruction ids are compared by their low 32 bits, since newer
- * versions of XLA keep the computation in the upper half. */
+/* Returns the position of an id; -1 if missing. Instruction ids are compared by their low 32 bits, since
+ * newer versions of XLA keep the computation in the upper half. */
 int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id);
 int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 
-/* The order in which to print: the schedule's where there is one, operands
- * before their users, computations before their callers. `order` is the
- * writer's. */
+/* Finds the order in which to print: the schedule's where there is one, operands before their users,
+ * computations before their callers. `order` is the writer's. */
 AmStatus ir_order_instructions(IrTextWriter *writer, const int32_t **order);
 AmStatus ir_order_computations(IrTextWriter *writer, const int32_t **order);
 
@@ -197,17 +197,17 @@ bool ir_async_form(IrWord opcode, const char **outer, IrWord *wrapped_opcode);
  * `instruction` has its shape and operands. */
 AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instruction, IrWord wrapped_opcode,
                        Hlo__HloInstructionProto **wrapped);
-/* After the attributes are read: some are the operator's as well. An update or done must have the
+/* Finishes after the attributes are read: some are the operator's as well. An update or done must have the
  * `wrapped_opcode` of its start; errors are at `start`. */
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
                          Hlo__HloInstructionProto *wrapped, IrWord wrapped_opcode, int64_t start);
-/* The instruction with that id in a computation under construction; NULL if missing. */
+/* Returns the instruction with that id in a computation under construction; NULL if missing. */
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name);
 AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start);
 AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction);
 
-/* The module's first line and the tables of source positions. */
+/* Returns the module's first line and the tables of source positions. */
 bool ir_at_instruction(IrScanner *scanner); /* the text goes on with an instruction, not with a computation */
 AmStatus ir_read_header(IrTextReader *reader);
 AmStatus ir_read_tables(IrTextReader *reader);

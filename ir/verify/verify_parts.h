@@ -48,7 +48,7 @@ typedef struct VerifyRow {
 
 extern const VerifyRow verify_rows[IR_OPCODE_COUNT + 1];
 
-/* "FILE: instruction NAME (opcode, from SOURCE:LINE): ..." with AM_ERROR_INPUT. */
+/* Fails: "FILE: instruction NAME (opcode, from SOURCE:LINE): ..." with AM_ERROR_INPUT. */
 AmStatus verify_refuse(const Verifier *verifier, const IrInstruction *instruction, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -62,7 +62,7 @@ static inline IrOpcode verify_operand_opcode(const Verifier *verifier, const IrI
     return verifier->module->instructions[instruction->operands[k]].opcode;
 }
 
-/* Computation k of those that it calls. */
+/* Returns computation k of those that it calls. */
 static inline const IrComputation *verify_called(const Verifier *verifier, const IrInstruction *instruction,
                                                  int32_t k) {
     return &verifier->module->computations[instruction->called[k]];
@@ -77,49 +77,49 @@ static inline const IrShape *verify_root_shape(const Verifier *verifier, const I
     return &verifier->module->instructions[computation->root].shape;
 }
 
-/* The set that holds just this type. */
+/* Returns the set that holds just this type. */
 uint8_t verify_set_of(Dtype type);
-/* `found` (the instruction's own shape, or a part of one) must be `expected`. */
+/* Checks that `found` (the instruction's own shape, or a part of one) must be `expected`. */
 AmStatus verify_shape(const Verifier *verifier, const IrInstruction *instruction, const IrShape *found,
                       const IrShape *expected);
 AmStatus verify_type(const Verifier *verifier, const IrInstruction *instruction, Dtype found, Dtype expected);
-/* `found` must have the dimensions of `like` and the element type `type`. */
+/* Checks: `found` must have the dimensions of `like` and the element type `type`. */
 AmStatus verify_like(const Verifier *verifier, const IrInstruction *instruction, const IrShape *found,
                      const IrShape *like, Dtype type);
-/* The result must be an array of the dimensions of operand k. */
+/* Checks: the result must be an array of the dimensions of operand k. */
 AmStatus verify_same_dimensions(const Verifier *verifier, const IrInstruction *instruction, int32_t k);
-/* The operands from `first` on must have the shape of the result: of it itself
- * if there is one, else of its elements one by one. */
+/* Checks: the operands from `first` on must have the shape of the result: of it itself if there is one, else
+ * of its elements one by one. */
 AmStatus verify_each_operand(const Verifier *verifier, const IrInstruction *instruction,
                              const IrShape *result, int32_t first);
-/* Dimension numbers must be within [0, rank), each at most once. */
+/* Checks: dimension numbers must be within [0, rank), each at most once. */
 AmStatus verify_dimensions(const Verifier *verifier, const IrInstruction *instruction,
                            const int64_t *dimensions, int32_t count, int32_t rank, const char *what);
-/* `dimensions` must name exactly one dimension of `rank`, which is `*dimension`. */
+/* Checks: `dimensions` must name exactly one dimension of `rank`, which is `*dimension`. */
 AmStatus verify_one_dimension(const Verifier *verifier, const IrInstruction *instruction, int32_t rank,
                               int64_t *dimension);
-/* Each called computation must take `parameters`, and there must be `calls` of them. */
+/* Checks: each called computation must take `parameters`, and there must be `calls` of them. */
 AmStatus verify_calls(const Verifier *verifier, const IrInstruction *instruction, int32_t calls,
                       int32_t parameters);
-/* Parameter k of `computation` must have the shape `expected`, and its root. */
+/* Checks: parameter k of `computation` must have the shape `expected`, and its root. */
 AmStatus verify_parameter(const Verifier *verifier, const IrInstruction *instruction,
                           const IrComputation *computation, int32_t k, const IrShape *expected);
 AmStatus verify_root(const Verifier *verifier, const IrInstruction *instruction,
                      const IrComputation *computation, const IrShape *expected);
-/* The computation combines scalars of the types of the first `count` operands:
- * parameters are the values so far, then as many new ones; the root is one
- * scalar, or a tuple of them where there are several. Their number is checked. */
+/* Checks: the computation combines scalars of the types of the first `count` operands: parameters are the
+ * values so far, then as many new ones; the root is one scalar, or a tuple of them where there are several.
+ * Their number is checked. */
 AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruction,
                          const IrComputation *computation, int32_t count);
 /* Returns whether two array shapes of one rank have the same order of dimensions in memory. */
 bool verify_same_layout(const IrShape *a, const IrShape *b);
-/* Is `shape`, as a message has it, the same as `expected`? Layouts are ignored. */
+/* Returns whether `shape`, as a message has it, equals `expected`. Layouts are ignored. */
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected);
 
 VerifyFunction verify_nothing;
 /* Rules of several instructions together: pairs of starts and dones, threads, asynchronous computations. */
 AmStatus verify_module(const Verifier *verifier);
-/* The sharding of each instruction fits its shape; loops and branches agree on theirs. */
+/* Checks: the sharding of each instruction fits its shape; loops and branches agree on theirs. */
 AmStatus verify_shardings(const Verifier *verifier);
 /* Element-wise. */
 VerifyFunction verify_alike, verify_bitcast_convert, verify_clamp, verify_compare, verify_complex,

@@ -31,8 +31,8 @@ typedef struct WaitingPart {
     bool *is_kept;   /* B has it: all but those that only W reads or makes */
 } WaitingPart;
 
-/* The part of a loop's body that can wait; in the arena. Time: instructions x rounds, a round more for each
- * chain of carried arrays. */
+/* Finds the part of a loop's body that can wait; in the arena. Time: instructions x rounds, a round more for
+ * each chain of carried arrays. */
 AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruction *loop, AmError *error);
 
 /* Splits loop `*second` of a program, which directly follows `*first`, into two adjacent loops; the

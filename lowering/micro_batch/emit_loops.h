@@ -53,29 +53,29 @@ int32_t micro_batch_add(MicroBatchEmitter *self, const MicroBatchBlock *block, I
                         const IrAttributes *attributes);
 const IrShape *micro_batch_shape_of(const MicroBatchEmitter *self, const MicroBatchBlock *block,
                                     int32_t value);
-/* The shape of one micro-batch's part, and that of one iteration where the whole has M. */
+/* Returns the shape of one micro-batch's part, and that of one iteration where the whole has M. */
 IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, MicroBatchState state);
 int32_t micro_batch_constant(MicroBatchEmitter *self, const MicroBatchBlock *block, Dtype type, double value);
-/* An array of zeros, or of the identity of a reduction. */
+/* Returns an array of zeros, or of the identity of a reduction. */
 int32_t micro_batch_filled(MicroBatchEmitter *self, const MicroBatchBlock *block, const IrShape *shape,
                            SbpReduction reduction);
 int32_t micro_batch_convert(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value, Dtype type);
 int32_t micro_batch_element(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t tuple,
                             int32_t index);
-/* Leaf `leaf` of a value; an array is its own leaf. */
+/* Returns leaf `leaf` of a value; an array is its own leaf. */
 int32_t micro_batch_leaf(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value, int32_t leaf);
 int32_t micro_batch_tuple(MicroBatchEmitter *self, const MicroBatchBlock *block, const int32_t *values,
                           int32_t count);
 /* Cuts the micro-batch's part out of a whole value. */
 int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value,
                         MicroBatchState state);
-/* The shape in which the parts of all iterations are stacked: rows, iterations, unit in place of the
+/* Returns the shape in which the parts of all iterations are stacked: rows, iterations, unit in place of the
  * dimension. */
 IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state);
 /* Puts the iteration's part into the stack. */
 int32_t micro_batch_stack(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t stack, int32_t part,
                           const IrShape *whole, MicroBatchState state);
-/* The micro-batch's part of an iota. */
+/* Returns the micro-batch's part of an iota. */
 int32_t micro_batch_iota(MicroBatchEmitter *self, const MicroBatchBlock *block, const IrInstruction *iota,
                          MicroBatchState state);
 

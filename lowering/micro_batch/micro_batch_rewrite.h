@@ -91,24 +91,25 @@ typedef enum MicroBatchNeed {
 static inline bool micro_batch_in_entry(const MicroBatchRewrite *self, int32_t instruction) {
     return instruction < self->rules->entry_count;
 }
-/* The value that operand k (and leaf `leaf` of it, where it is a tuple) of i stands for. */
+/* Finds the value that operand k (and leaf `leaf` of it, where it is a tuple) of i stands for. */
 void micro_batch_operand(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t leaf, int32_t *producer,
                          int32_t *producer_leaf);
 static inline MicroBatchState *micro_batch_state(const MicroBatchRewrite *self, int32_t instruction,
                                                  int32_t leaf) {
     return &self->states[self->first_state[instruction] + leaf];
 }
-/* Array values that operand k of i has: 1, or the leaves of a tuple. */
+/* Returns the number of array values of operand k of i: 1, or the leaves of a tuple. */
 int32_t micro_batch_operand_leaves(const MicroBatchRewrite *self, int32_t i, int32_t k);
 /* Returns whether the new module has an instruction for i: it is live, no alias and no plumbing. */
 bool micro_batch_is_written(const MicroBatchRewrite *self, int32_t i);
-/* An instruction that hands tuples on and makes nothing. */
+/* Returns an instruction that hands tuples on and makes nothing. */
 bool micro_batch_forwards_values(const MicroBatchRewrite *self, int32_t i);
-/* An instruction that reads an array of a planned loop's tuple, or a parameter. */
+/* Returns an instruction that reads an array of a planned loop's tuple, or a parameter. */
 bool micro_batch_is_reader(const MicroBatchRewrite *self, int32_t i);
-/* Arrays that a planned loop or conditional gives afterwards; 0 for any other instruction. */
+/* Returns the number of arrays that a planned loop or conditional gives afterwards; 0 for any other
+ * instruction. */
 int32_t micro_batch_given_count(const MicroBatchRewrite *self, int32_t i);
-/* The representative of array `leaf` of these, or -1 without readers. */
+/* Returns the representative of array `leaf` of these, or -1 without readers. */
 int32_t micro_batch_given_reader(const MicroBatchRewrite *self, int32_t i, int32_t leaf);
 
 /* Returns whether a sum over micro-batches is kept in this 16-bit type, not in f32. */
@@ -119,7 +120,8 @@ static inline bool micro_batch_rounds_sum(const MicroBatchRewrite *self, Dtype t
 
 /* Finds states of all values from the batch dimensions of the data. */
 AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error);
-/* State of the operand (or result) of a reshape that corresponds to `state`; false if none does. */
+/* Returns the state of the operand (or result) of a reshape that corresponds to `state`; false if none does.
+ */
 bool micro_batch_reshape(MicroBatchState *to, const IrShape *to_shape, MicroBatchState state,
                          const IrShape *shape, int64_t iterations);
 /* Returns whether a factor can be split over time: its whole dimension in every place. */
@@ -129,20 +131,20 @@ bool micro_batch_is_linear(const MicroBatchRewrite *self, int32_t i, SbpReductio
 AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error);
 AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error);
 int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t instruction);
-/* The state in which the operator takes operand k where it splits this factor and gives `state`. */
+/* Returns the state in which the operator takes operand k where it splits this factor and gives `state`. */
 MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
                                           MicroBatchState state);
-/* The state in which a split loop carries an array. */
+/* Returns the state in which a split loop carries an array. */
 MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const PlannedLoop *loop, int32_t leaf);
 int32_t micro_batch_find_copy(const MicroBatchRewrite *self, int32_t instruction, int32_t leaf,
                               MicroBatchState state);
-/* The level of the loop that computes the value. */
+/* Returns the level of the loop that computes the value. */
 static inline int32_t micro_batch_level(const MicroBatchRewrite *self, int32_t instruction) {
     return self->level[micro_batch_component(self, instruction)];
 }
 /* Returns whether an iteration makes (a part of) the value: it is split, partial or a split loop. */
 bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i);
-/* A refusal: AM_ERROR_INFEASIBLE with the place of instruction i and `why`. */
+/* Refuses: AM_ERROR_INFEASIBLE with the place of instruction i and `why`. */
 AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char *why, const char *allow,
                             AmError *error);
 

@@ -27,7 +27,7 @@ typedef enum Relaxation {
         RELAXATION_COUNT
 } Relaxation;
 const char *relaxation_name(Relaxation relaxation);
-/* RELAXATION_COUNT for an unknown name. */
+/* Returns RELAXATION_COUNT for an unknown name. */
 Relaxation relaxation_from_name(const char *name);
 
 typedef struct MicroBatching {
@@ -41,16 +41,16 @@ typedef struct MicroBatching {
     const StopSignal *stop; /* or NULL; once it requests a stop, contexts are not made */
 } MicroBatching;
 
-/* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must
- * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's;
- * original[i] is the instruction of the original from which i was derived. Parameters and outputs
- * keep their numbers. AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names
- * the operator, its source line and the relaxation that would allow it. AM_INTERRUPTED: by settings->stop. */
+/* Creates the context of the module `base` rewritten in micro-batches. It refers to `base`, which must
+ * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's; original[i]
+ * is the instruction of the original from which i was derived. Parameters and outputs keep their numbers.
+ * AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names the operator, its source line
+ * and the relaxation that would allow it. AM_INTERRUPTED: by settings->stop. */
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error);
 
-/* The context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by `stop`,
- * which may be NULL. */
+/* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
+ * `stop`, which may be NULL. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
                                 const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error);
 
@@ -79,9 +79,9 @@ AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanCon
 int32_t plan_number_of(const PlanContext *context, int32_t instruction);
 int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: none serves it */
 
-/* The largest useful number of micro-batches: the size of the batch; 1 without a batch. */
+/* Returns the largest useful number of micro-batches: the size of the batch; 1 without a batch. */
 int64_t micro_batches_limit(const PlanContext *whole);
-/* The dimension of a data parameter that micro-batches cut; -1 for others. */
+/* Returns the dimension of a data parameter that micro-batches cut; -1 for others. */
 int32_t micro_batches_dimension(const PlanContext *whole, int32_t parameter);
 
 /* Numbers of micro-batches that a search tries, returned with their count: the `requested` one, or,

@@ -12,8 +12,8 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 
-/* The rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole` which it is,
- * or copies (`*is_copy`); both in its arena. */
+/* Creates the rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole`
+ * which it is, or copies (`*is_copy`); both in its arena. */
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
                         const PlanRecomputation *recomputed, AmError *error);
 

@@ -20,7 +20,7 @@ typedef struct ProgramGraph {
     const int32_t *producer;           /* [value]: the instruction that makes it, -1 for parameters */
 } ProgramGraph;
 
-/* The graph of the program as it stands, in its arena. */
+/* Creates the graph of the program as it stands, in its arena. */
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error);
 
 /* Orders the instructions so that operands come first and all instructions of

@@ -46,7 +46,7 @@ typedef struct LatencyFront {
     double longest; /* operations of the chain between two of them, at most */
 } LatencyFront;
 
-/* All up to instruction `after` has been passed. */
+/* Passes all up to instruction `after`. */
 void latency_front_pass(LatencyFront *front, const ProgramLatency *latency, int32_t after);
 /* Operations of the chain until the next awaited collective; infinite without one. */
 double latency_front_distance(const LatencyFront *front, const ProgramLatency *latency);

@@ -4,13 +4,13 @@
 
 #include "lowering/program/program.h"
 
-/* A transpose of the sum over devices of a product is done before the sum. */
+/* Moves a transpose of the sum over devices of a product before the sum. */
 AmStatus program_transpose_before_reducing(Program *program, AmError *error);
-/* Independent collectives of one kind, group, reduction and type become one. */
+/* Merges independent collectives of one kind, group, reduction and type. */
 AmStatus program_merge_collectives(Program *program, AmError *error);
 /* Transposes beside dots into the dots; before program_fuse(). */
 AmStatus program_absorb_transposes(Program *program, AmError *error);
-/* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
+/* Fuses: sums into the products that make their terms, element-wise chains into fusions, steps in order.
  * Deterministic, linear but for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
 /* Finds row groups among the steps; program_fuse() calls it where execution.fuses_rows is set. `producer`
@@ -18,10 +18,10 @@ AmStatus program_fuse(Program *program, AmError *error);
 AmStatus program_find_row_groups(Program *program, const int32_t *producer, AmError *error);
 /* Returns whether a step of a group of `rows` rows reads an operand only in the rows that it computes. */
 bool program_reads_by_rows(const Program *program, const ProgramStep *step, int32_t operand, int64_t rows);
-/* Offsets for all values: parameters first, temporaries best-fit by lifetime,
- * in-place where a step's input dies there and is read element by element, or
- * changed in part by a dynamic-update-slice (whose result may then be operand 0's
- * own memory), or added to by a product, or carried by a loop. Regions must have been planned before. */
+/* Plans offsets for all values: parameters first, temporaries best-fit by lifetime, in-place where a step's
+ * input dies there and is read element by element, or changed in part by a dynamic-update-slice (whose result
+ * may then be operand 0's own memory), or added to by a product, or carried by a loop. Regions must have been
+ * planned before. */
 AmStatus program_plan_buffers(Program *program, AmError *error);
 
 #endif

@@ -34,9 +34,8 @@ AmStatus program_find_places(Program *program, AmError *error);
  */
 AmStatus program_find_unset(Program *program, AmError *error);
 
-/* [instruction] an index that only slices of this kind used, which need not run. NULL: none. In the
- * arena.
- */
+/* Finds [instruction] an index that only slices of this kind used, which need not run. NULL: none. In the
+ * arena. */
 AmStatus program_unused_indices(bool **unused, const Program *program, AmError *error);
 
 #endif

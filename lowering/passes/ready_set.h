@@ -18,7 +18,7 @@ typedef struct ReadySet {
         *words[READY_MOST_LEVELS]; /* bit k of words[n + 1]: words[n][k] is not 0; the last is one word */
 } ReadySet;
 
-/* A set of items less than `count`, empty. */
+/* Creates a set of items less than `count`, empty. */
 static inline void executable_make(ReadySet *set, Arena *arena, int32_t count) {
     set->level_count = 0;
     do {

@@ -8,32 +8,31 @@
 
 #include "propagation/plan/plan.h"
 
-/* The class of an entry, "*" for any. The caller's reference. */
+/* Returns the class of an entry, "*" for any. The caller's reference. */
 json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes);
-/* A string of the module; bytes that are no UTF-8 become '?'. */
+/* Returns a string of the module; bytes that are no UTF-8 become '?'. */
 json_t *plan_string_to_json(const char *string);
-/* "file:line", or "" where the module has none. */
+/* Returns "file:line", or "" where the module has none. */
 json_t *plan_source_to_json(const IrInstruction *instruction);
-/* The instruction that a class is named by. */
+/* Returns the instruction that a class is named by. */
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
 
-/* {"layers": "split", "recomputation": "undone", "attention": "fused"}; NULL where nothing is rewritten. The
- * caller's reference. */
+/* Returns {"layers": "split", "recomputation": "undone", "attention": "fused"}; NULL where nothing is
+ * rewritten. The caller's reference. */
 json_t *plan_rewriting_to_json(PlanRewriting rewriting);
 
-/* The hash of a JSON value in its canonical form: 64 digits. */
+/* Writes the hash of a JSON value in its canonical form: 64 digits. */
 AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);
-/* The hash of a plan file's decisions: stages, micro-batches, schedule and relaxations. Its
- * prediction refers to these.
- */
+/* Writes the hash of a plan file's decisions: stages, micro-batches, schedule and relaxations. Its prediction
+ * refers to these. */
 AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error);
 
-/* "data+model" for the axes that split a dimension, "" for none; NULL: no memory. */
+/* Returns "data+model" for the axes that split a dimension, "" for none; NULL: no memory. */
 const char *plan_axes_text(Arena *arena, const json_t *axes);
-/* How every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
+/* Writes how every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
 AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
                                  AmError *error);
-/* Every entry of every list: [{"class", "choice", "op_name", "source"}]. */
+/* Writes every entry of every list: [{"class", "choice", "op_name", "source"}]. */
 AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const PlanContext *context,
                                 AmError *error);
 

@@ -39,7 +39,7 @@ typedef struct LayerCopies {
     ComparedValue *compared;             /* [value] */
 } LayerCopies;
 
-/* In the arena. Does nothing for programs of other modules than samples. */
+/* Finds the copies, in the arena. Does nothing for programs of other modules than samples. */
 AmStatus layer_copies_find(LayerCopies *self, Arena *arena, AmError *error);
 
 /* The copies of a value. */

@@ -4,8 +4,8 @@
 
 #include "lowering/program/program.h"
 
-/* Bytes of a device's part if all parts were equal: devices with unequal parts are to merge and order alike.
- */
+/* Returns the bytes of a device's part if all parts were equal: devices with unequal parts are to merge and
+ * order alike. */
 int64_t program_even_bytes(const Program *program, const ProgramValue *value);
 
 typedef struct LiveBytes {
@@ -14,13 +14,13 @@ typedef struct LiveBytes {
     int64_t *bytes; /* [value] of equal parts (program_even_bytes) */
 } LiveBytes;
 
-/* In the program's arena. */
+/* Finds the bytes, in the program's arena. */
 AmStatus live_bytes_find(LiveBytes *live, const Program *program, AmError *error);
-/* Bytes that instruction i makes, and those that it takes, but of parameters. */
+/* Returns the bytes that instruction i makes, and those that it takes, but of parameters. */
 int64_t live_bytes_made(const LiveBytes *live, int32_t i);
 int64_t live_bytes_taken(const LiveBytes *live, int32_t i);
-/* The peak of the memory without parameters if each instruction i runs at time[i], which is after
- * its operands and below the number of instructions. */
+/* Finds the peak of the memory without parameters if each instruction i runs at time[i], which is after its
+ * operands and below the number of instructions. */
 AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *time, AmError *error);
 
 #endif

@@ -31,7 +31,7 @@ typedef struct MemoryCounter {
     bool has_shown;
 } MemoryCounter;
 
-/* `program`: of the rank, with planned buffers. All memory is the arena's. */
+/* Opens a counter. `program`: of the rank, with planned buffers. All memory is the arena's. */
 AmStatus memory_counter_open(MemoryCounter *counter, Arena *arena, const Program *program,
                              int64_t channel_bytes, AmError *error);
 /* Appends an event where the memory changes, at the start of a step of the rank's program or of a region in

@@ -45,9 +45,8 @@ typedef struct ProgramMovement {
     const int64_t *range_start, *range_extent; /* [group_count]; halo_exchange only */
 } ProgramMovement;
 
-/* A piece of a halo_exchange: the elements of member `to`'s range within member `from`'s shard.
- * Returns their number; *start is the first of them in the whole dimension, *part_start that of the
- * shard. */
+/* Returns a piece of a halo_exchange: the elements of member `to`'s range within member `from`'s shard.
+ * Returns their number; *start is the first of them in the whole dimension, *part_start that of the shard. */
 int64_t program_halo_piece(const ProgramMovement *movement, int32_t from, int32_t to, int64_t *start,
                            int64_t *part_start);
 
@@ -358,7 +357,7 @@ static inline bool program_gathers(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
 }
 
-/* The operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
+/* Returns the operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
  * the addend of a product, the value that a loop carries; -1: none. */
 static inline int32_t program_changed_operand(const ProgramInstruction *instruction, int32_t result) {
     if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
@@ -373,7 +372,8 @@ static inline bool program_is_view(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW || instruction->compute.place;
 }
 
-/* Operands that are read, or whose memory the result is: the first ones, but for the indices of a place. */
+/* Returns the operands that are read, or whose memory the result is: the first ones, but for the indices of a
+ * place. */
 static inline int32_t program_operands_read(const ProgramInstruction *instruction) {
     if (!instruction->compute.place) return instruction->operand_count;
     return instruction->opcode == IR_DYNAMIC_UPDATE_SLICE ? 2 : 1;
@@ -384,14 +384,14 @@ static inline bool program_has_control(const ProgramInstruction *instruction) {
     return instruction->regions.count > 0 && !instruction->regions.in_blocks;
 }
 
-/* The instructions that run together with instruction i, which is the first of them: joined loops, which
- * stand side by side, or i alone. */
+/* Returns the instructions that run together with instruction i, which is the first of them: joined loops,
+ * which stand side by side, or i alone. */
 static inline int32_t program_joined(const Program *program, int32_t i) {
     const InterleavedLoops *iterations = program->instructions[i].loop.iterations;
     return iterations && iterations->second >= 0 ? iterations->chunks * (iterations->third >= 0 ? 3 : 2) : 1;
 }
 
-/* Operands and results of a step, as values. */
+/* Returns the operands and results of a step, as values. */
 static inline int32_t program_step_operands(const Program *program, const ProgramStep *step) {
     return step->fusion >= 0 ? program->execution.fusions[step->fusion].input_count
                              : program->instructions[step->instruction].operand_count;
@@ -412,12 +412,13 @@ static inline int32_t program_step_result(const Program *program, const ProgramS
                              : program->instructions[step->instruction].first_result + k;
 }
 
-/* The row group of a step, or NULL. */
+/* Returns the row group of a step, or NULL. */
 static inline const ProgramRowGroup *program_row_group(const Program *program, const ProgramStep *step) {
     return step->row_group > 0 ? &program->execution.row_groups[step->row_group - 1] : NULL;
 }
 
-/* The steps that run together with step s, which is the first of them: joined loops, or a row group. */
+/* Returns the number of steps that run together with step s, which is the first of them: joined loops, or a
+ * row group. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
     const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);
     int32_t instruction = program->execution.steps[s].instruction;
@@ -425,7 +426,7 @@ static inline int32_t program_steps_together(const Program *program, int32_t s) 
     return instruction >= 0 ? program_joined(program, instruction) : 1;
 }
 
-/* The first of the steps that step s runs together with: loops, side by side, or its row group. */
+/* Returns the first of the steps that step s runs together with: loops, side by side, or its row group. */
 static inline int32_t program_first_together(const Program *program, int32_t s) {
     const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);
     if (rows) return rows->first;
@@ -443,7 +444,7 @@ bool program_instruction_communicates(const ProgramInstruction *instruction, boo
 /* Returns whether anything in the program does. */
 bool program_communicates(const Program *program, bool all);
 
-/* The program as text, one line per step, fusions indented. */
+/* Appends the program as text, one line per step, fusions indented. */
 void program_print(Text *text, const Program *program);
 
 #endif

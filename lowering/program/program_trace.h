@@ -10,7 +10,7 @@
 #include "lowering/program/program.h"
 #include "propagation/plan/plan.h"
 
-/* The stream on which the step appears. */
+/* Returns the stream on which the step appears. */
 TraceStream program_trace_stream(const Program *program, int32_t step);
 /* Writes the name of a step, as "dot" or "add (fusion of 3)"; returns the instruction of
  * program->module that it represents. */

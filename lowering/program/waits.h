@@ -13,8 +13,8 @@
 
 #include "lowering/program/program.h"
 
-/* waits[s], [step_count]: the step of the collective that step s waits for, or -1; in the arena. Time: steps
- * x collectives under way. Regions are programs of their own. */
+/* Finds waits[s], [step_count]: the step of the collective that step s waits for, or -1; in the arena. Time:
+ * steps x collectives under way. Regions are programs of their own. */
 AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *program, AmError *error);
 
 #endif

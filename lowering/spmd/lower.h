@@ -33,7 +33,7 @@ AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages 
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
                            int32_t device, AmError *error);
 
-/* The reference: the whole module on one device (`--plan none`). */
+/* Lowers the reference: the whole module on one device (`--plan none`). */
 AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 
 /* Lowers a called computation of the canonical module as a program of its own on one device, with every

@@ -17,11 +17,12 @@
 #include "propagation/plan/plan.h"
 #include "propagation/stages/stages.h"
 
-/* The plan whose stages are the parts of `plan`, whose stages have as many ranges as chunks; in the arena. */
+/* Creates the plan whose stages are the parts of `plan`, whose stages have as many ranges as chunks; in the
+ * arena. */
 AmStatus plan_of_chunks(const Plan **parts, Arena *arena, const Plan *plan, AmError *error);
 
-/* The program of a rank of stage `stage` of `stage_count`, of those of its chunks in order, which are neither
- * fused nor have buffers. AM_ERROR_INFEASIBLE: a chunk has no iterations in one of the passes. */
+/* Lowers the program of a rank of stage `stage` of `stage_count`, of those of its chunks in order, which are
+ * neither fused nor have buffers. AM_ERROR_INFEASIBLE: a chunk has no iterations in one of the passes. */
 AmStatus lower_merge_chunks(Program **program, Program *const *chunks, int32_t chunk_count, int32_t stage,
                             int32_t stage_count, AmError *error);
 

@@ -89,12 +89,13 @@ bool lower_holds_parameter(const Lowering *self, int32_t k);
 bool lower_holds_output(const Lowering *self, int32_t k);
 /* Returns whether an array of a loop changes or is read in it. */
 bool lower_needs_leaf(const Lowering *self, const LoopLeaf *leaf);
-/* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
+/* Finds the arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);
-/* Transfers. All stages call these for all instructions, in one order. `lower_value_defined`: instruction i
- * is computed, and is sent before its first user. `lower_flush_transfers`: i is about to be computed; its
- * operands are sent together with all delayed values. `lower_transfers`: sends all delayed values. */
+/* Handle transfers. All stages call these for all instructions, in one order. `lower_value_defined`:
+ * instruction i is computed, and is sent before its first user. `lower_flush_transfers`: i is about to be
+ * computed; its operands are sent together with all delayed values. `lower_transfers`: sends all delayed
+ * values. */
 AmStatus lower_value_defined(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_transfers(Lowering *self, AmError *error);
@@ -105,13 +106,13 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
                         SbpState state);
 ProgramInstruction *lower_add_instruction(Lowering *self);
 
-/* The shape in f32. */
+/* Returns the shape in f32. */
 IrShape lower_f32_shape(const IrShape *shape);
-/* `value` of instruction i in the type of `global`; it becomes `leaf` of i. */
+/* Converts `value` of instruction i in the type of `global`; it becomes `leaf` of i. */
 AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
                        int32_t *converted, AmError *error);
 
-/* The value of (instruction i, leaf) in the given state, resharded or made if need be. */
+/* Finds the value of (instruction i, leaf) in the given state, resharded or made if need be. */
 AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                                 AmError *error);
 
@@ -125,10 +126,10 @@ static inline bool lower_makes_by_place(IrOpcode opcode) {
  * writes; the sizes of the window that they move, without splits: [rank of operand 0]. */
 bool lower_moves_window(IrOpcode opcode);
 const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
-/* The position of a shard of a tensor of that shape in the whole; `window` as in lower_window(), or
+/* Returns the position of a shard of a tensor of that shape in the whole; `window` as in lower_window(), or
  * NULL. */
 const ProgramShard *lower_shard(Lowering *self, const IrShape *shape, SbpState state, const int64_t *window);
-/* The part of a constant that this device holds, row-major. */
+/* Returns the part of a constant that this device holds, row-major. */
 const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction, SbpState state);
 /* Attributes that contain sizes, rewritten for the local operand, whose whole has shape `operand`. */
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
@@ -136,7 +137,7 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
 /* Returns whether the result, a value, has the elements of the operand, also a value, in the same
  * memory order, on every device. */
 bool lower_is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result);
-/* The groups that a convolution's shard has, which is made of whole ones. */
+/* Finds the groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error);
 
@@ -144,7 +145,7 @@ AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instructio
  * (lower_halo.c).
  */
 bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors);
-/* The state in which to request such an operand, `state` being that of plain shards: its stored
+/* Returns the state in which to request such an operand, `state` being that of plain shards: its stored
  * state, or replicated. */
 SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors, int32_t slot,
                           SbpState state);
@@ -173,11 +174,11 @@ AmStatus lower_finish_fusion_regions(Program *program, AmError *error);
 AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                        SbpState to, int32_t *value, AmError *error);
 
-/* The state from which `to` is made by making some axes partial, which moves nothing; `to` itself where
- * `from` has all its partial axes. All axes that split a dimension of it cut the same blocks, so that there
- * is a way to it. */
+/* Returns the state from which `to` is made by making some axes partial, which moves nothing; `to` itself
+ * where `from` has all its partial axes. All axes that split a dimension of it cut the same blocks, so that
+ * there is a way to it. */
 SbpState reshard_before_partial(SbpState from, SbpState to);
-/* That last step; its operators are of one kind. */
+/* Makes that last step; its operators are of one kind. */
 AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                               SbpState to, int32_t *value, AmError *error);
 

@@ -49,20 +49,21 @@ typedef struct LowerMemo {
     KnownParts parts[LOWER_MEMO_PARTS];
 } LowerMemo;
 
-/* The shard of `device` of an array that is not a tuple; valid until the next call. NULL: memory is
+/* Returns the shard of `device` of an array that is not a tuple; valid until the next call. NULL: memory is
  * exhausted. */
 const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
                                    const IrShape *global, SbpState state);
 
-/* The cheapest path between two states of an array; NULL: no path, or memory is exhausted. */
+/* Returns the cheapest path between two states of an array; NULL: no path, or memory is exhausted. */
 const ReshardPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
                                    SbpState from, SbpState to);
 
-/* The devices that differ from `device` on these axes (bits) only; NULL: no memory. */
+/* Returns the devices that differ from `device` on these axes (bits) only; NULL: no memory. */
 const KnownGroup *lower_memo_group(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
                                    uint32_t axes);
 
-/* Elements of a dimension of `size` that each member of the group over `axes` has; NULL: no memory. */
+/* Returns the elements of a dimension of `size` that each member of the group over `axes` has; NULL: no
+ * memory. */
 const int64_t *lower_memo_parts(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
                                 uint32_t axes, SbpState state, int32_t dimension, int64_t size);
 

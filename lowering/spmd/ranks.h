@@ -29,7 +29,7 @@ AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, 
  * NULL) is set before all stages are assigned. */
 AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                            const PlanRanks *known, const StopSignal *stop, AmError *error);
-/* The stage that has a rank. */
+/* Returns the stage that has a rank. */
 int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank);
 /* Groups the devices of a stage by the sizes of their shards: `group_of` [device] is numbered from 0 in the
  * order of the devices, `*count` is the number of groups. Programs of one group differ in offsets alone, so
@@ -37,7 +37,7 @@ int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank);
  * result lives in the arena. */
 AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, const PlanRanks *ranks,
                           int32_t stage, AmError *error);
-/* The program of one rank. */
+/* Lowers the program of one rank. */
 AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *ranks, int32_t rank,
                           AmError *error);
 

@@ -32,8 +32,8 @@ typedef struct ReshardPath {
 bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *global, SbpState from,
                        SbpState to);
 
-/* Share of the whole tensor that a device receives when resharding from one state
- * to another; -1 where that is impossible. */
+/* Returns the share of the whole tensor that a device receives when resharding from one state to another; -1
+ * where that is impossible. */
 double reshard_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to);
 
 #endif

@@ -11,13 +11,12 @@
 
 #include "lowering/spmd/lower_internal.h"
 
-/* The cheapest route by bytes; among equals the one with fewer transfers and reshards. AM_ERROR_INTERNAL: no
- * memory.
- */
+/* Finds the cheapest route by bytes; among equals the one with fewer transfers and reshards.
+ * AM_ERROR_INTERNAL: no memory. */
 AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const TransferEnd *source,
                         const TransferEnd *target, AmError *error);
 
-/* The pieces that `rank` sends and receives on a route; in the arena. A rank in neither set does
+/* Finds the pieces that `rank` sends and receives on a route; in the arena. A rank in neither set does
  * nothing. Several copies of a part send alternately; a rank that has a part uses its own. */
 AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const IrShape *shape,
                          const TransferRoute *route, int32_t rank, AmError *error);
@@ -28,17 +27,16 @@ typedef struct TransferPair {
     double elements;
 } TransferPair;
 
-/* All pairs of a route whose ranks differ, once each; in the arena. */
+/* Lists all pairs of a route whose ranks differ, once each; in the arena. */
 AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
                         const TransferRoute *route, AmError *error);
 
-/* Lowering, sending side: (instruction i, leaf), which this stage has in state `source`, goes to
- * `target`. Reshards it to the state of the route and adds the transfer, on every device of the
- * stage. */
+/* Sends (instruction i, leaf), which this stage has in state `source`, goes to `target`. Reshards it to the
+ * state of the route and adds the transfer, on every device of the stage. */
 AmStatus lower_send(Lowering *self, int32_t i, int32_t leaf, SbpState source, const TransferEnd *target,
                     AmError *error);
-/* Lowering, taking side: adds the transfer and reshards to state `target`, in which
- * lower_operand_in_state() finds the value afterwards. */
+/* Adds the transfer and reshards to state `target`, in which lower_operand_in_state() finds the value
+ * afterwards. */
 AmStatus lower_receive(Lowering *self, int32_t i, int32_t leaf, const TransferEnd *source, SbpState target,
                        AmError *error);
 

@@ -34,7 +34,7 @@ typedef struct PaperPivot {
     int32_t weights;   /* weights that are first used before it */
 } PaperPivot;
 
-/* One iteration, forward and backward, of all that lies before a pivot. */
+/* Returns the seconds of one iteration, forward and backward, of all that lies before a pivot. */
 static inline double paper_iteration_seconds(const PaperPivot *pivot) {
     return pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD] + pivot->seconds[PAPER_GRADIENTS];
 }

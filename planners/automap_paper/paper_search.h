@@ -59,7 +59,7 @@ typedef struct PaperReport {
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatching *settings, AmError *error);
 
-/* The report as an object (the caller's reference), and for readers. */
+/* Returns the report as an object (the caller's reference), and for readers. */
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context);
 void paper_report_print(Text *text, const PaperReport *report);
 

@@ -25,7 +25,8 @@ typedef struct ClassSeconds {
     double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
 
-/* The seconds of every pass and order, each times its weight: weights [PATH_PASSES * BOUND_ORDERS]. */
+/* Returns the seconds of every pass and order, each times its weight: weights [PATH_PASSES *
+ * BOUND_ORDERS]. */
 static inline double class_seconds_weighed(const double *weights, const ClassSeconds *seconds) {
     double sum = 0;
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)

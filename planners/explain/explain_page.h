@@ -8,8 +8,8 @@
 
 /* Appends characters that HTML gives a meaning as their names. */
 void html_append(Text *text, const char *string);
-/* Rows of cells, separated by tabs and line ends, as a table; the first row has the titles. `id` may be NULL.
- */
+/* Appends rows of cells, separated by tabs and line ends, as a table; the first row has the titles. `id` may
+ * be NULL. */
 void html_append_table(Text *text, const char *rows, const char *id);
 
 /* Appends "automap 0.1.0, 2026-11-28: automap explain ...". */

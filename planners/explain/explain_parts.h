@@ -62,16 +62,16 @@ const char *explain_name(const IrInstruction *instruction);
 /* Returns whether two names are equal but for their numbers, as those of repeated layers. */
 bool explain_is_same_name(const char *a, const char *b);
 
-/* result->stages (explain_stages.c); cuts, without what moving them would cost, and transfers
+/* Fills result->stages (explain_stages.c); cuts, without what moving them would cost, and transfers
  * (explain_cuts.c). */
 AmStatus explain_stages(Explainer *self);
 AmStatus explain_cuts(Explainer *self);
-/* result->loops (explain_loops.c). */
+/* Fills result->loops (explain_loops.c). */
 AmStatus explain_loops(Explainer *self);
 /* Returns a sharding as in tables of parameters, "[data+model,-]", and its partial axes, " partial(model)";
  * in the arena, NULL without memory. */
 const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank);
-/* result->collectives (explain_collectives.c). */
+/* Fills result->collectives (explain_collectives.c). */
 AmStatus explain_collectives(Explainer *self);
 /* Adds changes: other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides
  * (explain_overrides.c) and decisions (explain_decisions.c) removed. */
@@ -84,8 +84,8 @@ AmStatus explain_recompute(Explainer *self);
 ExplainedAlternative *explain_add_alternative(Explainer *self, const char *what, const char *value);
 /* Sets why there is no such plan. */
 AmStatus explain_note_reason(const Explainer *self, ExplainedChange *change, const AmError *why);
-/* The document with a number of micro-batches, without derived fields and the old prediction; NULL without
- * memory. */
+/* Returns the document with a number of micro-batches, without derived fields and the old prediction; NULL
+ * without memory. */
 json_t *explain_other_document(const Explainer *self, int32_t micro_batches);
 /* Keeps the caller's reference to a document until explain_close(). NULL is a lack of memory. */
 AmStatus explain_keep_document(Explainer *self, json_t *root);
@@ -110,7 +110,7 @@ void explain_close(Explainer *self);
 /* Makes the plan of a change in `arena`, unless it is made already. */
 AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error);
 
-/* result->spans (explain_timeline.c). */
+/* Fills result->spans (explain_timeline.c). */
 AmStatus explain_timeline(Explainer *self);
 
 #endif

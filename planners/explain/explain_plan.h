@@ -209,7 +209,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       const json_t *root, const Cluster *cluster, const ExplainOptions *options,
                       AmError *error);
 
-/* The caller's reference. */
+/* Returns the caller's reference. */
 json_t *explanation_to_json(const Explanation *explanation, const Classes *classes);
 void explanation_print(Text *text, const Explanation *explanation);
 

@@ -66,7 +66,7 @@ typedef struct PlanDifference {
 AmStatus plan_difference(PlanDifference **difference, Arena *arena, const DifferenceSide sides[2],
                          const StopSignal *stop, AmError *error);
 
-/* The caller's reference; NULL: no memory. */
+/* Returns the caller's reference; NULL: no memory. */
 json_t *plan_difference_to_json(const PlanDifference *difference);
 void plan_difference_print(Text *text, const PlanDifference *difference);
 

@@ -94,7 +94,7 @@ AmStatus pipeline_plans_simulate(PipelinePlans *plans, PipelineCandidate *candid
 void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *candidate, int64_t evaluations);
 
 bool pipeline_same_layout(const PipelineLayout *a, const PipelineLayout *b);
-/* Stages of the same units may still begin at other instructions, and have other chunks. */
+/* Compares cuts: stages of the same units may still begin at other instructions, and have other chunks. */
 bool pipeline_same_cuts(const PipelineCandidate *a, const PipelineCandidate *b);
 
 #endif

@@ -48,7 +48,7 @@ struct StageModel {
     int32_t table_count;
 };
 
-/* The model whose places the stages of a pipeline have. */
+/* Returns the model whose places the stages of a pipeline have. */
 static inline const StageModel *stage_model_of(const StageModel *own, const PipelineLayout *pipeline) {
     return pipeline->order ? pipeline->order : own;
 }

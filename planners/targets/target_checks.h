@@ -9,9 +9,8 @@
 AmStatus target_check_even(Target target, const Mesh *mesh, SbpState state, const IrInstruction *instruction,
                            AmError *error);
 
-/* XLA's partitioner gives wrong gradients of max pools whose windows overlap and
- * whose positions are split: AM_ERROR_INFEASIBLE names one that the states
- * [instruction] split so. */
+/* Refuses some pools: XLA's partitioner gives wrong gradients of max pools whose windows overlap and whose
+ * positions are split: AM_ERROR_INFEASIBLE names one that the states [instruction] split so. */
 AmStatus target_check_pools(Target target, const PlanContext *context, const SbpState *states,
                             AmError *error);
 

@@ -31,7 +31,7 @@ AmStatus plan_assign(Assignment **assignment, Arena *arena, const PlanContext *c
 AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
                            const PlanStage *stage, const StageMap *map, AmError *error);
 
-/* The state in which a planned loop carries an array. */
+/* Returns the state in which a planned loop carries an array. */
 SbpState assignment_carried(const Assignment *assignment, const LoopLeaf *leaf);
 
 #endif

@@ -12,11 +12,11 @@ typedef struct Split {
     const SbpCut *cuts;
 } Split;
 
-/* The split that the assignment has chosen for instruction i; borrowed from it. */
+/* Returns the split that the assignment has chosen for instruction i; borrowed from it. */
 Split split_of(const Assignment *assignment, int32_t i);
-/* State of slot `place` of instruction i, operands first and then results, if it is split so. */
+/* Returns the state of slot `place` of instruction i, operands first and then results, if it is split so. */
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place);
-/* The state in which instruction i takes operand k by its factors. */
+/* Returns the state in which instruction i takes operand k by its factors. */
 SbpState split_operand_state(const Assignment *assignment, const PlanContext *context, int32_t i, int32_t k);
 
 #endif

@@ -38,12 +38,12 @@ void storage_choose_states(const Storage *self);
 /* Factors of the operators that run where such values are kept. */
 void storage_choose_factors(const Storage *self);
 
-/* If an override determines the storage of a weight, splits its gradient, its optimizer state and
- * their producers in the same way. */
+/* Splits, if an override determines the storage of a weight, its gradient, its optimizer state and their
+ * producers in the same way. */
 AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *error);
 
-/* The places of resharding that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
- * reads unchanged is to be gathered before a loop. */
+/* Applies the places of resharding that the stage names. AM_ERROR_INPUT: no such instruction, or one that no
+ * loop reads unchanged is to be gathered before a loop. */
 AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context, AmError *error);
 
 #endif

@@ -63,12 +63,12 @@ AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, cons
 /* Class of (instruction, dimension); an on-demand value resolves to the value that was broadcast.
  * -1: none. */
 int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension);
-/* The class to which splitting factor f of instruction i belongs; -1: none. For a cut tie it is the
+/* Returns the class to which splitting factor f of instruction i belongs; -1: none. For a cut tie it is the
  * strand, which has fewer tensor dimensions. */
 static inline int32_t classes_of_factor(const Classes *classes, int32_t instruction, int32_t factor) {
     return classes->class_of_factor[classes->first_factor[instruction] + factor];
 }
-/* Among the classes in blocks of dimensions of `size` of a class (or -1), the one with the fewest
+/* Finds, among the classes in blocks of dimensions of `size` of a class (or -1), the one with the fewest
  * blocks; NULL: none. */
 const ClassBlocks *classes_in_blocks(const Classes *classes, int32_t class_index, int64_t size);
 /* Finds a class by name; -1 if missing. */

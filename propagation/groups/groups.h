@@ -45,7 +45,7 @@ typedef struct LinkageGroups {
     bool best_is_exact; /* false: too large to search through */
 } LinkageGroups;
 
-/* The groups of all classes that have weights, for an axis of `axis_size`. */
+/* Finds the groups of all classes that have weights, for an axis of `axis_size`. */
 AmStatus groups_of_classes(LinkageGroups **groups, Arena *arena, const PlanContext *context,
                            int32_t axis_size, AmError *error);
 
@@ -70,13 +70,13 @@ typedef enum GroupOrder {
 } GroupOrder;
 const char *groups_order_name(GroupOrder order); /* "member", "size", "impact" */
 
-/* The groups' numbers in that order, ties by number; `order` has room for all. Fills
- * flops and bytes of the groups. */
+/* Finds the groups' numbers in that order, ties by number; `order` has room for all. Fills flops and bytes of
+ * the groups. */
 AmStatus groups_sort(int32_t *order, LinkageGroups *groups, const PlanContext *context, GroupOrder by,
                      AmError *error);
 
-/* {"mode","axis_size","groups":[...],"rejected":[...],"best":{...}}, groups in `order` (NULL: as numbered);
- * the caller's reference. */
+/* Writes {"mode","axis_size","groups":[...],"rejected":[...],"best":{...}}, groups in `order` (NULL: as
+ * numbered); the caller's reference. */
 AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
                         const int32_t *order, AmError *error);
 /* Appends the groups as text, in `order` (NULL: as numbered). */

@@ -23,8 +23,8 @@ typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_ANY_CUT, STRICT_DATA } Str
 
 typedef struct StrictProblem StrictProblem;
 
-/* Everything that the axis and the roots rule out is ruled out at once. The
- * problem lives in the arena. AM_ERROR_USAGE for an axis below 2. */
+/* Builds the problem: everything that the axis and the roots rule out is ruled out at once. The problem lives
+ * in the arena. AM_ERROR_USAGE for an axis below 2. */
 AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *context, int32_t axis_size,
                       StrictRoots roots, AmError *error);
 
@@ -34,7 +34,7 @@ int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dime
 int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension);
 void strict_undo(StrictProblem *problem);
 
-/* The variables that decisions since the last undo have narrowed, some more than once. A variable
+/* Returns the variables that decisions since the last undo have narrowed, some more than once. A variable
  * represents parameters with equal state; their number is `strict_variables()`. */
 int32_t strict_variables(const StrictProblem *problem);
 int32_t strict_variable(const StrictProblem *problem, int32_t parameter);
@@ -50,10 +50,10 @@ Sbp strict_state(const StrictProblem *problem, int32_t instruction);
 /* Returns whether the parameter may still be S(dimension), and whether it must be. */
 bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
-/* The instruction that ruled S(dimension) out from the start; -1 where the size does not divide. */
+/* Returns the instruction that ruled S(dimension) out from the start; -1 where the size does not divide. */
 int32_t strict_ruled_out_by(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 
-/* The linkage groups of this mode; those that contradict one another exclude one another. */
+/* Finds the linkage groups of this mode; those that contradict one another exclude one another. */
 AmStatus strict_groups(LinkageGroups **groups, Arena *arena, const PlanContext *context, int32_t axis_size,
                        StrictRoots roots, AmError *error);
 

@@ -33,7 +33,7 @@ typedef enum ScheduleKind {
     SCHEDULE_KINDS
 } ScheduleKind;
 const char *schedule_kind_name(ScheduleKind kind); /* as in plan files: "gpipe", "1f1b", ... */
-/* SCHEDULE_KINDS: no schedule has that name. */
+/* Finds a kind; SCHEDULE_KINDS: no schedule has that name. */
 ScheduleKind schedule_kind_find(const char *name);
 /* Returns whether W is a pass of its own. */
 static inline bool schedule_splits_backward(ScheduleKind kind) {
@@ -60,18 +60,18 @@ typedef struct ScheduledStage {
     int32_t micro_batches, chunks;
 } ScheduledStage;
 
-/* The iterations of a stage in their order, in the arena: micro_batches x chunks of each pass of the
+/* Lists the iterations of a stage in their order, in the arena: micro_batches x chunks of each pass of the
  * schedule. If all stages follow these orders and sends do not block, no stage deadlocks. AM_ERROR_USAGE: a
  * number below 1, an invalid stage, or chunks that the schedule does not support. */
 AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena,
                              const ScheduledStage *of, AmError *error);
 
-/* Micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
+/* Counts the micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
 AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, const ScheduledStage *of, int32_t chunk,
                                 AmError *error);
 
-/* Micro-batches that a stage of one chunk has begun and not ended: between F and B under 1f1b, between F and
- * the end of W, and between B and the end of W. */
+/* Returns the micro-batches that a stage of one chunk has begun and not ended: between F and B under 1f1b,
+ * between F and the end of W, and between B and the end of W. */
 static inline int32_t schedule_kept(int32_t micro_batches, int32_t most) {
     return micro_batches < most ? micro_batches : most;
 }

@@ -122,7 +122,7 @@ typedef enum PlanOrigin {
 #undef PLAN_ORIGIN_ENUM
         PLAN_ORIGIN_COUNT
 } PlanOrigin;
-/* The name in plan files; NULL for PLAN_ORIGIN_UNKNOWN. */
+/* Returns the name in plan files; NULL for PLAN_ORIGIN_UNKNOWN. */
 const char *plan_origin_name(PlanOrigin origin);
 
 /* Exact rewritings of the module as read, which a plan chooses before all else: its instruction numbers are
@@ -219,16 +219,16 @@ static inline bool plan_context_in_forward(const PlanContext *context, int32_t i
     return context->split_options->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
-/* The context that was read, or that of its rewriting: plan numbers are by its instructions. */
+/* Returns the context that was read, or that of its rewriting: plan numbers are by its instructions. */
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
 }
-/* The context of the module as read, whose parameters files and callers name. */
+/* Returns the context of the module as read, whose parameters files and callers name. */
 static inline const PlanContext *plan_context_source(const PlanContext *context) {
     context = plan_context_whole(context);
     return context->source ? context->source : context;
 }
-/* The part of the source's parameter, or output, that parameter or output k of a context is. */
+/* Returns the part of the source's parameter, or output, that parameter or output k of a context is. */
 static inline IrLayerPart plan_source_parameter(const PlanContext *context, int32_t k) {
     const IrLayerMap *map = plan_context_whole(context)->layer_map;
     return map ? map->parameters[k] : (IrLayerPart){k, 0, -1};
@@ -237,7 +237,7 @@ static inline IrLayerPart plan_source_output(const PlanContext *context, int32_t
     const IrLayerMap *map = plan_context_whole(context)->layer_map;
     return map ? map->outputs[k] : (IrLayerPart){k, 0, -1};
 }
-/* The schedule of a plan; gpipe for one stage. */
+/* Returns the schedule of a plan; gpipe for one stage. */
 static inline ScheduleKind plan_schedule(const Plan *plan) {
     ScheduleKind kind = plan->schedule ? schedule_kind_find(plan->schedule) : SCHEDULE_GPIPE;
     return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
@@ -248,13 +248,13 @@ static inline bool plan_interleaves(const Plan *plan) {
     return plan_schedule(plan) != SCHEDULE_GPIPE;
 }
 
-/* The context that a plan is used with. */
+/* Returns the context that a plan is used with. */
 static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
     return plan && plan->context ? plan->context : context;
 }
 
-/* The exporter's roles file in the model's folder, where the model is the exporter's own (model.*) and the
- * file is there; else NULL. */
+/* Returns the exporter's roles file in the model's folder, where the model is the exporter's own (model.*)
+ * and the file is there; else NULL. */
 const char *plan_context_roles(Arena *arena, const char *path);
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
  * for the model.roles.json beside `path` where there is one. */
@@ -267,7 +267,7 @@ AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *ro
 AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
                             AmError *error);
 void plan_context_free(PlanContext *context);
-/* The context of the rewritten module, made at its first use and owned by `source`, which is as read;
+/* Creates the context of the rewritten module, made at its first use and owned by `source`, which is as read;
  * `source` itself where nothing is rewritten. sha256, and thus the module of plans, is the source's. Not for
  * several threads at once. AM_ERROR_INFEASIBLE: the module cannot be rewritten so; the text says why. */
 AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
@@ -278,15 +278,16 @@ typedef enum AttentionChoice { ATTENTION_AUTO, ATTENTION_FUSED, ATTENTION_UNFUSE
 const char *attention_choice_name(AttentionChoice choice); /* "auto", ... */
 /* Finds the attention operators of the module that was read: context->attention. */
 AmStatus plan_context_find_attention(PlanContext *context, AmError *error);
-/* The context of the same module with each attention operator as one fusion, as plan_context_rewrite() makes
- * it; `context` itself where there is no operator, or where it is fused. */
+/* Creates the context of the same module with each attention operator as one fusion, as
+ * plan_context_rewrite() makes it; `context` itself where there is no operator, or where it is fused. */
 AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error);
-/* The roles of a module that was made from that of `from`: `original` [instruction] has the instruction of
- * `from` which each one serves. Parameters and outputs keep their numbers; `repeats` stays that of `from`. */
+/* Moves the roles of a module that was made from that of `from`: `original` [instruction] has the instruction
+ * of `from` which each one serves. Parameters and outputs keep their numbers; `repeats` stays that of
+ * `from`. */
 AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContext *from,
                                  const IrModule *module, const int32_t *original, AmError *error);
 
-/* The plan as JSON (the caller's reference), with the derived parts. */
+/* Writes the plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
 /* Sets *root to the plan as JSON (the caller's reference) without the parts that follow from the stages
  * ("parameters" and "decisions"). */

@@ -13,7 +13,8 @@ typedef struct PlanSample {
     const IrLayerSample *record;
 } PlanSample;
 
-/* `whole` has `whole` NULL. `sample->context` is NULL where the module has no long run of equal layers. */
+/* Makes a sample. `whole` has `whole` NULL. `sample->context` is NULL where the module has no long run of
+ * equal layers. */
 AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError *error);
 void plan_sample_free(PlanSample *sample);
 

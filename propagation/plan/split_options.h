@@ -60,11 +60,11 @@ static inline int32_t split_options_operand(const SplitOptions *self, int32_t i,
     return self->operands[self->first_operand[i] + k];
 }
 
-/* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */
+/* Builds the options. Everything lives in the arena. AM_ERROR_INTERNAL without memory. */
 AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const Rules *rules,
                              const Classes *classes, const IrRoles *roles, AmError *error);
 
-/* The array to which an instruction's states refer: its result, or the first leaf of a tuple; an
+/* Returns the array to which an instruction's states refer: its result, or the first leaf of a tuple; an
  * empty tuple is returned itself. */
 const IrShape *split_options_array_shape(const IrInstruction *instruction);
 

@@ -28,8 +28,8 @@ typedef struct StorageRoles {
     int32_t reread_count;
 } StorageRoles;
 
-/* Everything lives in the arena. `split_options` has uses and operands already. AM_ERROR_INTERNAL without
- * memory. */
+/* Finds the roles. Everything lives in the arena. `split_options` has uses and operands already.
+ * AM_ERROR_INTERNAL without memory. */
 AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
                             const struct SplitOptions *split_options, const IrRoles *module_roles,
                             AmError *error);

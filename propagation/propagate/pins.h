@@ -42,11 +42,11 @@ const char *pin_label(char *buffer, const PropagationPin *pin);
  * "PATTERN=SHARDING"`. */
 const char *pin_place(char *buffer, const PropagationPin *pin);
 const char *pin_file(const PropagationPin *pin);
-/* The code of an error in a pin: AM_ERROR_INPUT for one of a file, AM_ERROR_USAGE for an option. */
+/* Returns the code of an error in a pin: AM_ERROR_INPUT for one of a file, AM_ERROR_USAGE for an option. */
 AmStatus pin_error(const PropagationPin *pin);
 /* Writes the text in parentheses into a buffer; empty where there is none. */
 const char *pin_argument(char *buffer, const PropagationPin *pin);
-/* The number in parentheses, or -1. */
+/* Returns the number in parentheses, or -1. */
 int32_t pin_number(const PropagationPin *pin);
 
 /* Reads "-,model" as a state on a mesh, and its rank. AM_ERROR_USAGE. */

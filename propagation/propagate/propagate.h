@@ -25,13 +25,13 @@ AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContex
 
 /* The shardings that the module's own entry instructions carry, as seeds. */
 typedef struct KeptShardings KeptShardings;
-/* AM_ERROR_INPUT names the instruction whose sharding cannot be read or is of
- * another rank. Shardings of tuples other than those that `tuple` makes are left out. */
+/* Reads the shardings of a module. AM_ERROR_INPUT names the instruction whose sharding cannot be read or is
+ * of another rank. Shardings of tuples other than those that `tuple` makes are left out. */
 AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const PlanContext *context,
                                     AmError *error);
 /* Returns whether the value that an instruction makes is among them. */
 bool propagation_is_kept(const KeptShardings *kept, int32_t instruction);
-/* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
+/* Finds the mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
 AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);
 /* Appends to the axis priorities of `stage`, after any pins, the entries that reproduce these shardings, and
  * overrides for those that they do not reproduce; a pinned class stays pinned. Dimensions that
@@ -40,9 +40,8 @@ AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *k
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error);
 
-/* The state of every canonical instruction, [rules->count], of its first leaf;
- * whole in computations that are not planned. Values made on demand show the state that their first use
- * needs. */
+/* Finds the state of every canonical instruction, [rules->count], of its first leaf; whole in computations
+ * that are not planned. Values made on demand show the state that their first use needs. */
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error);
 

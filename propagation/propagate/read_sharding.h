@@ -27,12 +27,12 @@ typedef struct DeviceTiles {
 AmStatus sharding_read(DeviceTiles *tiles, Arena *arena, const struct Hlo__OpSharding *message,
                        AmError *error);
 
-/* The mesh with the fewest axes on which all of `tiles` are states. Its axes have the names of a
+/* Finds the mesh with the fewest axes on which all of `tiles` are states. Its axes have the names of a
  * sharding with names, else x0, x1, ... AM_ERROR_INPUT if no such mesh exists. */
 AmStatus sharding_infer_mesh(Mesh *mesh, Arena *arena, const DeviceTiles *const *tiles, int32_t count,
                              AmError *error);
 
-/* The state on this mesh that gives each device the same part; false if there is no such state. */
+/* Returns the state on this mesh that gives each device the same part; false if there is no such state. */
 bool sharding_to_state(SbpState *state, const DeviceTiles *tiles, const Mesh *mesh);
 
 #endif

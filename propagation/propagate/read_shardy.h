@@ -6,8 +6,8 @@
 #include "base/status.h"
 #include "ir/hlo.pb-c.h"
 
-/* The Shardy sharding of an instruction, as a sharding over named axes; *message is NULL without
- * one. AM_ERROR_INPUT for other text, and for shardings of sub-axes or of several values. */
+/* Reads the Shardy sharding of an instruction, as a sharding over named axes; *message is NULL without one.
+ * AM_ERROR_INPUT for other text, and for shardings of sub-axes or of several values. */
 AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModuleProto *module,
                      const Hlo__HloInstructionProto *instruction, AmError *error);
 

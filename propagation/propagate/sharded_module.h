@@ -24,8 +24,8 @@ typedef struct ShardedModule {
 AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const ShardedModule *how,
                                   AmError *error);
 
-/* The shardings of the canonical instructions, [instructions], by tiles: those of tuples leaf by leaf, NULL
- * in computations that are not planned. Messages are in the arena. */
+/* Finds the shardings of the canonical instructions, [instructions], by tiles: those of tuples leaf by leaf,
+ * NULL in computations that are not planned. Messages are in the arena. */
 AmStatus propagation_value_shardings(Hlo__OpSharding ***shardings, Arena *arena, const PlanContext *context,
                                      const Mesh *mesh, const SbpState *states, AmError *error);
 

@@ -20,11 +20,11 @@ typedef enum ShardingSpelling {
 /* Returns a copy of values[count] as 64-bit integers, in the arena; NULL without memory. */
 int64_t *sharding_copy_int64(Arena *arena, const int32_t *values, int32_t count);
 
-/* The sharding attribute of an array of that rank; NULL without memory. */
+/* Returns the sharding attribute of an array of that rank; NULL without memory. */
 Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank,
                                   ShardingSpelling spelling);
 
-/* Frontend attributes with `key` = `value` and those of `from` (may be NULL) that do not describe
+/* Returns frontend attributes with `key` = `value` and those of `from` (may be NULL) that do not describe
  * shardings; `key` NULL: these alone. NULL if the result is empty. */
 Hlo__FrontendAttributes *sharding_frontend(Arena *arena, const Hlo__FrontendAttributes *from, const char *key,
                                            const char *value);
@@ -33,11 +33,11 @@ static inline bool sharding_is_shardy(ShardingSpelling spelling) {
     return spelling == SHARDING_SHARDY || spelling == SHARDING_SHARDY_OPEN;
 }
 
-/* `{mesh = #sdy.mesh<["data"=2, "model"=4]>}`: the value of a module's xla.sdy.meshes. */
+/* Returns `{mesh = #sdy.mesh<["data"=2, "model"=4]>}`: the value of a module's xla.sdy.meshes. */
 const char *sharding_shardy_meshes(Arena *arena, const Mesh *mesh);
-/* `#sdy.sharding<@mesh, [{"data"}, {}]>` of a parameter, or of an operator's only
- * result `#sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>`. P axes are left out. Open dimensions may
- * get more axes from Shardy's propagation: those that the plan splits first (p0), then the others (p1). */
+/* Returns `#sdy.sharding<@mesh, [{"data"}, {}]>` of a parameter, or of an operator's only result
+ * `#sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>`. P axes are left out. Open dimensions may get more
+ * axes from Shardy's propagation: those that the plan splits first (p0), then the others (p1). */
 const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result,
                             bool is_open);
 

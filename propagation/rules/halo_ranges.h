@@ -57,11 +57,11 @@ bool halo_is_exact(const Halo *halo);
 bool halo_is_slice_done(const Halo *halos, int32_t count);
 /* Returns whether a convolution's window is turned round in this dimension. */
 bool halo_is_reversed(const Halo *halo);
-/* Size of the dimension that the factor is of an operand. */
+/* Returns the size of the dimension that the factor is of an operand. */
 int64_t halo_operand_size(const Halo *halo, int32_t slot);
 /* Computes the ranges that the shards read of operand `slot`. */
 void halo_find_ranges(Halo *halo, int32_t slot);
-/* The attributes of the instruction on the own part and ranges. */
+/* Writes the attributes of the instruction on the own part and ranges. */
 void halo_localise(LocalAttributes *local, const Halo *halo);
 
 #endif

@@ -34,14 +34,13 @@ bool linearity_carries(const IrModule *module, const IrInstruction *instruction,
 bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                            uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
-/* The operands (bits) that must be made partial before the instruction can use the operands
- * `partial` without a reduction: an addend of a sum of parts is added by one device alone. */
+/* Returns the operands (bits) that must be made partial before the instruction can use the operands `partial`
+ * without a reduction: an addend of a sum of parts is added by one device alone. */
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction);
 
-/* Sums over devices are in f32 for products of 16-bit types: the partial product is computed in
- * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
- * (linearity_carries_f32()) are computed in f32 as well, and their result is rounded at the
- * reduction. */
+/* Decides about f32 sums: sums over devices are in f32 for products of 16-bit types: the partial product is
+ * computed in f32, added in f32 and rounded once, as on one device. Operators that carry such parts
+ * (linearity_carries_f32()) are computed in f32 as well, and their result is rounded at the reduction. */
 static inline bool linearity_is_16bit(const IrInstruction *instruction) {
     return dtype_is_16bit_float(instruction->shape.type);
 }

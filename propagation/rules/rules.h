@@ -82,7 +82,7 @@ typedef struct LoopLeaf {
     bool is_invariant;                         /* the next value is equal: it represents the initial value */
 } LoopLeaf;
 
-/* The instruction whose state is the array's: one of its readers, or -1 without readers. */
+/* Returns the instruction whose state is the array's: one of its readers, or -1 without readers. */
 static inline int32_t loop_leaf_reader(const LoopLeaf *leaf) {
     if (leaf->in_body >= 0) return leaf->in_body;
     return leaf->afterwards >= 0 ? leaf->afterwards : leaf->in_condition;
@@ -154,25 +154,26 @@ typedef struct Rules {
     int32_t *source;         /* [instruction]: where a tuple comes from, through tuples and barriers */
 } Rules;
 
-/* Operators without a rule are blocked in all dimensions and become warnings of `canonical`. */
+/* Builds the rules. Operators without a rule are blocked in all dimensions and become warnings of
+ * `canonical`. */
 AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *error);
 
-/* Arrays in a shape: 1, or the leaves of a tuple. */
+/* Returns the number of arrays in a shape: 1, or the leaves of a tuple. */
 int32_t rules_leaf_count(const IrShape *shape);
-/* Leaf `leaf` of a shape: itself for an array, leaf 0. */
+/* Returns leaf `leaf` of a shape: itself for an array, leaf 0. */
 const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
-/* The shapes inside of a fusion whose rule has `inner`, where the slots of the rule have the shapes
+/* Returns the shapes inside of a fusion whose rule has `inner`, where the slots of the rule have the shapes
  * slots[operand_count + result_count], which are local: [instruction of the called computation], allocated in
  * `arena`; NULL without memory. */
 IrShape *rules_shapes_inside(Arena *arena, const Rules *rules, int32_t fusion, const IrShape *const *slots);
 
-/* The shape in a slot of instruction i's rule: operands first, then results. */
+/* Returns the shape in a slot of instruction i's rule: operands first, then results. */
 const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot);
-/* The planned loop that instruction i is, or NULL. */
+/* Returns the planned loop that instruction i is, or NULL. */
 static inline const PlannedLoop *rules_loop(const Rules *rules, int32_t instruction) {
     return rules->loop_of[instruction] < 0 ? NULL : &rules->loops[rules->loop_of[instruction]];
 }
-/* The planned conditional that instruction i is, or NULL. */
+/* Returns the planned conditional that instruction i is, or NULL. */
 static inline const PlannedConditional *rules_conditional(const Rules *rules, int32_t instruction) {
     return rules->conditional_of[instruction] < 0 ? NULL
                                                   : &rules->conditionals[rules->conditional_of[instruction]];
@@ -185,7 +186,7 @@ void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf);
  * any state is then free. */
 bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int32_t *dimension);
 
-/* "([b,m,k],[b,k,n])->[b,m,n] reduce k(add)" */
+/* Appends "([b,m,k],[b,k,n])->[b,m,n] reduce k(add)" */
 void rule_print(Text *text, const FactorRule *rule);
 
 #endif

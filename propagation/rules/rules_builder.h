@@ -38,13 +38,14 @@ void rule_major_factor(RuleBuilder *builder, int64_t size);
 void rule_halo(RuleBuilder *builder, FactorKind kind, FactorHalo halo, int64_t size);
 /* Starts a reduction factor. */
 void rule_reduction(RuleBuilder *builder, SbpReduction reduction, bool indexed);
-/* The latest factor is dimension `dimension` of slot `slot`. */
+/* Makes the latest factor dimension `dimension` of slot `slot`. */
 void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension);
-/* The latest factor is the major part of each of the `blocks` blocks of a dimension. */
+/* Makes the latest factor the major part of each of the `blocks` blocks of a dimension. */
 void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, int64_t blocks);
 /* Completes the rule: every dimension above 1 is then in some factor. */
 void rule_finish(RuleBuilder *builder, FactorRule *rule);
-/* The rule of an instruction of any computation that makes one array and calls no planned computation. */
+/* Writes the rule of an instruction of any computation that makes one array and calls no planned
+ * computation. */
 void rule_of_instruction(FactorRule *rule, Arena *arena, const IrModule *module, int32_t instruction);
 
 static inline int32_t rule_result(const RuleBuilder *builder) {
@@ -53,7 +54,7 @@ static inline int32_t rule_result(const RuleBuilder *builder) {
 static inline int32_t rule_rank(const RuleBuilder *builder, int32_t slot) {
     return builder->shapes[slot]->type == DTYPE_TUPLE ? 0 : builder->shapes[slot]->rank;
 }
-/* Size of a dimension; 0 (and malformed) where the slot has no such dimension. */
+/* Returns the size of a dimension; 0 (and malformed) where the slot has no such dimension. */
 int64_t rule_size(RuleBuilder *builder, int32_t slot, int64_t dimension);
 /* Blocks the whole instruction unless the condition holds; returns it. */
 bool rule_expect(RuleBuilder *builder, bool condition);
@@ -71,7 +72,7 @@ bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction 
  * identity, or anything where combining twice is combining once. */
 bool rule_may_repeat(const IrModule *module, int32_t instruction, SbpReduction reduction);
 
-/* One function per rule class; BLOCKED and TUPLE need none. */
+/* Write rules: one function per rule class; BLOCKED and TUPLE need none. */
 void rule_elementwise(RuleBuilder *builder);
 void rule_each_dimension(RuleBuilder *builder); /* FREE, PARAMETER */
 void rule_broadcast(RuleBuilder *builder);

@@ -32,8 +32,8 @@ void mesh_append(Text *text, const Mesh *mesh, const char *separator);
 int32_t mesh_axis_stride(const Mesh *mesh, int32_t axis);
 /* Returns the place of a device on an axis, from 0. */
 int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis);
-/* The devices that differ from `device` only on the axes of the bit mask, in
- * row-major order over those axes; returns how many, `group` has room for all. */
+/* Returns the devices that differ from `device` only on the axes of the bit mask, in row-major order over
+ * those axes; returns how many, `group` has room for all. */
 int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *group);
 /* Returns whether no axis has shares. */
 bool mesh_has_equal_shares(const Mesh *mesh);

@@ -4,9 +4,9 @@
 
 #include "propagation/sharding/sbp.h"
 
-/* `value` as one element of a type; of complex ones the real part. */
+/* Writes `value` as one element of a type; of complex ones the real part. */
 void reduction_encode(char bytes[16], Dtype type, double value);
-/* The identity of a reduction: zeros, ones, the least or the greatest value. */
+/* Writes the identity of a reduction: zeros, ones, the least or the greatest value. */
 void reduction_identity(char bytes[16], Dtype type, SbpReduction reduction);
 
 #endif

@@ -91,24 +91,24 @@ static inline void sbp_take(SbpState *state, SbpState from, int32_t axis) {
 bool sbp_has_split(SbpState state);
 bool sbp_has_partial(SbpState state);
 const char *sbp_reduction_name(SbpReduction reduction); /* "add", "max", ... */
-/* The reduction of a to_apply operator (IR_ADD -> SBP_ADD); SBP_REDUCTION_COUNT if none. */
+/* Returns the reduction of a to_apply operator (IR_ADD -> SBP_ADD); SBP_REDUCTION_COUNT if none. */
 SbpReduction sbp_reduction_of(IrOpcode opcode);
 IrOpcode sbp_reduction_opcode(SbpReduction reduction);
 
-/* "S(1)", "B", "P(add)"; for a whole state "data=S(0) model=B", and "data=S(0)/12" where cuts are between
- * 12 granules. */
+/* Writes "S(1)", "B", "P(add)"; for a whole state "data=S(0) model=B", and "data=S(0)/12" where cuts are
+ * between 12 granules. */
 void sbp_print_axis(Text *text, Sbp sbp);
 void sbp_print(Text *text, const Mesh *mesh, SbpState state);
 AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);
 
-/* Ways in which dimension d of a tensor is cut under `state`: product of the
- * sizes of the axes that split it. */
+/* Returns the ways in which dimension d of a tensor is cut under `state`: product of the sizes of the axes
+ * that split it. */
 int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
 /* Returns whether a dimension of `size` is cut into equal parts. */
 bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size);
 /* Returns whether the axes so far cut the dimension into just so many equal parts. */
 bool sbp_splits_into(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t parts);
-/* The cut of a further axis of dimension `dimension`, of `size` elements, between outer * count
+/* Returns the cut of a further axis of dimension `dimension`, of `size` elements, between outer * count
  * granules: the plain cut if it is equivalent. `size` is a multiple of outer * count. */
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count);
@@ -119,14 +119,15 @@ bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64
  * that is a piece of every block (of q, k and v that one projection makes). All
  * axes that split one dimension cut the same blocks. */
 int32_t sbp_blocks(SbpState state, int32_t dimension);
-/* The last axis that splits a dimension which an earlier one cuts in other blocks, so that there is no such
- * state; or -1. */
+/* Returns the last axis that splits a dimension which an earlier one cuts in other blocks, so that there is
+ * no such state; or -1. */
 int32_t sbp_colliding_axis(SbpState state);
-/* Elements of device's shard of a dimension of `size` under `state`, and where in
- * the dimension, or in each of its blocks, the shard's piece starts. */
+/* Finds the elements of device's shard of a dimension of `size` under `state`, and where in the dimension, or
+ * in each of its blocks, the shard's piece starts. */
 void sbp_shard(const Mesh *mesh, SbpState state, int32_t device, int32_t dimension, int64_t size,
                int64_t *start, int64_t *extent);
-/* Local shape of device's shard. Dimensions live in the arena, or are those of `shape` where it is whole. */
+/* Returns the local shape of device's shard. Dimensions live in the arena, or are those of `shape` where it
+ * is whole. */
 IrShape sbp_local_shape(Arena *arena, const Mesh *mesh, SbpState state, int32_t device, const IrShape *shape);
 
 #endif

@@ -13,11 +13,11 @@ typedef struct ShardLayout {
     int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
 } ShardLayout;
 
-/* Layout of device's shard of an array under `state`; false where it has too many dimensions. */
+/* Returns the layout of device's shard of an array under `state`; false where it has too many dimensions. */
 bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
                   const IrShape *whole);
 
-/* The number of elements of a shard. */
+/* Returns the number of elements of a shard. */
 int64_t shard_elements(const ShardLayout *layout);
 /* Copies the shard, elements of `width` bytes, out of the whole array; `local` is row-major. */
 void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width);

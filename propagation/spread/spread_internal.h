@@ -59,7 +59,7 @@ static inline bool spread_has(const Spread *self, int32_t i) {
     return spread_leaf_count(self, i) > 0 && self->leaves[self->first_leaf[i]] != NULL;
 }
 
-/* The sharding of an array; NULL if it has none. */
+/* Returns the sharding of an array; NULL if it has none. */
 static inline const Tiles *spread_array(const Spread *self, int32_t i) {
     return spread_leaf_count(self, i) == 1 ? self->leaves[self->first_leaf[i]] : NULL;
 }
@@ -96,11 +96,11 @@ bool spread_from_group(Spread *self, int32_t i);
 /* Gives the members of each shard_as group one sharding. */
 void spread_align_groups(Spread *self);
 
-/* Products: dot and convolution. */
+/* Spread products: dot and convolution. */
 bool spread_product_result(Spread *self, int32_t i);
 const Tiles *spread_product_operand(Spread *self, int32_t user, int32_t operand);
 
-/* Gather and scatter. */
+/* Spread gather and scatter. */
 bool spread_gather_result(Spread *self, int32_t i);
 bool spread_scatter_result(Spread *self, int32_t i);
 const Tiles *spread_gather_operand(Spread *self, int32_t user, int32_t operand);

@@ -32,7 +32,7 @@ static inline StageSet stage_bit(int32_t stage) {
 static inline bool stage_in(StageSet set, int32_t stage) {
     return set >> stage & 1;
 }
-/* The first and the last stage of a set that is not empty. */
+/* Returns the first and the last stage of a set that is not empty. */
 static inline int32_t stage_first(StageSet set) {
     return __builtin_ctzll(set);
 }
@@ -62,13 +62,13 @@ typedef struct StageSeeds {
     int32_t *owner;    /* [entry parameter]: -1 where its users decide */
 } StageSeeds;
 
-/* The stages of a plan's instructions; everything lives in the arena. AM_ERROR_INPUT: a forward
+/* Finds the stages of a plan's instructions; everything lives in the arena. AM_ERROR_INPUT: a forward
  * operator is in no stage's ranges, or takes a value of a later stage (both are named). */
 AmStatus stages_assign(StageMap **map, Arena *arena, const PlanContext *context, const Plan *plan,
                        AmError *error);
 
-/* The two halves of it. Seeds from the plan's ranges (stages_seed.c; of a module in micro-batches by way of
- * the original's, stages_split.c), and from seeds the stages that everything is held and needed on
+/* Does the two halves of it. Seeds from the plan's ranges (stages_seed.c; of a module in micro-batches by way
+ * of the original's, stages_split.c), and from seeds the stages that everything is held and needed on
  * (stages.c). */
 AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                      AmError *error);
@@ -77,9 +77,9 @@ AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *c
 AmStatus stages_spread(StageMap **map, Arena *arena, const PlanContext *context, const StageSeeds *seeds,
                        int32_t stage_count, AmError *error);
 
-/* The forward instruction whose value recomputed instruction i of the entry makes again, or -1. */
+/* Returns the forward instruction whose value recomputed instruction i of the entry makes again, or -1. */
 int32_t stages_repeated(const PlanContext *context, int32_t i);
-/* The forward instruction whose value a stage takes for that of recomputed instruction i, or i. */
+/* Returns the forward instruction whose value a stage takes for that of recomputed instruction i, or i. */
 int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t i, int32_t stage);
 
 /* Returns whether the instruction forwards a value held elsewhere: tuples, their elements, values

@@ -9,7 +9,7 @@
 
 #include "executor/attention/region_blocks.h"
 
-/* The type of an accumulator: f32 for narrower floating types. */
+/* Returns the type of an accumulator: f32 for narrower floating types. */
 static inline Dtype region_sum_type(Dtype type) {
     return dtype_is_floating(type) && type != DTYPE_F64 ? DTYPE_F32 : type;
 }

@@ -48,7 +48,7 @@ extern const ConvolutionAlgorithm convolution_indirect; /* convolution_indirect.
 extern const ConvolutionAlgorithm convolution_weights;  /* convolution_weights.c */
 extern const ConvolutionAlgorithm convolution_columns;  /* convolution_columns.c */
 
-/* The plain definition, for all types: convolution_plain.c. */
+/* Runs the plain definition, for all types (convolution_plain.c). */
 void convolution_run_plain(const KernelCall *call);
 
 /* The algorithms in the order in which they are tried. */
@@ -58,10 +58,11 @@ extern const int32_t convolution_algorithm_count;
 AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *algorithm, Arena *arena,
                                   AmError *error);
 
-/* Room for `bytes` in the call's scratch memory; its offset. */
+/* Reserves `bytes` in the call's scratch memory; returns their offset. */
 int64_t convolution_reserve(KernelCall *call, int64_t bytes);
 
-/* Output index o of a spatial dimension with kernel index k reads the input at *at, if it is inside. */
+/* Returns whether output index o of a spatial dimension with kernel index k reads the input at *at, if it is
+ * inside. */
 static inline bool convolution_reads(const ConvolutionKernel *kernel, int32_t spatial, int64_t o, int64_t k,
                                      int64_t *at) {
     const IrWindowDimension *window = &kernel->window[spatial];

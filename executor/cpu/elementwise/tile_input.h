@@ -19,7 +19,8 @@ typedef struct TileInput {
     int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK];
 } TileInput;
 
-/* `tile`: elements of all tiles of a series but the last; series begin at multiples of `unit` elements. */
+/* Prepares an input. `tile`: elements of all tiles of a series but the last; series begin at multiples of
+ * `unit` elements. */
 void tile_input_prepare(TileInput *input, Dtype type, const int64_t *strides, const int64_t *dimensions,
                         int32_t rank, int64_t tile, int64_t unit);
 /* Returns whether it needs a staging area, of tile_staging_bytes(). */
@@ -27,9 +28,9 @@ static inline bool tile_is_staged(const TileInput *input) {
     return input->access == TILE_REPEATED || input->access == TILE_STRIDED;
 }
 int64_t tile_staging_bytes(const TileInput *input);
-/* Once before a series of tiles of at most `most` elements. */
+/* Begins, once before a series of tiles of at most `most` elements. */
 void tile_input_begin(const TileInput *input, const void *memory, int64_t most, void *staging);
-/* The tile of `count` elements from `first` on: in memory or in the staging area. */
+/* Returns the tile of `count` elements from `first` on: in memory or in the staging area. */
 const void *tile_input_at(const TileInput *input, const void *memory, int64_t first, int64_t count,
                           void *staging, const VectorLoops *loops);
 

@@ -38,8 +38,8 @@ typedef struct DotPlan {
     DotAxis row, column, depth; /* of one product; the result's column stride is 1 */
 } DotPlan;
 
-/* `dimensions`: the order of the result's dimensions, as IrAttributes.dimensions of a lowered dot;
- * NULL: batch, rows, columns. False: a size is above 2^31. Everything has elements. */
+/* Plans a dot. `dimensions`: the order of the result's dimensions, as IrAttributes.dimensions of a lowered
+ * dot; NULL: batch, rows, columns. False: a size is above 2^31. Everything has elements. */
 bool dot_plan(DotPlan *plan, const IrDot *dot, const IrShape *left, const IrShape *right,
               const int64_t *dimensions);
 

@@ -32,7 +32,7 @@ typedef struct LapackRoutine {
     void (*function)(void); /* Fortran's */
 } LapackRoutine;
 
-/* The row of a custom-call target, or NULL. */
+/* Returns the row of a custom-call target, or NULL. */
 const LapackRoutine *lapack_find(const char *target);
 
 #endif

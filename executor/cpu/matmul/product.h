@@ -41,7 +41,7 @@ bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, Pro
 /* Plans that products of at most so many rows are added to an array: more scratch. Not of a small plan. */
 void product_plan_addend(ProductPlan *plan, int64_t rows);
 
-/* One product; `scratch` has plan->scratch_bytes. */
+/* Runs one product; `scratch` has plan->scratch_bytes. */
 void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
                  int64_t columns, void *scratch);
 /* Computes out = addend + product, rounded as by two steps; the addend has the layout of the result, or is

@@ -75,7 +75,7 @@ typedef struct TileKind {
 extern const TileKind tile_kinds[];
 extern const int32_t tile_kind_count;
 
-/* The first kind that this processor has. */
+/* Returns the first kind that this processor has. */
 const TileKind *tile_kind(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The loop of one width of tiles; tile.c includes it once for each kind with
+/* Returns the loop of one width of tiles; tile.c includes it once for each kind with
  *
  *   NAME(word)   the name of a function or type of this kind
  *   WIDTH        floats of a vector

@@ -38,13 +38,14 @@ typedef struct IndexedWindow {
     int64_t dimensions[IR_MAX_RANK];
 } IndexedWindow;
 
-/* `slices`: the gather's result or the scatter's updates. False if the dimension numbers do not fit. */
+/* Describes the indices. `slices`: the gather's result or the scatter's updates. False if the dimension
+ * numbers do not fit. */
 bool index_map_describe(IndexMap *map, const IrGather *form, const IrShape *operand, const IrShape *indices,
                         const IrShape *slices, const ProgramShard *shard);
 
-/* The window at a position. `clamp`: gather's rule, indices are moved inside the
- * whole; otherwise scatter's: a window that is not inside the whole is empty.
- * `slice_at` is that of the unclipped window's first element in *whole_slice_at. */
+/* Finds the window at a position. `clamp`: gather's rule, indices are moved inside the whole; otherwise
+ * scatter's: a window that is not inside the whole is empty. `slice_at` is that of the unclipped window's
+ * first element in *whole_slice_at. */
 void index_map_window(IndexedWindow *window, const IndexMap *map, const int64_t *position,
                       const void *indices, bool clamp, int64_t *whole_slice_at);
 

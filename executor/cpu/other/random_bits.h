@@ -15,13 +15,13 @@ typedef struct RandomBits {
     const ProgramShard *shard; /* what of the whole is made here; NULL: all */
 } RandomBits;
 
-/* The place in the whole, in row-major order, of the local element with these coordinates. */
+/* Returns the place in the whole, in row-major order, of the local element with these coordinates. */
 int64_t random_place(const IrShape *whole, const ProgramShard *shard, const int64_t *index);
 
-/* One block of Philox-4x32-10: four words of a key and a counter of 128 bits. */
+/* Computes one block of Philox-4x32-10: four words of a key and a counter of 128 bits. */
 void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
-/* AM_ERROR_INPUT as kernel_call_refuse(). */
+/* Reads the attributes of a call; AM_ERROR_INPUT as kernel_call_refuse(). */
 AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *error);
 
 #endif

@@ -32,12 +32,12 @@ static inline float with_sign(float magnitude, float sign) {
     return float_of_bits((bits_of_float(magnitude) & 0x7fffffffu) | (bits_of_float(sign) & 0x80000000u));
 }
 
-/* 2^k for -126 <= k <= 127; anything where the result is not used. */
+/* Returns 2^k for -126 <= k <= 127; anything where the result is not used. */
 static inline float power_of_two(int32_t k) {
     return float_of_bits(((uint32_t)k + 127) << 23);
 }
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2; returns r. Adding 1.5 * 2^23 rounds to an integer. */
+/* Splits x = n ln 2 + r with |r| <= ln 2 / 2; returns r. Adding 1.5 * 2^23 rounds to an integer. */
 static inline float reduce_exponent(float x, int32_t *n) {
     const float shift = 0x1.8p23f;
     float shifted = x * 0x1.715476p+0f + shift;
@@ -46,7 +46,7 @@ static inline float reduce_exponent(float x, int32_t *n) {
     return (x - whole * LN2_UPPER) - whole * LN2_LOWER;
 }
 
-/* e^r - 1 for |r| <= ln 2 / 2 as r + r^2 p(r); error 2^-34. */
+/* Returns e^r - 1 for |r| <= ln 2 / 2 as r + r^2 p(r); error 2^-34. */
 static inline float exp_reduced(float r) {
     float p = 0x1.9f089ap-13f;
     p = p * r + 0x1.6d8d02p-10f;
@@ -57,7 +57,7 @@ static inline float exp_reduced(float r) {
     return r * r * p + r;
 }
 
-/* Below -103.98 it is 0, above 88.73 infinite; values out of range are computed at 0, far from
+/* Returns e^x. Below -103.98 it is 0, above 88.73 infinite; values out of range are computed at 0, far from
  * subnormal numbers, which are slow. 2^n in two factors, as it may be subnormal or reach 2^128. */
 static inline float vector_exp(float x) {
     int32_t n;
@@ -69,7 +69,7 @@ static inline float vector_exp(float x) {
     return x < -104.0f ? 0.0f : y;
 }
 
-/* 2^n (e^r - 1) + (2^n - 1), halved until the end so that 2^128 does not occur. */
+/* Returns 2^n (e^r - 1) + (2^n - 1), halved until the end so that 2^128 does not occur. */
 static inline float vector_expm1(float x) {
     int32_t n;
     float inside = x < -25.0f ? -25.0f : x;
@@ -81,7 +81,8 @@ static inline float vector_expm1(float x) {
     return x == 0.0f ? x : y;
 }
 
-/* log(1+f) for 1+f in [sqrt(1/2), sqrt 2), times 2^e, plus `rest`: f - f^2/2 + f^3 p(f); error 2^-30. */
+/* Returns log(1+f) for 1+f in [sqrt(1/2), sqrt 2), times 2^e, plus `rest`: f - f^2/2 + f^3 p(f); error
+ * 2^-30. */
 static inline float log_reduced(float f, float e, float rest) {
     float p = 0x1.1457a2p-4f;
     p = p * f - 0x1.de3c14p-4f;
@@ -98,7 +99,7 @@ static inline float log_reduced(float f, float e, float rest) {
     return (f + y) + e * LN2_UPPER;
 }
 
-/* x = (1+f) 2^e with 1+f in [sqrt(1/2), sqrt 2), for positive normal x; returns f. */
+/* Splits x = (1+f) 2^e with 1+f in [sqrt(1/2), sqrt 2), for positive normal x; returns f. */
 static inline float split_logarithm(float x, float *e) {
     uint32_t bits = bits_of_float(x) + (0x3f800000u - 0x3f3504f3u);
     *e = (float)((int32_t)(bits >> 23) - 127);
@@ -114,7 +115,7 @@ static inline float vector_log(float x) {
     return x < INFINITY ? y : x; /* infinite and NaN */
 }
 
-/* log(u) + c/u where u = 1+x rounded and c is what rounding lost. */
+/* Returns log(u) + c/u where u = 1+x rounded and c is what rounding lost. */
 static inline float vector_log1p(float x) {
     float u = 1.0f + x, e;
     float lost = x >= 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
@@ -126,7 +127,7 @@ static inline float vector_log1p(float x) {
     return x < INFINITY ? y : x;
 }
 
-/* x + x^3 p(x^2), error 2^-28, or 1 - 2/(e^2x + 1); NaN passes through vector_exp(). */
+/* Returns x + x^3 p(x^2), error 2^-28, or 1 - 2/(e^2x + 1); NaN passes through vector_exp(). */
 static inline float vector_tanh(float x) {
     float magnitude = fabsf(x), square = x * x;
     float p = -0x1.75e1cap-8f;
@@ -139,7 +140,7 @@ static inline float vector_tanh(float x) {
     return with_sign(magnitude < 0.625f ? small : large, x);
 }
 
-/* x p(x^2) below 1, error 2^-30; above, 1 - e^q with q(x) = log erfc(x) on [1, 4], 2^-30 of erf. */
+/* Returns x p(x^2) below 1, error 2^-30; above, 1 - e^q with q(x) = log erfc(x) on [1, 4], 2^-30 of erf. */
 static inline float vector_erf(float x) {
     float magnitude = fabsf(x), square = x * x;
     float p = 0x1.496a3p-14f;
@@ -161,7 +162,7 @@ static inline float vector_erf(float x) {
     return magnitude < 1.0f ? x * p : with_sign(large, x);
 }
 
-/* To the precision of bf16, ties to even; a NaN becomes quiet and keeps its sign. */
+/* Rounds to the precision of bf16, ties to even; a NaN becomes quiet and keeps its sign. */
 static inline uint32_t bf16_bits_of(float value) {
     uint32_t bits = bits_of_float(value);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;

@@ -81,7 +81,7 @@ typedef struct VectorLoops {
     const VectorPool *pool;
 } VectorLoops;
 
-/* The set for this processor; set k, NULL where the processor lacks it or there are no more. */
+/* Returns the set for this processor; set k, NULL where the processor lacks it or there are no more. */
 const VectorLoops *vector_loops(void);
 const VectorLoops *vector_loops_at(int32_t k);
 enum { VECTOR_SETS = 3 };
@@ -91,7 +91,8 @@ enum { VECTOR_SETS = 3 };
 #define VECTOR_EXPAND(name, set) VECTOR_PASTE(name, set)
 #define VECTOR_NAME(name)        VECTOR_EXPAND(name, VECTOR_SET)
 
-/* The loops of this set of instructions, which VectorLoops lists; NULL: the set has none for the type. */
+/* Returns the loops of this set of instructions, which VectorLoops lists; NULL: the set has none for the
+ * type. */
 ElementLoop *VECTOR_NAME(vector_floating)(IrOpcode opcode, Dtype type);
 ElementLoop *VECTOR_NAME(vector_integer)(IrOpcode opcode, Dtype type);
 ElementLoop *VECTOR_NAME(vector_compare)(const char *direction, bool total_order, Dtype type);

@@ -49,19 +49,19 @@ typedef struct CudaSource {
 /* Returns whether cuda_source_make() has a kernel for this opcode (except for types). */
 bool cuda_source_covers(IrOpcode opcode);
 
-/* The kernels of a call: a fusion, or an instruction that cuda_source_covers().
- * Texts and names live in the arena. AM_ERROR_INPUT as kernel_refuse(). */
+/* Creates the kernels of a call: a fusion, or an instruction that cuda_source_covers(). Texts and names live
+ * in the arena. AM_ERROR_INPUT as kernel_refuse(). */
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
-/* The one kernel of a row group, whose steps have these calls. Argument k is `*(*slots)[k]`, an operand or a
- * result of one of them that is bound when the kernel is launched; the scratch memory follows.
+/* Writes the one kernel of a row group, whose steps have these calls. Argument k is `*(*slots)[k]`, an
+ * operand or a result of one of them that is bound when the kernel is launched; the scratch memory follows.
  * AM_ERROR_INPUT: it has no such kernel. */
 AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, KernelCall *const *calls,
                           AmError *error);
 
-/* One translation unit: types, the helpers that are used, then the kernels in
- * the given order, equal ones once. Compile it without contraction of products
- * and sums (NVRTC: --fmad=false), or results differ from the CPU's. */
+/* Writes one translation unit: types, the helpers that are used, then the kernels in the given order, equal
+ * ones once. Compile it without contraction of products and sums (NVRTC: --fmad=false), or results differ
+ * from the CPU's. */
 AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
                           AmError *error);
 

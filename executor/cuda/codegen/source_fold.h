@@ -44,12 +44,12 @@ AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *ca
  * neighbouring results. */
 bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish);
 
-/* "a + b" for the fold's operator in its 64-bit type. */
+/* Appends "a + b" for the fold's operator in its 64-bit type. */
 void cuda_append_combination(Text *out, const CudaFold *fold, const char *a, const char *b);
-/* "k / 7u * 21u ...": for element `number` of a box the sum of its indices times the strides. */
+/* Appends "k / 7u * 21u ...": for element `number` of a box the sum of its indices times the strides. */
 void cuda_append_offset(Text *out, const char *number, const char *suffix, const int64_t *dimensions,
                         const int64_t *strides, int32_t rank);
-/* "(s8)value": a Scalar64 as the type in memory. */
+/* Appends "(s8)value": a Scalar64 as the type in memory. */
 void cuda_append_narrow(Text *out, Dtype type, Scalar64Kind kind, const char *value);
 
 #endif

@@ -13,16 +13,16 @@
 #include "base/text.h"
 #include "executor/cuda/codegen/source.h"
 
-/* The kernels of a dot and of a convolution by themselves. AM_ERROR_INPUT as kernel_refuse(). */
+/* Writes the kernels of a dot and of a convolution by themselves. AM_ERROR_INPUT as kernel_refuse(). */
 AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
-/* The type in which operands are multiplied: f32, f64, or s64 for integers; DTYPE_INVALID:
+/* Returns the type in which operands are multiplied: f32, f64, or s64 for integers; DTYPE_INVALID:
  * unsupported. */
 Dtype cuda_product_type(Dtype left, Dtype right, Dtype result);
-/* The beginning of such a kernel: thread and bound, and the indices d0, d1, ... of its element. */
+/* Appends the beginning of such a kernel: thread and bound, and the indices d0, d1, ... of its element. */
 void cuda_append_result_index(Text *out, const KernelCall *call);
-/* "sum", declared, grown by in0[at0] in1[at1], and stored in out0[i]. */
+/* Appends "sum", declared, grown by in0[at0] in1[at1], and stored in out0[i]. */
 void cuda_append_sum(Text *out, Dtype product);
 void cuda_append_product(Text *out, const KernelCall *call, Dtype product);
 void cuda_append_result(Text *out, const KernelCall *call, Dtype product);

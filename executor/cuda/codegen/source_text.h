@@ -11,8 +11,8 @@
 #define CUDA_THREADS         256
 #define CUDA_MOST_BLOCKS     INT64_C(2147483647) /* of a grid, in its first dimension */
 
-/* Name of the C type of elements in memory ("u16" for bf16) and of values in
- * registers ("f32" for bf16). A type without arithmetic is bits of its width. */
+/* Returns the name of the C type of elements in memory ("u16" for bf16) and of values in registers ("f32" for
+ * bf16). A type without arithmetic is bits of its width. */
 const char *cuda_memory_type(Dtype type);
 const char *cuda_value_type(Dtype type);
 const char *cuda_word(int64_t bytes); /* C type of 1, 2, 4, 8 or 16 bytes */
@@ -21,10 +21,10 @@ bool cuda_has_operators(Dtype type);  /* these and c64 */
 
 /* Appends an f64 literal; a value without digits (infinity, NaN) by its bits. */
 void cuda_append_double(Text *out, double value);
-/* `text` as a value of `type` in registers: "bf16_load(TEXT)" or the text itself; and back. */
+/* Appends `text` as a value of `type` in registers: "bf16_load(TEXT)" or the text itself; and back. */
 void cuda_append_load(Text *out, Dtype type, const char *text);
 void cuda_append_store(Text *out, Dtype type, const char *text);
-/* A conversion of the value `text` as HLO's convert does it, rounded to `to`. */
+/* Appends a conversion of the value `text` as HLO's convert does it, rounded to `to`. */
 void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text);
 
 /* Appends "const f32 v7 = ...;" and a new line: operator `op` on values v0, v1, ... Slot k has
@@ -35,7 +35,7 @@ bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dt
 /* Returns whether cuda_append_operator() rounds the result to 16 bits and quiets NaN. */
 bool cuda_operator_rounds(const ProgramFusionOp *op);
 
-/* The expression of an operator that has to do with c64; false as cuda_append_operator(). */
+/* Returns the expression of an operator that has to do with c64; false as cuda_append_operator(). */
 bool cuda_append_complex(Text *out, const ProgramFusionOp *op, const Dtype *types);
 
 /* Blocks of CUDA_THREADS that have a thread for each of `count` elements. */
@@ -43,10 +43,9 @@ static inline int64_t cuda_blocks(int64_t count) {
     return count / CUDA_THREADS + (count % CUDA_THREADS > 0);
 }
 
-/* "(const f32 *__restrict__ in0, f32 *out0) {" and a new line; an operand that may share memory
- * with a result has no __restrict__. If the source has them, the scratch memory (an address of
- * `scratch`, such as "f64"; NULL if unused) and the uploaded bytes follow, and "s64 number" if
- * `numbered`. */
+/* Appends "(const f32 *__restrict__ in0, f32 *out0) {" and a new line; an operand that may share memory with
+ * a result has no __restrict__. If the source has them, the scratch memory (an address of `scratch`, such as
+ * "f64"; NULL if unused) and the uploaded bytes follow, and "s64 number" if `numbered`. */
 void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
                            bool numbered);
 
@@ -61,27 +60,28 @@ AmStatus cuda_source_launch_long(CudaSource *source, Arena *arena, const char *k
 /* Adds a launch of a kernel that is there already, with another number. */
 AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *launch, AmError *error);
 
-/* "const u32 i = ...;" the number of this thread, and the return of those past `elements`. */
+/* Appends "const u32 i = ...;" the number of this thread, and the return of those past `elements`. */
 void cuda_append_guard(Text *out, int64_t elements);
-/* "const s64 d3 = i / 7u % 5u;" for the name "d" and n 3: where thread i of `elements` (> 0) stands along
- * a dimension of that size and stride. */
+/* Appends "const s64 d3 = i / 7u % 5u;" for the name "d" and n 3: where thread i of `elements` (> 0) stands
+ * along a dimension of that size and stride. */
 void cuda_append_coordinate(Text *out, const char *name, int32_t n, int64_t elements, int64_t stride,
                             int64_t size);
-/* All coordinates, NAME0 and so on, of thread i in a row-major array that is not empty. */
+/* Appends all coordinates, NAME0 and so on, of thread i in a row-major array that is not empty. */
 void cuda_append_coordinates(Text *out, const char *name, const int64_t *dimensions, int32_t rank);
-/* "d0 * 35ll + d1": the sum of coordinates times strides, or "0". */
+/* Appends "d0 * 35ll + d1": the sum of coordinates times strides, or "0". */
 void cuda_append_dot(Text *out, const char *name, const int64_t *strides, int32_t rank);
-/* An index of an integer type as s64: "(s64)in1[PLACE]"; a u64 is at most the greatest s64. */
+/* Appends the load of an index of an integer type as s64: "(s64)in1[PLACE]"; a u64 is at most the greatest
+ * s64. */
 void cuda_append_index_load(Text *out, Dtype type, int32_t operand, const char *place);
-/* "bf16_load(in0[PLACE])". */
+/* Appends "bf16_load(in0[PLACE])". */
 void cuda_append_element(Text *out, Dtype type, const char *array, const char *place);
 
-/* A computation of scalars (to_apply, ...), refused unless its inputs and its one output have these
+/* Reads a computation of scalars (to_apply, ...), refused unless its inputs and its one output have these
  * types, which must have arithmetic. */
 AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, const KernelCall *call,
                                int32_t index, const Dtype *inputs, int32_t input_count, Dtype output,
                                AmError *error);
-/* "const auto NAME = [](const f32 v0, const f32 v1) -> f32 { ... };" After a failure the appended
+/* Appends "const auto NAME = [](const f32 v0, const f32 v1) -> f32 { ... };" After a failure the appended
  * text is invalid. */
 AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
                                  const ElementComputation *computation, AmError *error);

@@ -31,10 +31,10 @@ void cuda_comm_rank_close(CudaCommRank *rank);
 /* Puts the call at the end of the rank's and sets call->prepared. */
 AmStatus cuda_comm_rank_add(CudaCommRank *rank, CommCall *call, AmError *error);
 
-/* Before and after what run() issues. */
+/* Orders the streams before and after what run() issues. */
 void cuda_comm_rank_fork(CudaCommRank *rank);
 void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call);
-/* CommBackEnd.wait(). */
+/* Implements CommBackEnd.wait(). */
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call);
 
 #endif

@@ -29,13 +29,13 @@ typedef struct CudaRun {
     int64_t bytes;
 } CudaRun;
 
-/* Scratch memory that packed pieces of a transfer take. */
+/* Returns the scratch memory that packed pieces of a transfer take. */
 int64_t cuda_exchange_scratch(const CommCall *call);
 CudaRun cuda_exchange_sent(const CommCall *call, int32_t k);
 CudaRun cuda_exchange_received(const CommCall *call, int32_t k);
 
-/* prepared->first packs and moves the rank's own, prepared->second unpacks; the call is bound and the
- * device current. */
+/* Uploads an exchange: prepared->first packs and moves the rank's own, prepared->second unpacks; the call is
+ * bound and the device current. */
 AmStatus cuda_exchange_upload(CudaCommCall *prepared, CudaCommRank *rank, int32_t own_rank, AmError *error);
 /* phase: all pieces that the call receives, out of the arrays of those that give them: `sender_of` gives the
  * call of a rank. */

@@ -26,7 +26,7 @@ typedef struct CudaPart {
     CudaSlab slab;
 } CudaPart;
 
-/* Elements start .. start + extent - 1 along `dimension` of an array of these dimensions. */
+/* Describes elements start .. start + extent - 1 along `dimension` of an array of these dimensions. */
 CudaPart cuda_part(void *array, const IrShape *shape, int32_t dimension, int64_t start, int64_t extent);
 CudaPart cuda_part_contiguous(void *address, int64_t elements);
 
@@ -38,7 +38,7 @@ typedef struct CudaMove {
     int64_t unit_bytes;
 } CudaMove;
 
-/* `from` and `to` have as many elements; they do not overlap. */
+/* Describes a copy: `from` and `to` have as many elements; they do not overlap. */
 CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_bytes);
 
 typedef struct CudaMemberFold {
@@ -63,7 +63,7 @@ typedef struct CudaPhase {
     int32_t count;
 } CudaPhase;
 
-/* The device is current, also for close(), once, also after a failure. */
+/* Opens a movement. The device is current, also for close(), once, also after a failure. */
 AmStatus cuda_movement_open(CudaMovement *movement, const CudaDevice *device, AmError *error);
 void cuda_movement_close(CudaMovement *movement);
 
@@ -71,7 +71,7 @@ void cuda_movement_close(CudaMovement *movement);
  * current and the phase is not running. */
 AmStatus cuda_phase_of_moves(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device,
                              const CudaMove *moves, int32_t count, AmError *error);
-/* `operands`: [count][member_count], row k for folds[k], whose field is set here. */
+/* Fills a phase. `operands`: [count][member_count], row k for folds[k], whose field is set here. */
 AmStatus cuda_phase_of_folds(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device, Dtype type,
                              CudaMemberFold *folds, int32_t count, const void *const *operands,
                              AmError *error);

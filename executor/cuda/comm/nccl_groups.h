@@ -26,12 +26,12 @@ bool nccl_same_ranks(const int32_t *a, int32_t a_count, const int32_t *b, int32_
 AmStatus nccl_groups_add(NcclGroupList *list, const int32_t *ranks, int32_t count, AmError *error);
 void nccl_groups_free(NcclGroupList *list);
 
-/* Collective among the processes (NULL: this one is alone): afterwards every
- * list is that of all groups, with the numbers that process 0 has made by `make`. */
+/* Shares the lists, a collective among the processes (NULL: this one is alone): afterwards every list is that
+ * of all groups, with the numbers that process 0 has made by `make`. */
 AmStatus nccl_groups_share(NcclGroupList *list, ProcessGroup *processes,
                            AmStatus (*make)(void *number, AmError *error), AmError *error);
 
-/* A shared group's number; AM_ERROR_INTERNAL for an unlisted one. */
+/* Finds a shared group's number; AM_ERROR_INTERNAL for an unlisted one. */
 AmStatus nccl_groups_number(const NcclGroupList *list, const int32_t *ranks, int32_t count, void *number,
                             AmError *error);
 

@@ -28,25 +28,26 @@ typedef struct CudaTransfer {
     int64_t send_offset, receive_offset;
 } CudaTransfer;
 
-/* The sent parts of operand k: false if every member gets the same, or all of it is reduced. And
- * the parts of result k: false if it arrives whole. */
+/* Returns the sent parts of operand k: false if every member gets the same, or all of it is reduced. And the
+ * parts of result k: false if it arrives whole. */
 bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k);
 bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k);
 
-/* The number of elements of a member's piece. */
+/* Returns the number of elements of a member's piece. */
 int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member);
-/* The first element of a member's piece: among the packed pieces, or (if the pieces are contiguous)
+/* Returns the first element of a member's piece: among the packed pieces, or (if the pieces are contiguous)
  * in the array itself. */
 int64_t cuda_piece_offset(const CudaPieces *pieces, int32_t member, bool is_packed);
 bool cuda_pieces_are_even(const CudaPieces *pieces);
 
 /* Fills transfers[call->operand_count]; returns the bytes of scratch memory that they take. */
 int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call);
-/* The source address of operand k's pieces, and the destination of result k's; the call is bound. */
+/* Returns the source address of operand k's pieces, and the destination of result k's; the call is bound. */
 char *cuda_transfer_source(const CudaTransfer *transfer, const CommCall *call, int32_t k);
 char *cuda_transfer_target(const CudaTransfer *transfer, const CommCall *call, int32_t k);
 
-/* prepared->first packs, prepared->second unpacks; the call is bound and the device current. */
+/* Uploads transfers: prepared->first packs, prepared->second unpacks; the call is bound and the device
+ * current. */
 AmStatus cuda_transfers_upload(CudaCommCall *prepared, CudaCommRank *rank, const CudaTransfer *transfers,
                                AmError *error);
 

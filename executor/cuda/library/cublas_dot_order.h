@@ -25,12 +25,12 @@ typedef struct CudaDotOrder {
     CudaPack copy;                      /* from a slice to its place in the result */
 } CudaDotOrder;
 
-/* The result's own order; false: the library cannot write it. */
+/* Returns the result's own order; false: the library cannot write it. */
 bool cuda_dot_order(CudaDotOrder *order, const KernelCall *call);
 /* Slices of the result; false: its order is the natural one, and slices would not differ from it. */
 bool cuda_dot_slices(CudaDotOrder *order, const KernelCall *call);
 
-/* The one stride with which dimensions are stepped through in order, or -1. */
+/* Returns the one stride with which dimensions are stepped through in order, or -1. */
 int64_t cuda_joint_stride(const int64_t *sizes, const int64_t *strides, int32_t rank);
 
 #endif

@@ -31,17 +31,17 @@ AmStatus region_element_open(RegionElement *self, Arena *arena, const RegionPlan
 /* Forgets the values of the last element. */
 void region_element_begin(RegionElement *self, const char *scores);
 
-/* "const f32 v3 = EXPRESSION;", the value of the region of this type. */
+/* Appends "const f32 v3 = EXPRESSION;", the value of the region of this type. */
 void region_element_set(RegionElement *self, int32_t value, const char *expression);
 
 /* Appends the statements of the values; their slots are set. */
 void region_element_append(RegionElement *self, const int32_t *values, int32_t count);
 
-/* "l0 * 64u + l3": the place of an element of an array of the value's shape. */
+/* Appends "l0 * 64u + l3": the place of an element of an array of the value's shape. */
 void region_element_append_place(const RegionElement *self, int32_t value);
 
-/* "out2[PLACE] = bf16_store(v7);" for the value that is in a slot: to an output, or to a sum in the scratch
- * memory. */
+/* Appends "out2[PLACE] = bf16_store(v7);" for the value that is in a slot: to an output, or to a sum in the
+ * scratch memory. */
 void region_element_store_output(const RegionElement *self, int32_t output);
 void region_element_store_sum(const RegionElement *self, const RegionSum *sum);
 

@@ -14,18 +14,19 @@ typedef struct RegionWriter {
     const char *index, *suffix, *number; /* C types of indices and of products, suffix of index literals */
 } RegionWriter;
 
-/* "const u32 l3 = NAME / 4u % 8u;" for the labels of a list, whose row-major number is in a variable. */
+/* Appends "const u32 l3 = NAME / 4u % 8u;" for the labels of a list, whose row-major number is in a
+ * variable. */
 void region_writer_append_labels(RegionWriter *self, const int32_t *list, int32_t count, const char *name);
 
 /* Appends the rest of a sum's element, whose number is in the variable "sum": an initial value or an addend,
  * then everything that is stored. */
 void region_writer_finish(RegionWriter *self, const RegionSum *sum);
 
-/* "greatest_of(A, B)" for the fold of a reduction; a dot adds. */
+/* Appends "greatest_of(A, B)" for the fold of a reduction; a dot adds. */
 void region_writer_append_fold(RegionWriter *self, const RegionSum *sum, const char *a, const char *b);
-/* The number that a fold begins with, of type f64. */
+/* Returns the number that a fold begins with, of type f64. */
 const char *region_writer_identity(const RegionWriter *self, const RegionSum *sum);
-/* "(f64)v3 * (f64)v4": a summand, whose statements are there. */
+/* Appends "(f64)v3 * (f64)v4": a summand, whose statements are there. */
 void region_writer_append_summand(RegionWriter *self, const RegionSum *sum);
 
 /* Writes the kernel of all sums that are alike (region_plan_alike()) with `first`. */

@@ -17,7 +17,8 @@
 
 #include "executor/cuda/codegen/source.h"
 
-/* The kernels of a fusion of products (ProgramRegions.in_blocks). AM_ERROR_INPUT as kernel_call_refuse(). */
+/* Writes the kernels of a fusion of products (ProgramRegions.in_blocks). AM_ERROR_INPUT as
+ * kernel_call_refuse(). */
 AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 #endif

@@ -22,7 +22,7 @@ typedef struct CudaPack {
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride);
 int64_t cuda_pack_elements(const CudaPack *pack);
 
-/* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
+/* Writes the kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
  * packed one, both aligned to 16 bytes and apart. */
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
 /* Adds the kernel of a pack, with names that begin with `kind`, to the source of a call with one operand

@@ -10,12 +10,13 @@
 #include "executor/cpu/move/index_map.h"
 #include "executor/cuda/codegen/source_text.h"
 
-/* `slices`: the gather's result or the scatter's updates. Refuses operators that the CPU refuses. */
+/* Describes the indices. `slices`: the gather's result or the scatter's updates. Refuses operators that the
+ * CPU refuses. */
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error);
 
-/* Component k of the index vector at p0, ..., as s64. */
+/* Appends component k of the index vector at p0, ..., as s64. */
 void cuda_append_component(Text *out, const IndexMap *map, int32_t k);
-/* The greatest index of component k whose window lies inside the whole. */
+/* Returns the greatest index of component k whose window lies inside the whole. */
 int64_t cuda_most_index(const IndexMap *map, int32_t k);
 
 #endif
