@@ -237,8 +237,7 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
         TRY(search_add_pipeline_baselines(result, self, true, only, self->options, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *on_sample = &found->baselines[e];
-        const char *reason = isnan(on_sample->seconds) ? on_sample->reason
-                                                       : "on a sample of the layers it is far from the best";
+        const char *reason = isnan(on_sample->seconds) ? on_sample->reason : BASELINE_IS_FAR;
         if (only[e] == 0) result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
     }
     return AM_OK;
@@ -296,8 +295,10 @@ static AmStatus improve(SearchContext *self, AmError *error) {
 static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchOptions *options,
                               double most, AmError *error) {
     SearchResult found;
-    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, options, self->settings);
-    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, options, error));
+    SearchOptions until = *options;
+    until.nested.known.enough_seconds = most;
+    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, &until, self->settings);
+    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, &until, error));
     const PlanCandidate *best = &found.pool.best;
     if (best->plan && best->fit.fits && best->seconds <= most) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cost/simulate/simulate.h"
+#include "ir/analysis/loops.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/model_gap.h"
 #include "planners/problem/schedule_fallback.h"
@@ -46,6 +47,9 @@ static bool has_all(const bool *is_left_out) {
     return true;
 }
 
+/* Steps that differ by this factor on a sample of layers differ in this order on the module. */
+#define FAR_FROM_BEST 1.5
+
 /* The one-stage baselines of a search, and the fastest step of each so far. */
 typedef struct StageBaselines {
     SearchResult *result;
@@ -56,8 +60,19 @@ typedef struct StageBaselines {
     bool is_scarce; /* none fits with the first number of micro-batches */
 } StageBaselines;
 
+/* Returns the seconds above which a baseline that does not fit is not tried with more micro-batches, which
+ * hardly make it faster; 0: it is. Results for a module, but not for a sample, have the price of such a
+ * baseline. */
+static double far_seconds(const StageBaselines *self) {
+    const PlanCandidate *candidate = &self->result->pool.best;
+    double best = self->options->nested.known.enough_seconds;
+    bool is_sample = self->search->whole->canonical->loops && self->search->whole->canonical->loops->layers;
+    if (best == 0 && is_sample && candidate->plan && candidate->fit.fits) best = candidate->seconds;
+    return FAR_FROM_BEST * best;
+}
+
 /* Prices the baselines with each number of micro-batches from the one at `first` on, while one may get
- * faster or may fit. */
+ * faster or may fit, and none is fast enough. */
 static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRecomputation *recomputed,
                               AmError *error) {
     SearchContext *search = self->search;
@@ -80,8 +95,8 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         here.stop = &search->budget.stop;
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
-        const SearchOptions part =
-            search_part_options(search, self->options, self->options->limits.evaluations);
+        SearchOptions part = search_part_options(search, self->options, self->options->limits.evaluations);
+        part.nested.known.far_seconds = far_seconds(self);
         AmStatus status = plan_context_for(&context, search->whole, &here, &refusal);
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         if (status == AM_OK)
@@ -93,6 +108,8 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         if (k == 0 && !recomputed) self->is_scarce = !has_price(self->best);
         if (found.plan) found.plan->space = plan_space_name(search->options->kind);
         search_result_merge(self->result, &found);
+        for (int32_t e = 0; e < BASELINE_COUNT; e++)
+            if (self->best[e].seconds <= self->options->nested.known.enough_seconds) return AM_OK;
     }
     return AM_OK;
 }

@@ -132,6 +132,11 @@ typedef struct KnownSteps {
     double form_seconds;     /* its step, or 0 */
     bool form_has_pipelines; /* pipelines of that form are about as fast */
     bool form_is_split;      /* that form has split layers and was searched on a sample of them */
+    double
+        enough_seconds; /* a baseline that fits and takes at most as long ends the pricing of baselines, or 0
+                         */
+    /* More micro-batches are not tried for baselines that do not fit and take longer; 0: they are. */
+    double far_seconds;
 } KnownSteps;
 
 /* State of a search inside of another one. It is zero in the options of callers: plan_search() and the
@@ -218,6 +223,9 @@ typedef struct SearchOptions {
     SearchLimits limits;
     NestedSearch nested;
 } SearchOptions;
+
+/* The reason of a baseline that is too slow on a sample of the layers to be priced on all. */
+#define BASELINE_IS_FAR "on a sample of the layers it is far from the best"
 
 typedef struct BaselineResult {
     double seconds;        /* NAN: no such plan, or it does not fit */

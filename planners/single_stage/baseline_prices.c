@@ -182,9 +182,13 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
         else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
         if (!result->reason) result->reason = reason;
-        if (!mesh->is_priced || (!mesh->fit.fits && search->baselines[baseline].plan)) continue;
-        search->baselines[baseline].plan = mesh->plan;
-        search->baselines[baseline].problem = search->problems[k];
+        SingleStageBaseline *priced = &search->baselines[baseline];
+        if (!mesh->is_priced) continue;
+        if (!priced->plan || mesh->plan->predicted_step_seconds < priced->least_seconds)
+            priced->least_seconds = mesh->plan->predicted_step_seconds;
+        if (!mesh->fit.fits && priced->plan) continue;
+        priced->plan = mesh->plan;
+        priced->problem = search->problems[k];
         if (!mesh->fit.fits) continue;
         const PlanRecomputation *again = single_stage_recomputation(search);
         const char *kind = again && again->saved_count > 0 ? "selective" : "full";

@@ -49,6 +49,7 @@ typedef struct SingleStageRounds {
 typedef struct SingleStageBaseline {
     Plan *plan; /* NULL: it has no plan */
     StageProblem *problem;
+    double least_seconds; /* of its meshes, whether it fits or not */
     bool is_priced;
 } SingleStageBaseline;
 

@@ -280,12 +280,16 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     result->evaluations = self.budget.used;
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
         const Plan *plan = self.baselines[e].plan;
+        double far = options->nested.known.far_seconds;
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
         bool is_refused =
             !plan &&
             context->whole; /* the module as read may have no such plan, and a rewritten one may have it */
+        bool is_far =
+            far > 0 && plan && isnan(result->baselines[e].seconds) && self.baselines[e].least_seconds > far;
+        if (is_far) result->baselines[e].reason = BASELINE_IS_FAR;
         is_left_out[e] |=
-            is_refused || (plan && isnan(result->baselines[e].seconds) && is_hopeless(&self, plan));
+            is_refused || is_far || (plan && isnan(result->baselines[e].seconds) && is_hopeless(&self, plan));
     }
     search_result_choose(result);
     close_search(&self);
