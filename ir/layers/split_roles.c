@@ -1,7 +1,25 @@
 /* Roles of a module with separate layers: each part of a parameter has the parameter's role, and is updated
- * by the same part of its output.
+ * by the same part of its output. Its path is that of a model with one tree for each layer: layer 3 of
+ * params['decoder']['up'] is params['decoder'][3]['up'] if other stacks are in params['decoder'].
  */
 #include "ir/layers/layers.h"
+
+#include <string.h>
+
+/* Returns the bytes that begin the path of the stacks in one tree, to which layer `k` of the first one
+ * belongs: the parts of one layer follow one another. All of the path if it is the only stack. */
+static size_t tree_length(const IrLayerMap *map, const IrRoles *roles, int32_t k) {
+    const char *path = roles->parameters[map->parameters[k].original].path;
+    size_t length = strlen(path);
+    for (int32_t next = k + 1; next < map->parameter_count && map->parameters[next].layer == 0; next++) {
+        const char *other = roles->parameters[map->parameters[next].original].path;
+        size_t common = 0;
+        for (size_t at = 0; at <= length && path[at] == other[at]; at++)
+            if (path[at] == '[' || path[at] == '.' || path[at] == '\0') common = at;
+        length = common;
+    }
+    return length;
+}
 
 AmStatus ir_split_roles(IrRoles **split_roles, Arena *arena, IrModule *split, const IrLayerMap *map,
                         const IrRoles *roles, AmError *error) {
@@ -16,13 +34,18 @@ AmStatus ir_split_roles(IrRoles **split_roles, Arena *arena, IrModule *split, co
         stride[original] = first[original] - k;
         first[original] = k;
     }
+    size_t tree = 0;
     for (int32_t k = 0; k < map->parameter_count; k++) {
         const IrLayerPart *part = &map->parameters[k];
         IrParameter *parameter = &parameters[k];
         *parameter = roles->parameters[part->original];
         parameter->number = k;
         parameter->instruction = entry->parameters[k];
-        if (part->layer >= 0) parameter->path = arena_format(arena, "%s[%d]", parameter->path, part->layer);
+        bool is_first = part->layer == 0 && (k == 0 || part[-1].layer != 0);
+        if (is_first) tree = tree_length(map, roles, k);
+        if (part->layer >= 0)
+            parameter->path = arena_format(arena, "%.*s[%d]%s", (int)tree, parameter->path, part->layer,
+                                           parameter->path + tree);
         if (parameter->output >= 0)
             parameter->output =
                 first[parameter->output] + (part->layer < 0 ? 0 : part->layer * stride[parameter->output]);
