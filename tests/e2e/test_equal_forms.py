@@ -6,7 +6,8 @@ The models of bench/layers.py (GPT, Llama, T5, mixture of experts, U-Net) are ex
 each layer, as a scan, and as slices of stacked parameters. An even pipeline of the first form applies to the others:
 its step differs by at most 1 %, and its peak memory is at most 2 % higher and 10 % lower. The even pipelines that the
 forms get of their own, and their bounds, are within 1 % as well. Default searches of a small Llama and a small U-Net
-find steps within 1 % of each other for unrolled and scanned layers.
+find steps within 1 % of each other for unrolled and scanned layers. Pipelines for trainers of transformers have the
+same arguments in all forms.
 
 Run as `AUTOMAP=build/automap python tests/e2e/test_equal_forms.py`.
 """
@@ -74,12 +75,30 @@ def check_searches(name, folder):
     check_close((name, "search"), steps["scan"], steps["trees"], 0.01)
 
 
+def check_trainers(folder):
+    """Arguments of Megatron-LM and torchtitan for two stages."""
+    sizes = (4, 256, 8, 1024, 16, 128, 1000)
+    models = {form: forms.export("gpt", form, sizes, folder / f"trained_{form}") for form in forms.FORMS}
+    for target in ("megatron", "torchtitan"):
+        texts, steps = {}, {}
+        for form, model in models.items():
+            plan = model.parent / "plan.json"
+            automap("search", model, "--cluster", "nominal:4", "--for", target, "--stages", "2", "--micro-batches", "4",
+                    "-o", plan, "--quiet")
+            texts[form] = automap("export", plan, model, "--format", target, "--quiet")
+            steps[form] = json.loads(plan.read_text())["predicted"]["step_seconds"]
+        assert texts["scan"] == texts["sliced"] == texts["trees"], (target, texts)
+        for form in ("scan", "sliced"):
+            check_close((target, form), steps[form], steps["trees"], 0.01)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in forms.MODELS:
             check_model(name, "h100:8" if name == "gpt" else "C", pathlib.Path(folder))
         for name in SEARCHED:
             check_searches(name, pathlib.Path(folder))
+        check_trainers(pathlib.Path(folder))
     print("equal forms: ok")
 
 
