@@ -1,5 +1,5 @@
-/* Clusters of the API that are more than a file: this machine measured, imports of other tools' files, and
- * the list of the built-in clusters. */
+/* Clusters that have no cluster file: this machine as measured, imports of other tools' files, and the list
+ * of the built-in clusters. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static AmStatus add_collective(void *user, const char *type, ProgramCollectiveKi
                                    error);
 }
 
-/* Measures this machine. The description is read as any other, so that a written file is readable. */
+/* Measures this machine. The reader of cluster files checks the description, so that it can be written. */
 static AmStatus probe(Cluster **cluster, Arena *arena, const ClusterCall *call, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
@@ -87,7 +87,7 @@ fail:
     return status;
 }
 
-/* Imports the files. The description is read as any other, so that a written file is readable. */
+/* Imports the files. The reader of cluster files checks the description, so that it can be written. */
 static AmStatus import_files(Cluster **cluster, Arena *arena, const ClusterCall *call, AmError *error) {
     const char *const *paths;
     int32_t count = option_texts(call->options, "import", &paths);

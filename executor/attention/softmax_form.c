@@ -98,7 +98,7 @@ static SoftmaxTerm multiply_matrices(SoftmaxSearch *self, const ProgramInstructi
     return made;
 }
 
-/* Numbers of a row or key, by an iota or a parameter that counts. */
+/* The positions of rows or keys: an iota, or a parameter that counts. */
 static SoftmaxTerm position(const SoftmaxSearch *self, int32_t label, int64_t first) {
     if (label != self->form->row && label != self->form->key) return softmax_other();
     return (SoftmaxTerm){.kind = TERM_POSITION,

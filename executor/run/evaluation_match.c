@@ -51,7 +51,7 @@ static const IrShape *shape_of(const PlanContext *context, int32_t parameter) {
     return &context->canonical->instructions[context->roles->parameters[parameter].instruction].shape;
 }
 
-/* How well parameter k of the training suits the path; 0: not at all. */
+/* Returns the similarity of the path with that of parameter k of the training; 0: no common word. */
 static int64_t rate(const PlanContext *training, int32_t k, const char *path) {
     const IrParameter *candidate = &training->roles->parameters[k];
     if (candidate->role == IR_ROLE_DATA) return 0;
@@ -60,7 +60,7 @@ static int64_t rate(const PlanContext *training, int32_t k, const char *path) {
     return common == 0 ? 0 : 2 * common + (candidate->role == IR_ROLE_WEIGHT ? 1 : 0);
 }
 
-/* *source: the parameter of the training with the value, or -1. */
+/* Sets *source to the parameter of the training that has the value of parameter k, or to -1. */
 static AmStatus find_source(int32_t *source, const PlanContext *training, const PlanContext *module,
                             int32_t k, AmError *error) {
     const char *path = module->roles->parameters[k].path;
@@ -94,7 +94,7 @@ static AmStatus find_source(int32_t *source, const PlanContext *training, const 
     return status;
 }
 
-/* Two parameters of one source would make one of them wrong. */
+/* Refuses two parameters with one source: one of them would have a wrong value. */
 static AmStatus check_distinct(const int32_t *sources, const PlanContext *training, const PlanContext *module,
                                AmError *error) {
     const IrParameter *parameters = module->roles->parameters;

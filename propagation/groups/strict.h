@@ -1,12 +1,10 @@
 /* Auto-MAP's own mode of operator partitioning: one axis, no conversions.
  *
- * Every tensor has one state, B or S(d); every operator allows a list of rows
- * of states (its parallel factors, its reductions with result B, all B); all
- * operators must be met at once. Rule R: a reduction over a split dimension is
- * allowed only outside the forward body, that is where its result reaches no dot
- * or convolution of the forward pass; a dot's contraction and the indexed
- * dimension of a gather always are. Deciding one dimension of a weight then
- * decides others: a linkage group.
+ * Every tensor has one state, B or S(d). Every operator allows a list of rows of states: its parallel
+ * factors, its reductions with result B, and all B. The states must be in a row of every operator. Rule R: a
+ * reduction over a split dimension is allowed only where its result reaches no dot or convolution of the
+ * forward pass. The contraction of a dot and the indexed dimension of a gather are always allowed. So a
+ * decision about one dimension of a weight decides other dimensions: a linkage group.
  */
 #ifndef PROPAGATION_GROUPS_STRICT_H
 #define PROPAGATION_GROUPS_STRICT_H
@@ -14,8 +12,8 @@
 #include "propagation/groups/groups.h"
 #include "propagation/plan/plan.h"
 
-/* The values that may be split: the state (data is B), the same by any cut, unevenly and in blocks
- * (sbp.h) too, or the data (state is B: auto data parallelism). */
+/* The values that may be split: the state (data is B); the state by any cut, also unevenly and in blocks
+ * (sbp.h); or the data (state is B: auto data parallelism). */
 typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_ANY_CUT, STRICT_DATA } StrictRoots;
 
 /* Dimension d + STRICT_IN_BLOCKS is dimension d cut in the fewest blocks that a class has in it. */

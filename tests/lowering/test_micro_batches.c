@@ -152,8 +152,8 @@ static void test_refused(void **state) {
     }
 }
 
-/* With the relaxation a micro-batch has statistics of its own: where all of them have the same, nothing
- * changes. */
+/* With the relaxation each micro-batch has statistics of its own. If they are equal in all micro-batches, the
+ * result is that of the whole batch. */
 static void test_relaxed(void **state) {
     (void)state;
     char expected[64], outputs[64];
@@ -188,7 +188,7 @@ static void test_not_relaxed_without_need(void **state) {
     plan_context_free(whole);
 }
 
-/* Sums [1, 1] of that type which the loops carry. */
+/* Returns the number of sums of shape [1, 1] and this type that the loops carry. */
 static int32_t count_carried(const PlanContext *split, Dtype type) {
     const IrModule *module = split->canonical;
     int32_t count = 0;
@@ -228,7 +228,7 @@ static void test_rounded_sums(void **state) {
     plan_context_free(whole);
 }
 
-/* A rewrite ends once it is to stop, and can be repeated later. */
+/* A rewrite that is interrupted ends, and can be repeated later. */
 static void test_stopped(void **state) {
     (void)state;
     PlanContext *whole = read_module(batch_dense);

@@ -1,5 +1,5 @@
-/* Orders of iterations: every iteration once, no stage waits for ever, as much in flight as the
- * schedule says, and bubbles as the closed forms have them. */
+/* Orders of iterations: every iteration runs once, no stage deadlocks, the micro-batches in flight are those
+ * of the schedule, and bubbles equal their closed forms. */
 #include "tests/support/model_case.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { MOST_STAGES = 8, MOST_MICRO_BATCHES = 16, MOST_CHUNKS = 4, MOST_PARTS = MOST_STAGES * MOST_CHUNKS };
 
-/* All stages' orders, and a step of it on paper: part p of the model is chunk p / S of stage p % S. */
+/* The orders of all stages, and a simulated step: part p of the model is chunk p / S of stage p % S. */
 typedef struct Paper {
     Arena arena;
     int32_t stages, micro_batches, chunks;
@@ -49,7 +49,7 @@ static int32_t executable_at(const Paper *self, const ScheduleIteration *iterati
     return latest;
 }
 
-/* Runs the step; its seconds. */
+/* Runs the step; returns its seconds. */
 static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weights) {
     int32_t clock[MOST_STAGES] = {0}, at[MOST_STAGES] = {0}, latest = 0;
     const int32_t seconds[] = {forward, backward, weights};
@@ -223,8 +223,8 @@ static void test_interleaved(void **state) {
             }
 }
 
-/* As many values may be under way from part p to part q as their stages are apart and one more; if they are
- * no neighbours, as there are stages and as the parts are apart. */
+/* Returns the number of values that may be in flight from part p to part q. For neighbours it is the distance
+ * of their stages plus 1, for other parts the number of stages plus the distance of the parts. */
 static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
     int32_t parts = abs(p - q), apart = abs(p % stages - q % stages);
     return parts > 1 ? stages + parts : apart + 1;

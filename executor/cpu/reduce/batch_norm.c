@@ -21,7 +21,7 @@
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
 
-enum { BLOCK = 64, GRAIN = 16 }; /* features that are worked on together; that one member takes at least */
+enum { BLOCK = 64, GRAIN = 16 }; /* features in a block; fewest features of a member */
 
 /* A block of features and their numbers. */
 typedef struct Block {

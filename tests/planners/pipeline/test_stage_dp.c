@@ -12,7 +12,7 @@ typedef struct Enumeration {
     double best;
 } Enumeration;
 
-/* All ways to go on from a unit and a device with `left` stages. */
+/* Visits all pipelines of the remaining units and devices in `left` stages. */
 static void enumerate(Enumeration *self, int32_t unit, int32_t device, int32_t left, double sum,
                       double most) {
     const StageModel *model = self->fixture->model;
@@ -117,7 +117,7 @@ static void test_tables(void **state) {
     assert_true(stage_model_cost(self.model, 1, &stage, &two));
     assert_true(two.fixed_bytes < one.fixed_bytes);
     stage.strategy.recompute =
-        RECOMPUTE_FULL; /* what crosses checkpoints is kept, and the forward pass made again */
+        RECOMPUTE_FULL; /* values at checkpoint boundaries are kept, the forward pass is recomputed */
     assert_true(stage_model_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
     assert_true(one.iteration_bytes < 0.5 * two.iteration_bytes);
@@ -155,7 +155,7 @@ static void test_places(void **state) {
     }
 }
 
-/* Parts of chunks are in order, have the whole model, and begin where little crosses. */
+/* Chunks are in order, contain the whole model, and begin where few bytes cross. */
 static void test_chunks(void **state) {
     (void)state;
     StagesCase self;
