@@ -168,7 +168,8 @@ test_fuzzers() {
     mkdir -p "build-asan/corpus/$name"
     echo "$name"
   done | xargs -P "$(nproc)" -I NAME sh -c 'reader=NAME; reader=${reader#fuzz_}
-      words=tests/fuzz/$reader.dict; [ -f $words ] && words=-dict=$words || words=
+      words=; [ -f "tests/fuzz/$reader.dict" ] && tests/fuzz/dictionary.sh "$reader" >"build-asan/$reader.dict" &&
+        words=-dict=build-asan/$reader.dict
       build-asan/NAME -seed=1 -max_total_time='$seconds' -timeout=10 -rss_limit_mb=4096 $words -artifact_prefix=build-asan/NAME- \
         build-asan/corpus/NAME "build-asan/seeds/$reader" >build-asan/NAME.log 2>&1 ||
         { tail -40 build-asan/NAME.log; exit 255; }

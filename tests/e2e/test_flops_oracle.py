@@ -26,7 +26,8 @@ except ImportError:
     print("skipped: jax is not installed")
     sys.exit(77)
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("launch", "oracle")]
+import opcode_modules
 from program import AUTOMAP, MODELS
 
 CLIENT = jax.devices("cpu")[0].client
@@ -81,10 +82,8 @@ GATHER = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_
 SCATTER = ("update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
            "unique_indices=false")
 CONTRACT_LAST = "lhs_contracting_dims={1}, rhs_contracting_dims={1}"
-UNARY = """abs acos acosh asin asinh atanh cbrt ceil cosine cosh erf exponential exponential-minus-one floor log
-    log-plus-one logistic negate round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh copy bitcast
-    opt-barrier real imag""".split()
-BINARY = "add atan2 divide maximum minimum multiply power remainder subtract".split()
+UNARY = [*opcode_modules.REAL, "bitcast", "opt-barrier", "real", "imag"]
+BINARY = opcode_modules.REAL_PAIRS
 BITWISE = "and or xor add divide multiply shift-left shift-right-logical shift-right-arithmetic power".split()
 
 # "operand shapes | result shape | opcode | attributes"; operands in order, or numbered in brackets.

@@ -5,6 +5,11 @@ A case is the instructions of an entry computation; what they call stands in COM
 instruction may have are a second table, tried on one instruction each.
 """
 
+import pathlib
+import re
+
+OPCODES = pathlib.Path(__file__).resolve().parents[2] / "ir" / "opcodes.def"
+
 COMPUTATIONS = """
 add {
   add.a = f32[] parameter(0)
@@ -104,15 +109,29 @@ def merged(bodies):
 
 
 ACCURACY = ["", ", result_accuracy={mode=highest}", ", result_accuracy={tolerance={atol=0.5,rtol=0.25,ulps=2}}"]
-REAL = ["abs", "acos", "acosh", "asin", "asinh", "atanh", "cbrt", "ceil", "cosine", "cosh", "erf", "exponential",
-        "exponential-minus-one", "floor", "log", "log-plus-one", "logistic", "negate", "round-nearest-afz",
-        "round-nearest-even", "rsqrt", "sign", "sine", "sinh", "sqrt", "tan", "tanh", "copy"]
-ACCURATE = set(REAL) - {"abs", "ceil", "floor", "negate", "round-nearest-afz", "round-nearest-even", "sign", "copy"}
 NOT_OPCODES = {"sharding", "metadata", "attribute", "module"}
 NOT_IN_JAXLIB = {"atan", "collective-reduce", "shuffle"}
-INTEGER = ["not", "popcnt", "count-leading-zeros"]
-REAL_PAIRS = ["add", "atan2", "divide", "maximum", "minimum", "multiply", "power", "remainder", "subtract"]
-INTEGER_PAIRS = ["and", "or", "xor", "shift-left", "shift-right-arithmetic", "shift-right-logical", "mulhi"]
+
+
+def element_wise(operands, floating):
+    """Names of element-wise opcodes whose shapes and types are all equal, from ir/opcodes.def.
+
+    With `floating` those that take floating numbers, else those of integers and pred alone.
+    """
+    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (\d+), ELEMENTWISE, \w+, \w+,\s+alike, (\w+),',
+                      OPCODES.read_text(), re.MULTILINE)
+    names = [name for name, count, types in rows if int(count) == operands and name not in NOT_IN_JAXLIB
+             and (types not in ("INTEGER", "BITS")) == floating]
+    assert names, "ir/opcodes.def: no row was read"
+    return names
+
+
+ON_BITS = ["mulhi", "shift-left", "shift-right-arithmetic", "shift-right-logical"]  # XLA's verifier takes floats too
+REAL = ["abs", *element_wise(1, True)]
+ACCURATE = set(REAL) - {"abs", "ceil", "floor", "negate", "round-nearest-afz", "round-nearest-even", "sign", "copy"}
+INTEGER = element_wise(1, False)
+REAL_PAIRS = [name for name in element_wise(2, True) if name not in ON_BITS]
+INTEGER_PAIRS = element_wise(2, False) + ON_BITS
 COMPARISONS = ["EQ", "NE", "GE", "GT", "LE", "LT"]
 GROUPS = ["{}", "{{0,1},{2,3}}", "{{0},{1},{2},{3}}", "[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "[1,4]<=[4]",
           "mesh['a'=2,'b'=4] {'b'}", "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b':(2)2,'a'}"]
