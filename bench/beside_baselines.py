@@ -1,7 +1,7 @@
 """Hybrid plans beside the best baseline, model by model and cluster by cluster.
 
 Run as `AUTOMAP=build/automap python3 bench/beside_baselines.py [--model NAME] [--cluster NAME]`. --write
-docs/measurements.md replaces the table of the document, where all models and clusters ran. A line for each, separated
+bench/README.md replaces the table of the document, where all models and clusters ran. A line for each, separated
 by tabs: name, ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all baselines,
 those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
 included.

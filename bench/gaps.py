@@ -1,6 +1,6 @@
 """Gaps of searched plans: how far the best plan can be from the one found.
 
-    python3 bench/gaps.py [--space auto|hybrid|single_stage] [--write docs/measurements.md] [MODEL CLUSTER ...]
+    python3 bench/gaps.py [--space auto|hybrid|single_stage] [--write bench/README.md] [MODEL CLUSTER ...]
 
 Columns: the plan's step, the bound that is proved for every plan of the space, gap, model gap (docs/planning.md), plans
 priced, seconds of import and search, peak memory. Run in the source folder, on an idle machine for the times. --write

@@ -9,7 +9,7 @@ k measurements is the true step of the plan that was measured fastest, over the 
 
     ninja -C build automap bench_measurements
     python3 bench/measured_plans.py TABLE.csv --measure     # on an idle machine
-    python3 bench/measured_plans.py TABLE.csv --write docs/measurements.md
+    python3 bench/measured_plans.py TABLE.csv --write bench/README.md
 """
 
 import argparse

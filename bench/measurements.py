@@ -7,7 +7,7 @@ from other groups (ranking of other groups, re-fitted coefficients, Gaussian pro
 the same hidden width and source. Successive halving has no place here: a look-up has no cheaper form.
 
     ninja -C build automap bench_measurements
-    python3 bench/measurements.py RUNS.csv [--predictions P.jsonl] [--write docs/measurements.md]
+    python3 bench/measurements.py RUNS.csv [--predictions P.jsonl] [--write bench/README.md]
 
 Without --predictions, `build/automap published RUNS.csv --json` makes them (docs/published.md), in minutes.
 """

@@ -15,7 +15,7 @@ The planners are rebuilt by the options of `search`, so that cuts, memory and pr
               type of device are free, within a server. Cuts and the order of the servers by the dynamic program
     search    automap search
 
-    python3 bench/mixed_planners.py [--models vgg19,gpt2] [--planners Sailor,search] [--write docs/measurements.md]
+    python3 bench/mixed_planners.py [--models vgg19,gpt2] [--planners Sailor,search] [--write bench/README.md]
 """
 
 import argparse

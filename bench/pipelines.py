@@ -1,4 +1,4 @@
-"""The tables of docs/measurements.md: one pipeline under every schedule, and one with its forward pass made again.
+"""The tables of bench/README.md: one pipeline under every schedule, and one with its forward pass made again.
 
 Run as `AUTOMAP=build/automap python3 bench/pipelines.py`.
 """

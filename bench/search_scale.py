@@ -10,7 +10,7 @@ With --models, steps of large models of the zoo are searched instead, exported b
 and the gap. --write replaces the rows of these models in the document.
 
     AUTOMAP=build/automap python bench/search_scale.py [--quick] [--evaluations N]
-    AUTOMAP=build/automap python bench/search_scale.py --models [NAME...] [--write docs/measurements.md]
+    AUTOMAP=build/automap python bench/search_scale.py --models [NAME...] [--write bench/README.md]
 """
 
 import argparse

@@ -8,7 +8,7 @@ with 95 % intervals by bootstrap. Without --ranker, one is trained: the same net
 regression on the teacher's plans, without reinforcement (agent train-search --supervised).
 
     ninja -C build automap bench_searchers processor_clock
-    python3 bench/searchers.py --results /tmp/runs.jsonl --write docs/measurements.md   # runs that are there are kept
+    python3 bench/searchers.py --results /tmp/runs.jsonl --write bench/README.md   # runs that are there are kept
 """
 
 import argparse

@@ -2,7 +2,7 @@
 # timeout: 300
 """The collectives of well-known plans are the ones that experts write.
 
-The table of docs/measurements.md is made anew, row by row: which tensors each plan moves by which collective,
+The table of bench/README.md is made anew, row by row: which tensors each plan moves by which collective,
 before they are merged into buckets, and how many bytes they have. What must hold whatever the figures is
 asked besides: data parallelism reduces every gradient and the loss and does nothing else, and so on.
 
@@ -19,7 +19,7 @@ from collections import Counter
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs" / "measurements.md"
+DOCS = ROOT / "bench" / "README.md"
 KINDS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 
 # (module, plan, mesh on cluster): a baseline's name, or the list of an axis. Every mesh has one axis that splits.

@@ -3,7 +3,7 @@
 For the tiny models and every baseline the exported text is compiled by XLA's partitioner for eight
 host devices and trained from the committed state and data. Losses must be those of one device, which
 are committed, and the collectives of the compiled module may send no more bytes per device and step than
-`automap simulate` says of the plan, but for the excess that EXPLAINED allows (docs/measurements.md says why).
+`automap simulate` says of the plan, but for the excess that EXPLAINED allows (bench/README.md says why).
 The table of both is printed. The named spelling is read by XLA's text parser. Shardy reads open dimensions with
 priorities, and keeps the plan's shardings. Its hook for automatic partitioners cannot be reached from Python. Without
 AUTOMAP_FULL=1 a small sample is run.
