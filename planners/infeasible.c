@@ -51,28 +51,27 @@ static Change no_change(const Relaxing *self) {
 
 /* Searches briefly with a change; *seconds is NAN if no plan fits. */
 static AmStatus try_search(const Relaxing *self, const Change *change, double *seconds, AmError *error) {
-    SearchVariant few;
-    SearchOptions *options = &few.options;
+    SearchRequest request;
+    SearchOptions few = search_with_request(self->options, &request);
     MicroBatching settings = *self->settings;
     SearchResult result;
     AmError refusal = {0};
     *seconds = NAN;
     if (is_interrupted(self)) return AM_OK;
-    search_variant(&few, self->options);
-    few.request.constraints.memory_fraction = change->memory_fraction;
-    few.request.space.initial = change->initial;
-    few.request.callbacks.on_episode = NULL;
-    options->kind = change->kind;
-    options->nested.purpose = PURPOSE_TRIAL;
-    options->skip_bound = true;
-    bool is_more = options->limits.evaluations == 0 || options->limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
-    if (!search_spans_stages(options) && is_more) options->limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
-    bool is_slow = options->searcher == SEARCHER_EXACT || options->searcher == SEARCHER_EXHAUSTIVE;
-    if (is_slow || options->searcher == SEARCHER_DQN || options->searcher == SEARCHER_AUTO)
-        options->searcher = SEARCHER_ANNEAL;
+    request.constraints.memory_fraction = change->memory_fraction;
+    request.space.initial = change->initial;
+    request.callbacks.on_episode = NULL;
+    few.kind = change->kind;
+    few.nested.purpose = PURPOSE_TRIAL;
+    few.skip_bound = true;
+    bool is_more = few.limits.evaluations == 0 || few.limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
+    if (!search_spans_stages(&few) && is_more) few.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
+    if (is_slow || few.searcher == SEARCHER_DQN || few.searcher == SEARCHER_AUTO)
+        few.searcher = SEARCHER_ANNEAL;
     settings.micro_batches = change->micro_batches;
     AmStatus status =
-        plan_search(&result, self->arena, self->whole, change->cluster, options, &settings, &refusal);
+        plan_search(&result, self->arena, self->whole, change->cluster, &few, &settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     return am_pass_error(status, &refusal, error);

@@ -101,18 +101,19 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
 
 /* Restricts the options to the space that they leave, adds the degrees that the cluster implies, and finds
  * the stages of pinned scopes. */
-static AmStatus narrow_options(SearchVariant *narrowed, const SearchOptions *options, Arena *arena,
-                               const PlanContext *whole, const Cluster *cluster, AmError *error) {
-    const Placement **placement = &narrowed->options.nested.placement;
-    PlanConstraints *constraints = &narrowed->request.constraints;
-    search_variant(narrowed, options);
-    narrowed->options.limits.seconds -= fmin(TAIL_SHARE * options->limits.seconds, MOST_TAIL);
-    search_narrow(&narrowed->options);
+static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *request, const SearchOptions *options,
+                               Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                               AmError *error) {
+    const Placement **placement = &narrowed->nested.placement;
+    PlanConstraints *constraints = &request->constraints;
+    *narrowed = search_with_request(options, request);
+    narrowed->limits.seconds -= fmin(TAIL_SHARE * options->limits.seconds, MOST_TAIL);
+    search_narrow(narrowed);
     TRY(check_pinned_stages(cluster, options, error));
     TRY(degrees_complete(&constraints->degrees, cluster, error));
     TRY(placement_find(placement, arena, whole, cluster, constraints->pins, constraints->pin_count, error));
     constraints->degrees.excludes_one_stage =
-        *placement && search_spans_stages(&narrowed->options) &&
+        *placement && search_spans_stages(narrowed) &&
         !placement_allows_devices(*placement, 0, (*placement)->count, 0, cluster->device_count);
     return placement_check_numbers(*placement, constraints->degrees.stages, error);
 }
@@ -161,19 +162,20 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    SearchVariant narrowed;
+    SearchRequest request;
+    SearchOptions narrowed;
     double start = clock_seconds();
     const StopSignal end = {options->request->callbacks.interrupted,
                             options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
-    TRY(narrow_options(&narrowed, options, arena, whole, cluster, error));
-    SearchContext self = search_context(result, arena, whole, cluster, &narrowed.options, settings);
+    TRY(narrow_options(&narrowed, &request, options, arena, whole, cluster, error));
+    SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     TRY_OR_FAIL(target_check_module(options->request->constraints.target, whole, error));
     TRY_OR_FAIL(search_check_given(options->request->space.initial, cluster, error));
     TRY_OR_FAIL(assignment_search_check(self.options, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
     TRY_OR_FAIL(add_candidates(&self, error));
-    if (!narrowed.options.nested.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
+    if (!narrowed.nested.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
     TRY_OR_FAIL(add_bound(&self, error));
     TRY_OR_FAIL(search_add_given(&self, error));
     result->search_seconds = clock_seconds() - start;

@@ -1,7 +1,23 @@
 /* The search over all that the options leave open: spaces, numbers of stages and of micro-batches.
  *
- * target_search() calls it for each form of a module and each choice of devices. Its result has the best
- * plan, the best of each part of the search, the baselines and a lower bound.
+ * The path of a request, from the API to the plans. Each level calls those below it:
+ *
+ *   target_search()               forms/target_search.h       with the target's restrictions, and without
+ *     form_search()               forms/form_search.h         each form of the module
+ *       device_search()           devices/device_search.h     each choice of devices
+ *         plan_search()           plan_search.h               one module on one cluster
+ *           sample_search()       sample_search.h             a large module: plan_search() of a sample
+ *           search_strategies()   search_strategies.h         degrees of parallelism, for a trainer
+ *           search_stages()       search_rounds.h             rounds over any number of stages
+ *             pipeline_search()   pipeline/pipeline_search.h  several stages
+ *           search_micro_batches()  search_micro_batches.h    one stage, each number of micro-batches
+ *             single_stage_search() single_stage/single_stage.h  one stage, one number
+ *
+ * All levels share the request by pointer (SearchRequest). Each level has its own options (SearchOptions):
+ * search_part() gives a part its share of the budget, search_one_stage_part() the space of one stage, and
+ * search_with_request() another request. SearchLimits are limits; Budget (problem/budget.h) is the one count
+ * of evaluations and time. Every level returns a SearchResult: the best plan, the pool of candidates, the
+ * baselines and a lower bound.
  */
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H

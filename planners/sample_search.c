@@ -186,7 +186,7 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
 static AmStatus search_sample(SearchContext *self, SearchResult *found, const PlanSample *sample,
                               const SearchOptions *options, AmError *error) {
     const PlanCandidate *best = &self->result->pool.best;
-    SearchVariant lower;
+    SearchRequest request;
     SearchResult again = {0};
     MovedPlans moved;
     AmError refusal = {0};
@@ -195,10 +195,10 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
-    search_variant(&lower, options);
-    lower.request.constraints.memory_fraction *= moved.share;
-    AmStatus status = plan_search(&again, self->arena, sample->context, self->cluster, &lower.options,
-                                  self->settings, &refusal);
+    const SearchOptions lower = search_with_request(options, &request);
+    request.constraints.memory_fraction *= moved.share;
+    AmStatus status =
+        plan_search(&again, self->arena, sample->context, self->cluster, &lower, self->settings, &refusal);
     search_spend(self, &again);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));

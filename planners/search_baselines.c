@@ -95,7 +95,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         here.stop = &search->budget.stop;
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
-        SearchOptions part = search_part_options(search, self->options, self->options->limits.evaluations);
+        SearchOptions part = search_part(self->options, &search->budget, self->options->limits.evaluations);
         part.nested.known.far_seconds = far_seconds(self);
         AmStatus status = plan_context_for(&context, search->whole, &here, &refusal);
         if (stop_wanted(&search->budget.stop)) return AM_OK;

@@ -31,15 +31,6 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *wh
 
 /* ---- the budget ---- */
 
-SearchOptions search_part_options(const SearchContext *self, const SearchOptions *options, int64_t size) {
-    SearchOptions part = *options;
-    part.limits.evaluations = size;
-    part.limits.is_default = false;
-    part.nested.budget = budget_part(&self->budget);
-    search_limit_seconds(&part, &self->budget.stop);
-    return part;
-}
-
 void search_spend(SearchContext *self, const SearchResult *found) {
     budget_return(&self->budget, found->evaluations, found->is_cut);
 }

@@ -25,8 +25,6 @@ typedef struct SearchContext {
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings);
 
-/* Returns the options of a part of the search, of `size` evaluations within the rest of the budget. */
-SearchOptions search_part_options(const SearchContext *self, const SearchOptions *options, int64_t size);
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);
 

@@ -20,7 +20,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     AmError first = {0};
     *bound = INFINITY;
     for (int32_t k = 0; k < count && (k == 0 || !budget_is_over(&self->budget)); k++) {
-        SearchOptions part = search_part_options(self, options, size / count > 0 ? size / count : 1);
+        SearchOptions part = search_part(options, &self->budget, size / count > 0 ? size / count : 1);
         if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
         if (count > 1 && part.nested.purpose == PURPOSE_ALL_ROUNDS) part.nested.purpose = PURPOSE_RESULT;
         if (count > 1) part.nested.climbs = NULL;

@@ -177,7 +177,7 @@ static Phase phase_at(const Phases *self, int32_t k) {
  * of one stage. */
 static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
-    Round round = {.search = search, .options = search_part_options(search, search->options, phase->size)};
+    Round round = {.search = search, .options = search_part(search->options, &search->budget, phase->size)};
     SearchResult *result = &round.result;
     if (phase->number < 0) round.options.nested.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;

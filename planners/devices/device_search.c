@@ -55,19 +55,18 @@ static AmStatus make_part(Cluster **part, const DeviceSearch *self, int32_t choi
 }
 
 /* Searches with the devices of a choice, which are those of `part`; the result has the cluster's numbers. */
-static AmStatus search_part(SearchResult *result, const DeviceSearch *self, int32_t choice,
-                            const Cluster *part, const SearchOptions *options, AmError *error) {
+static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, int32_t choice,
+                              const Cluster *part, const SearchOptions *options, AmError *error) {
     const DeviceChoice *devices = &self->choices.choices[choice];
-    SearchVariant here;
+    SearchRequest request;
     const Plan *initial = options->request->space.initial;
     bool is_whole = devices->count == self->cluster->device_count;
     if (initial && is_whole) TRY(search_check_given(initial, self->cluster, error));
-    search_variant(&here, options);
+    const SearchOptions here = search_with_request(options, &request);
     if (initial)
-        TRY(device_order_place(&here.request.space.initial, self->arena, initial, devices->devices,
-                               devices->count, error));
-    AmStatus status =
-        plan_search(result, self->arena, self->whole, part, &here.options, self->settings, error);
+        TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
+                               error));
+    AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
     return status;
@@ -163,7 +162,7 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
         allow_default(&options, self);
     }
     search_limit_seconds(&options, &self->budget.stop);
-    AmStatus status = search_part(&found, self, choice, part, &options, &refusal);
+    AmStatus status = search_choice(&found, self, choice, part, &options, &refusal);
     budget_return(&self->budget, found.evaluations, false);
     if (status == AM_OK) take(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
@@ -229,7 +228,7 @@ static AmStatus search_first(DeviceSearch *self, const SearchOptions *options, A
         return plan_search(self->result, self->arena, self->whole, self->cluster, options, self->settings,
                            error);
     TRY(make_part(&part, self, 0, error));
-    AmStatus status = search_part(self->result, self, 0, part, options, error);
+    AmStatus status = search_choice(self->result, self, 0, part, options, error);
     cluster_free(part);
     return status;
 }

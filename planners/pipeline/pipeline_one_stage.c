@@ -117,21 +117,19 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     AmError refusal = {0};
     if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_ANNEAL;
     int32_t instructions = ir_represented(self->plans.whole->canonical);
-    if (options.limits.evaluations > 0)
-        options.limits.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    else if (options.nested.purpose == PURPOSE_TRIAL) options.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    bool is_trial = options.nested.purpose == PURPOSE_TRIAL;
+    int64_t size = search_evaluations_for(options.searcher, instructions);
+    if (options.limits.evaluations > 0) size = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
+    else if (is_trial) size = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
-        options.limits.evaluations = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
-    else options.limits.evaluations = search_evaluations_for(options.searcher, instructions);
-    if (self->plans.options->limits.evaluations == 0 && options.nested.purpose != PURPOSE_TRIAL)
-        options.limits.evaluations -= plan_climb_reserve(self->plans.options, options.limits.evaluations);
+        size = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
+    if (options.limits.evaluations == 0 && !is_trial) size -= plan_climb_reserve(self->plans.options, size);
     if (options.nested.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
-    if (options.limits.evaluations < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
-    options.nested.budget = budget_part(&self->budget);
+    if (size < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     if (self->best) options.nested.known.rival_seconds = self->best->seconds;
-    search_limit_seconds(&options, &self->budget.stop);
+    const SearchOptions part = search_part(&options, &self->budget, size);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
-                                          &options, &refusal);
+                                          &part, &refusal);
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;

@@ -120,9 +120,11 @@ const char *search_narrow(SearchOptions *options) {
     return NULL;
 }
 
-void search_variant(SearchVariant *variant, const SearchOptions *options) {
-    *variant = (SearchVariant){.options = *options, .request = *options->request};
-    variant->options.request = &variant->request;
+SearchOptions search_with_request(const SearchOptions *options, SearchRequest *request) {
+    SearchOptions changed = *options;
+    *request = *options->request;
+    changed.request = request;
+    return changed;
 }
 
 SearchOptions search_one_stage_part(const SearchOptions *options) {
@@ -135,6 +137,15 @@ SearchOptions search_one_stage_part(const SearchOptions *options) {
 
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop) {
     if (stop->deadline > 0) part->limits.seconds = fmax(stop->deadline - clock_seconds(), 1e-3);
+}
+
+SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size) {
+    SearchOptions part = *options;
+    part.limits.evaluations = size;
+    part.limits.is_default = false;
+    part.nested.budget = budget_part(budget);
+    search_limit_seconds(&part, &budget->stop);
+    return part;
 }
 
 Budget search_user_budget(const SearchOptions *options) {

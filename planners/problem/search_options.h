@@ -257,18 +257,17 @@ typedef struct SearchResult {
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 
-/* Options with a request of their own, so that both can differ from the caller's. */
-typedef struct SearchVariant {
-    SearchOptions options; /* its request is `request` */
-    SearchRequest request;
-} SearchVariant;
-/* Copies the options and their request. The variant must stay at its address. */
-void search_variant(SearchVariant *variant, const SearchOptions *options);
+/* -- options of a part of a search -- */
+
+/* Returns the options with another request: a copy in `*request`, which outlives them. */
+SearchOptions search_with_request(const SearchOptions *options, SearchRequest *request);
 
 /* Returns the options of the one-stage part of a search over any number of stages: without a bound, since the
  * whole space has its own, and with annealing where the searcher cuts pipelines alone. */
 SearchOptions search_one_stage_part(const SearchOptions *options);
-/* Sets the time limit of a part of a search to the time until the deadline, if the signal has one. */
+/* Returns the options of a part of `size` evaluations, within the rest of the caller's budget. */
+SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size);
+/* Sets the time limit of a part to the time until the deadline, if the signal has one. */
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
 
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
