@@ -12,7 +12,7 @@
 #include "cost/simulate/simulate.h"
 #include "ir/analysis/loops.h"
 #include "planners/baselines/even_pipeline.h"
-#include "planners/bounds/model_gap.h"
+#include "planners/bounds/bound.h"
 #include "planners/problem/schedule_fallback.h"
 #include "planners/search_micro_batches.h"
 #include "planners/single_stage/single_stage.h"

@@ -9,7 +9,6 @@
 
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_pipelines.h"
-#include "planners/bounds/model_gap.h"
 #include "planners/pipeline/stage_dp.h"
 
 /* Returns the schedule of the space that leaves the lowest bound: ZB-H1 of those with one chunk a stage. The

@@ -23,7 +23,7 @@
  *   quickly       plan_bound_quickly()     max(work, launches)
  *
  * A search reports at most the step of its own plan. The gap of a plan is its simulated step over the bound,
- * less 1. The model gap is its C + X over the bound of C + X on its mesh, less 1 (model_gap.h).
+ * less 1. The model gap is its C + X over the bound of C + X on its mesh, less 1.
  *
  * This header declares the bounds by the graph. Their space is every choice of states and factors, operator
  * by operator, on every given mesh. It contains all axis priorities, with storage, pins and overrides.
@@ -31,6 +31,7 @@
 #ifndef PLANNERS_BOUNDS_BOUND_H
 #define PLANNERS_BOUNDS_BOUND_H
 
+#include "base/system/stop.h"
 #include "cost/cluster/cluster.h"
 #include "cost/relaxation/graph_bound.h"
 #include "propagation/plan/plan.h"
@@ -66,6 +67,14 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
  * values for free, and a forward operator that fuses counts with its best split. */
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error);
+
+/* Finds the plan's computing plus resharding in the sharding graph over a lower bound of its minimum over
+ * all labels, less 1. For several stages both sums are over all stages, each with its own values, on its own
+ * mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of the meshes
+ * (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
+ * AM_ERROR_INTERNAL: memory is exhausted. */
+AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
+                        const StopSignal *stop, AmError *error);
 
 /* ---- what several bounds share ---- */
 

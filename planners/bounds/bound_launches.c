@@ -34,10 +34,10 @@ typedef struct Counter {
 /* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
     if (!self->split_options->live[i] || self->rules->on_demand[i]) return false;
-    if (ir_is_product(ir_instruction(self->module, i)->opcode)) return true;
     const IrInstruction *instruction = ir_instruction(self->module, i);
-    if (instruction->opcode == IR_SORT || instruction->opcode == IR_SCATTER) return true;
-    if (instruction->opcode != IR_REDUCE) return false;
+    IrOpcode opcode = instruction->opcode;
+    if (ir_is_product(opcode) || opcode == IR_SORT || opcode == IR_SCATTER) return true;
+    if (opcode != IR_REDUCE) return false;
     const IrShape *operand = &ir_instruction(self->module, instruction->operands[0])->shape;
     if (instruction->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return false;
     double results = (double)ir_shape_elements(&instruction->shape);

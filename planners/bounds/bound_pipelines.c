@@ -6,7 +6,7 @@
  * between the cuts of stage s on its devices (work_items.h, work_groups.h).
  *
  * Method: any mean of paths is at most the longest, and for a mean the minimum over cuts and widths is a
- * shortest path over states (cut_tables.h). The pairs (M, S) with the lowest bounds are bounded again with
+ * shortest path over states (cut_search.h). The pairs (M, S) with the lowest bounds are bounded again with
  * other means, until one of them has used all: its bound is the greatest of this method.
  */
 #include "planners/bounds/bound_pipelines.h"
@@ -17,7 +17,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_of_work.h"
-#include "planners/bounds/cut_tables.h"
+#include "planners/bounds/cut_search.h"
 
 enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_MIXES = 6 };
 

@@ -10,7 +10,7 @@
  *   work_groups.h                  items of one group are on one stage; groups of equal work are one class
  *   bound_pipelines.c              seconds of each class in one iteration, by the width of its stage
  *   pipeline_paths.h               how often a path contains the iterations of each stage
- *   cut_tables.h, cut_search.h     the least cost of all cuts and widths, for the best weights of the paths
+ *   cut_search.h                   the least cost of all cuts and widths, for the best weights of the paths
  */
 #ifndef PLANNERS_BOUNDS_BOUND_PIPELINES_H
 #define PLANNERS_BOUNDS_BOUND_PIPELINES_H

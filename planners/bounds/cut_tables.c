@@ -48,7 +48,8 @@ static void add_members(Filler *self, int32_t place, int32_t border) {
     }
 }
 
-static void chain_places(Filler *self) {
+/* Chains the items at each place, and finds the sets there and across the borders that follow. */
+static void find_place_sets(Filler *self) {
     CutTables *tables = self->tables;
     const CutWork *work = tables->work;
     for (int32_t p = 0; p < work->places; p++) self->first[p] = -1;
@@ -65,11 +66,7 @@ static void chain_places(Filler *self) {
         self->next[k] = self->first[placed->borders.first];
         self->first[placed->borders.first] = k;
     }
-}
-
-static void find_place_sets(Filler *self) {
-    CutTables *tables = self->tables;
-    for (int32_t p = 0; p < tables->work->places && !self->arena->failed; p++) {
+    for (int32_t p = 0; p < work->places && !self->arena->failed; p++) {
         int32_t first = tables->member_count;
         add_members(self, p, -1);
         tables->at[p] = find_place_set(self, first);
@@ -103,21 +100,19 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     filler.slots = ARENA_ARRAY(arena, int32_t, filler.slot_count);
     if (arena->failed) return am_fail_memory(error, work->places);
     for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
-    chain_places(&filler);
     find_place_sets(&filler);
     int32_t widths = work->width_count;
     tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->set_count * widths + 1);
-    if (arena->failed) return am_fail_memory(error, tables->set_count);
     tables->all = ARENA_ARRAY(arena, ClassSeconds, widths + 1);
-    if (arena->failed) return am_fail_memory(error, widths);
+    if (arena->failed) return am_fail_memory(error, tables->set_count);
     for (int32_t k = 0; k < work->placed_count; k++)
         for (int32_t w = 0; w < widths; w++)
             class_seconds_add(&tables->all[w], &work->seconds[work->placed[k].class * widths + w]);
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t k = 0; k < tables->sets[b].member_count; k++)
-            for (int32_t w = 0; w < widths; w++)
-                class_seconds_add(
-                    &tables->seconds[b * widths + w],
-                    &work->seconds[tables->members[tables->sets[b].first_member + k] * widths + w]);
+            for (int32_t w = 0; w < widths; w++) {
+                int32_t class = tables->members[tables->sets[b].first_member + k];
+                class_seconds_add(&tables->seconds[b * widths + w], &work->seconds[class * widths + w]);
+            }
     return AM_OK;
 }

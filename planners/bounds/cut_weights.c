@@ -1,7 +1,7 @@
 /* The best bound over cuts: weights of the work, by potentials of the states, that make the cheapest pipeline
  * as expensive as possible.
  *
- * The cost of every pipeline for any potentials is a bound (cut_tables.h). The potentials begin balanced, as
+ * The cost of every pipeline for any potentials is a bound (cut_search.h). The potentials begin balanced, as
  * if all work could be divided evenly, and then follow subgradients: the derivatives of the cost of the
  * cheapest pipeline, with Polyak's step sizes.
  */

@@ -1,13 +1,12 @@
-/* How far a plan is from the best choice of states and factors in the sharding graph, with its stages side
- * by side. */
-#include "planners/bounds/model_gap.h"
+/* The model gap: how far a plan is from the best choice of states and factors in the sharding graph
+ * (docs/method.md, section 7), with its stages side by side. */
+#include "planners/bounds/bound.h"
 
 #include <math.h>
 
 #include "base/system/parallel.h"
 #include "cost/relaxation/graph_bound.h"
 #include "lowering/spmd/ranks.h"
-#include "planners/bounds/bound.h"
 
 enum { SWEEPS = 400 };
 

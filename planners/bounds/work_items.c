@@ -43,8 +43,7 @@ typedef struct WorkFinder {
 } WorkFinder;
 
 static bool is_product(const WorkFinder *self, int32_t i) {
-    IrOpcode opcode = ir_instruction(self->module, i)->opcode;
-    return ir_is_product(opcode);
+    return ir_is_product(ir_instruction(self->module, i)->opcode);
 }
 
 static bool is_backward(const WorkFinder *self, int32_t i) {
@@ -244,24 +243,22 @@ static int32_t find_spine(WorkFinder *self, bool backward) {
     return length;
 }
 
-/* Finds the last product of the spine for which each instruction waits; one of the spine waits for itself. */
-static void find_after(WorkFinder *self) {
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
-        self->after[i] = self->place[i];
-        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) && self->place[i] < 0;
-             k++)
-            if (self->after[split_options_operand(self->split_options, i, k)] > self->after[i])
-                self->after[i] = self->after[split_options_operand(self->split_options, i, k)];
-    }
-}
-
-/* Finds the first product of the spine that waits for each instruction. */
-static void find_until(WorkFinder *self) {
+/* Finds the last product of the spine for which each instruction waits, and the first one that waits for it;
+ * one of the spine waits for itself. */
+static void find_waits(WorkFinder *self) {
+    const SplitOptions *options = self->split_options;
     int32_t count = self->context->rules->entry_count;
-    for (int32_t i = 0; i < count; i++) self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
+    for (int32_t i = 0; i < count; i++) {
+        self->after[i] = self->place[i];
+        self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
+        for (int32_t k = 0; k < split_options_operand_count(options, i) && self->place[i] < 0; k++) {
+            int32_t operand = split_options_operand(options, i, k);
+            if (self->after[operand] > self->after[i]) self->after[i] = self->after[operand];
+        }
+    }
     for (int32_t i = count - 1; i >= 0; i--)
-        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
-            int32_t operand = split_options_operand(self->split_options, i, k);
+        for (int32_t k = 0; k < split_options_operand_count(options, i); k++) {
+            int32_t operand = split_options_operand(options, i, k);
             if (self->place[operand] < 0 && self->until[i] < self->until[operand])
                 self->until[operand] = self->until[i];
         }
@@ -301,14 +298,14 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     if (!first_use) return am_fail_memory(error, parameters);
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
-    for (int32_t i = 0; i < count; i++)
-        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) &&
-                            self->split_options->live[i] && ir_phase_is_with_forward(self->roles->phases[i]);
-             k++) {
+    for (int32_t i = 0; i < count; i++) {
+        if (!self->split_options->live[i] || !ir_phase_is_with_forward(self->roles->phases[i])) continue;
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
             int32_t parameter = self->parameter_of[split_options_operand(self->split_options, i, k)];
             if (parameter >= 0 && self->last_place[i] < first_use[parameter])
                 first_use[parameter] = self->last_place[i];
         }
+    }
     for (int32_t i = 0; i < count; i++) {
         self->first_place[i] = first_place_of(self, first_use, i);
         BoundItem *item = self->item_of[i] < 0 ? NULL : &self->work->items[self->item_of[i]];
@@ -321,27 +318,25 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
 /* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
  * first product. */
 static void find_items(WorkFinder *self, const ShardingGraph *model) {
-    int32_t *spine_count = self->work->spine_count, first = -1;
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++) { /* what depends on the backward pass */
+    int32_t *spine_count = self->work->spine_count, count = self->context->rules->entry_count, first = -1;
+    for (int32_t i = 0; i < count; i++) { /* what depends on the backward pass */
         self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
             self->has_gradients[i] |= self->has_gradients[split_options_operand(self->split_options, i, k)];
     }
     spine_count[1] = find_spine(self, true);
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+    for (int32_t i = 0; i < count; i++)
         if (self->place[i] == 0) first = i;
-    find_after(self);
-    find_until(self);
+    find_waits(self);
     add_items(self, model, true);
     spine_count[0] = find_spine(self, false);
-    find_after(self);
+    find_waits(self);
     if (first >= 0) spine_count[0] = self->after[first] + 1;
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+    for (int32_t i = 0, last = -1; i < count; i++) {
         if (self->place[i] >= spine_count[0]) self->place[i] = -1;
-    find_after(self);
-    find_until(self);
-    for (int32_t i = 0, last = -1; i < self->context->rules->entry_count; i++)
         self->last_place[i] = last = self->place[i] >= 0 ? self->place[i] : last;
+    }
+    find_waits(self);
     add_items(self, model, false);
 }
 
@@ -374,14 +369,12 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                        .first_place = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item_of[i] = -1;
-    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
-        self.parameter_of[whole->roles->parameters[p].instruction] = p;
-    for (int32_t p = 0; p < whole->roles->parameter_count; p++) { /* the first dimensions of data */
+    for (int32_t p = 0; p < whole->roles->parameter_count; p++) {
         const IrParameter *parameter = &whole->roles->parameters[p];
-        int32_t class = parameter->role == IR_ROLE_DATA
-                            ? classes_of(whole->classes, whole->rules, parameter->instruction, 0)
-                            : -1;
-        if (class >= 0) self.is_batch[class] = true;
+        self.parameter_of[parameter->instruction] = p;
+        if (parameter->role != IR_ROLE_DATA) continue;
+        int32_t class = classes_of(whole->classes, whole->rules, parameter->instruction, 0);
+        if (class >= 0) self.is_batch[class] = true; /* of the first dimension */
     }
     find_weights(&self);
     TRY(find_groups(&self, error));
