@@ -94,17 +94,6 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     return AM_OK;
 }
 
-/* Adds one-stage plans with a requested number of micro-batches: pipeline_search() has them for one
- * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
-static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
-    const SearchContext *search = self->search;
-    bool is_left_out =
-        (search_is_large(search) && self->result.plan) || self->options.nested.purpose == PURPOSE_PIPELINES;
-    is_left_out |= !degrees_allow_stages(&self->options.request->constraints.degrees, 1);
-    if (is_left_out || search->settings->micro_batches <= 1 || budget_is_over(&search->budget)) return AM_OK;
-    return add_stage_of(self, search->settings->micro_batches, error);
-}
-
 /* Adds the baselines of one stage, each with its best number of micro-batches, in round 0. For a large
  * module, also one-stage plans with the number of the best baseline, if that is the best plan. */
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
@@ -119,17 +108,6 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
     if (!is_one_stage || !search_is_large(search) || budget_is_over(&search->budget)) return AM_OK;
     return add_stage_of(self, plan->micro_batches, error);
-}
-
-/* Adds the baselines of several stages. */
-static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
-    SearchResult *result = &self->result;
-    if (!result->plan) return AM_OK;
-    if (search_may_price_pipelines(self->search) && !result->interrupted)
-        return search_add_pipeline_baselines(result, self->search, search_is_large(self->search), NULL,
-                                             &self->options, error);
-    search_leave_out_pipelines(result);
-    return AM_OK;
 }
 
 /* ---- phases: rounds and restarts ---- */
@@ -179,17 +157,26 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .options = search_part(search->options, &search->budget, phase->size)};
     SearchResult *result = &round.result;
+    const bool is_large = search_is_large(search);
+    const int32_t micro_batches = search->settings->micro_batches;
     if (phase->number < 0) round.options.nested.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     if (phase->kind == PHASE_ONE_STAGE) {
         TRY(add_first_stage_plans(&round, phase->size, error));
     } else {
         TRY(add_pipelines(&round, error));
-        TRY(add_micro_batched_stage(&round, error));
+        /* One-stage plans with a requested number of micro-batches: pipelines have them for one micro-batch
+         * alone. For large modules the tables must suffice if they contain a plan. */
+        bool is_left_out = (is_large && result->plan) || phase->number < 0 || micro_batches <= 1 ||
+                           !degrees_allow_stages(&search->options->request->constraints.degrees, 1);
+        if (!is_left_out && !budget_is_over(&search->budget)) TRY(add_stage_of(&round, micro_batches, error));
     }
     if (phase->number >= 0 && !budget_is_over(&search->budget)) {
         TRY(add_stage_baselines(&round, error));
-        TRY(add_pipeline_baselines(&round, error));
+        bool may_price = result->plan && search_may_price_pipelines(search) && !result->interrupted;
+        if (may_price)
+            TRY(search_add_pipeline_baselines(result, search, is_large, NULL, &round.options, error));
+        else if (result->plan) search_leave_out_pipelines(result);
         /* The floor is priced with the best number of micro-batches of the plan, too. */
         search->has_floor |= result->plan && !round.options.request->method.no_seeds &&
                              round.options.searcher != SEARCHER_RANDOM && !stop_wanted(&search->budget.stop);
@@ -198,7 +185,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
     if (is_new && phase->number >= 0) {
         self->climbed_from = result->plan->predicted_step_seconds;
-        TRY(search_add_climb(result, search, !search_is_large(search), error));
+        TRY(search_add_climb(result, search, !is_large, error));
     }
     search_result_merge(search->result, result);
     if (phase->number == 0) self->standard = search->budget.used;
