@@ -49,13 +49,29 @@ typedef struct ExplorationTask {
     AmError error;
 } ExplorationTask;
 
+/* The best plan of one axis, for both axes of other meshes. */
+typedef struct Carried {
+    const StageProblem *of; /* NULL: there is none */
+    AxisPlan axis_plan;
+    double seconds;
+} Carried;
+
 typedef struct Exploration {
     SingleStageSearch *search;
     ExploreFunction *explore;
     bool has_reference; /* data parallelism is priced and fits */
     ExplorationTask tasks[SEARCH_MOST_MESHES];
+    Carried carried;
     Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
 } Exploration;
+
+/* Returns whether the problem's mesh has two proper axes. */
+static bool is_wide(const StageProblem *problem) {
+    int32_t proper = 0;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        proper += problem->mesh.axes[axis].size > 1;
+    return proper > 1;
+}
 
 static AmStatus explore_problem(const Exploration *exploration, const Screening *screening,
                                 StageProblem *problem, AmError *error) {
@@ -98,11 +114,43 @@ static void screen_task(void *user, int32_t k) {
                                      &task->error);
 }
 
+/* Returns the set of the same classes of another problem; -1: there is none. */
+static int32_t same_class_set(const StageProblem *problem, const ClassSet *set) {
+    for (int32_t c = 0; c < problem->class_set_count; c++)
+        if (problem->class_sets[c].class_count == set->class_count &&
+            problem->class_sets[c].classes[0] == set->classes[0])
+            return c;
+    return -1;
+}
+
+/* Prices the best plan of one axis with its entries on both axes of a problem, unless the problem's own plan
+ * is faster. */
+static AmStatus price_carried(const Carried *self, StageProblem *problem, AmError *error) {
+    const AxisPlan *from = &self->axis_plan;
+    AxisPlan axis_plan = {.gathers_again = from->gathers_again};
+    PlanPrice price;
+    bool is_faster = problem->best.is_known && problem->best.price.excess <= 0 &&
+                     problem->best.price.seconds < self->seconds;
+    if (!is_wide(problem) || is_faster || problem_must_stop(problem)) return AM_OK;
+    int32_t one = self->of->mesh.axes[0].size > 1 ? 0 : 1;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
+        int32_t kinds = problem_storage_kinds(problem, axis);
+        axis_plan.storage[axis] = (uint8_t)(from->storage[one] < kinds ? from->storage[one] : kinds);
+        for (int32_t e = 0; e < from->count[one]; e++) {
+            int32_t set = same_class_set(problem, &self->of->class_sets[from->entries[one][e]]);
+            if (set >= 0 && problem_can_split(problem, set, axis))
+                axis_plan_insert(&axis_plan, axis, axis_plan.count[axis], set);
+        }
+    }
+    return problem_price(problem, &axis_plan, &price, error);
+}
+
 static void polish_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     StageProblem *problem = exploration->search->problems[k];
-    task->status = polish_climb(problem, &task->error);
+    if (exploration->carried.of) task->status = price_carried(&exploration->carried, problem, &task->error);
+    if (task->status == AM_OK) task->status = polish_climb(problem, &task->error);
     if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
 }
 
@@ -175,19 +223,20 @@ static double least_seconds(const Screening *screening) {
            0.5 * fmin(estimate->compute_seconds, estimate->communication_seconds);
 }
 
-/* Returns whether all devices of the problem are on one axis whose name has no use: for no pin, no target. On
- * mixed devices the best plans of several meshes get unequal shares, so that each mesh counts. */
+/* Returns whether all devices of the problem are on one axis whose name has no use: for no pin, no target. */
 static bool is_on_one_axis(const StageProblem *problem) {
     bool is_on_one = false;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         is_on_one |= problem->mesh.axes[axis].size == problem->mesh.device_count;
-    return is_on_one && problem->constraints.pin_count == 0 &&
-           problem->constraints.target == TARGET_AUTOMAP && !cluster_is_mixed(problem->cluster);
+    return is_on_one && problem->constraints.pin_count == 0 && problem->constraints.target == TARGET_AUTOMAP;
 }
 
-/* Returns whether one of the first `count` problems has all plans of the problem. */
+/* Returns whether one of the first `count` problems has all plans of the problem. On mixed devices the best
+ * plans of several meshes get unequal shares, so that both meshes of one axis compete if there are no others.
+ */
 static bool is_repeated(const SingleStageSearch *self, const StageProblem *problem, int32_t count) {
     bool has_one_axis = false;
+    if (self->problem_count <= 2 && cluster_is_mixed(problem->cluster)) return false;
     for (int32_t k = 0; k < count; k++) has_one_axis |= is_on_one_axis(self->problems[k]);
     return has_one_axis && is_on_one_axis(problem);
 }
@@ -203,6 +252,20 @@ static void put_repeated_last(SingleStageSearch *self) {
         for (int32_t place = k; place < self->problem_count - 1; place++)
             self->problems[place] = self->problems[place + 1];
         self->problems[self->problem_count - 1] = problem;
+    }
+}
+
+/* Notes the best plan of one axis of mixed devices, whose screening by equal shares favours one axis. */
+static void note_carried(Exploration *exploration) {
+    SingleStageSearch *self = exploration->search;
+    Carried *carried = &exploration->carried;
+    *carried = (Carried){.of = NULL};
+    if (!cluster_is_mixed(self->cluster)) return;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        const StageProblem *problem = self->problems[k];
+        if (is_wide(problem) || !problem->best.is_known || problem->best.price.excess > 0) continue;
+        if (carried->of && carried->seconds <= problem->best.price.seconds) continue;
+        *carried = (Carried){problem, problem->best.axis_plan, problem->best.price.seconds};
     }
 }
 
@@ -284,6 +347,7 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
     for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
         single_stage_sort(self);
         put_repeated_last(self);
+        note_carried(exploration);
         if (left < rounds) count = (count + 1) / 2;
         allow(self, count, (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count),
               0);
