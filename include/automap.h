@@ -63,8 +63,8 @@ typedef struct AmSweep AmSweep;             /* strategies of a sweep */
 typedef struct AmExplanation AmExplanation; /* the reasons for a plan's decisions */
 
 AM_API const char *am_version(void); /* static */
-/* The optional parts of this library, and the versions of CUDA's libraries found; the caller frees *text.
- * `bytes` may be NULL. Any thread. */
+/* Writes the optional parts of this library, and the versions of CUDA's libraries found; the caller frees
+ * *text. `bytes` may be NULL. Any thread. */
 AM_API AmStatus am_features(char **text, size_t *bytes, AmError *error);
 AM_API void am_free(void *buffer); /* a buffer of this library; NULL is allowed */
 
@@ -90,7 +90,7 @@ typedef enum AmCommand {
     AM_COMMAND_COMPARE
 } AmCommand;
 
-/* Empty options of one command: everything has its default. */
+/* Creates empty options of one command: everything has its default. */
 AM_API AmStatus am_options_new(AmOptions **options, AmCommand command, AmError *error);
 AM_API void am_options_free(AmOptions *options);
 /* Sets one option. Keys are those of the command line ("mesh", "memory-fraction"); '_' equals '-'. A key may
@@ -112,7 +112,7 @@ typedef struct AmOptionFacts {
     int is_repeatable;
 } AmOptionFacts;
 AM_API int32_t am_option_count(AmCommand command);
-/* AM_ERROR_USAGE: there is no option k. */
+/* Describes option k. AM_ERROR_USAGE: there is no option k. */
 AM_API AmStatus am_option(AmCommand command, int32_t k, AmOptionFacts *facts, AmError *error);
 
 /* ---- callbacks ---- */
@@ -210,10 +210,10 @@ typedef struct AmParameter {
     const int64_t *dimensions; /* [rank] */
     int32_t output;            /* index of the output that updates it, or -1 */
 } AmParameter;
-/* AM_ERROR_USAGE: there is no parameter of this number. */
+/* Describes a parameter. AM_ERROR_USAGE: there is no parameter of this number. */
 AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
                                     AmError *error);
-/* AM_ERROR_INFEASIBLE, with the reason: a target ("megatron") can run no plan of the module. */
+/* Checks a target ("megatron"). AM_ERROR_INFEASIBLE, with the reason: it can run no plan of the module. */
 AM_API AmStatus am_module_check_target(const AmModule *module, const char *target, AmError *error);
 
 /* ---- clusters ---- */
@@ -229,7 +229,7 @@ AM_API AmStatus am_cluster_parse(AmCluster **cluster, const void *data, size_t b
  * or the cluster in the outputs of other tools ("import"). One measurement at a time in a process. */
 AM_API AmStatus am_cluster_open(AmCluster **cluster, const char *name_or_path, const AmOptions *options,
                                 const AmCallbacks *callbacks, AmError *error);
-/* The cluster as text, or as a cluster file (JSON); the caller frees *text. `bytes` may be NULL. */
+/* Writes the cluster as text, or as a cluster file (JSON); the caller frees *text. `bytes` may be NULL. */
 AM_API AmStatus am_cluster_print(const AmCluster *cluster, AmFormat format, char **text, size_t *bytes,
                                  AmError *error);
 AM_API void am_cluster_free(AmCluster *cluster);
@@ -255,13 +255,13 @@ AM_API AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, 
 AM_API AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t bytes,
                               const char *name, AmError *error);
 AM_API AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error); /* "-": stdout */
-/* The plan file as text of *bytes bytes, NUL-terminated; the caller frees *json. `bytes` may be NULL. */
+/* Writes the plan file as text of *bytes bytes (may be NULL), NUL-terminated; the caller frees *json. */
 AM_API AmStatus am_plan_to_json(const AmPlan *plan, char **json, size_t *bytes, AmError *error);
 AM_API void am_plan_free(AmPlan *plan);
 
 /* Writes the fastest plan that am_search() found for a target ("jax"). AM_ERROR_INFEASIBLE: none. */
 AM_API AmStatus am_plan_write_for(const AmPlan *plan, const char *target, const char *path, AmError *error);
-/* The plan with its memory, shardings, baselines and origin, as text or JSON; the caller frees *text.
+/* Writes the plan with its memory, shardings, baselines and origin, as text or JSON; the caller frees *text.
  * `is_verbose`: a row for each group of parameters. `bytes` may be NULL. */
 AM_API AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat format, char **text, size_t *bytes,
                               AmError *error);
@@ -301,7 +301,7 @@ typedef struct AmDevice {
     int64_t weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes, slot_bytes;
     double compute_seconds, communication_seconds, idle_seconds;
 } AmDevice;
-/* `k`: number among the devices of the plan, stage by stage. */
+/* Describes a device. `k`: number among the devices of the plan, stage by stage. */
 AM_API AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError *error);
 
 /* A parameter with its sharding. */
@@ -329,7 +329,7 @@ AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *fact
 
 /* ---- reports of files ---- */
 
-/* The report of a command on files, as `automap COMMAND FILE...` prints it:
+/* Writes the report of a command on files, as `automap COMMAND FILE...` prints it:
  *
  *     AM_COMMAND_INFO       MODEL: instructions, parameters, loops and work of a module
  *     AM_COMMAND_GROUPS     MODEL: the linkage groups of its weights
@@ -353,7 +353,7 @@ AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t f
  * in the file. Any number of calls at the same time. */
 AM_API AmStatus am_agent_write(const AmOptions *options, const char *const *files, int32_t file_count,
                                const char *path, const AmCallbacks *callbacks, AmError *error);
-/* The file of roles that am_module_read() finds beside a module; NULL: none. The caller frees *path. */
+/* Finds the file of roles that am_module_read() takes beside a module; NULL: none. The caller frees *path. */
 AM_API AmStatus am_roles_path(const char *module_path, char **path, AmError *error);
 /* Writes a module in another encoding: the suffix of `output` selects binary, JSON or text (.hlo.pb,
  * .hlo.json, .hlo.txt; each also .gz or .zst). A folder of checkpoints becomes one file of arrays,
@@ -373,7 +373,7 @@ AM_API int am_simulation_fits(const AmSimulation *simulation); /* in the memory 
 AM_API int32_t am_simulation_device_count(const AmSimulation *simulation);
 AM_API AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, AmDevice *facts,
                                      AmError *error);
-/* The report as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
+/* Writes the report as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
 AM_API AmStatus am_simulation_print(const AmSimulation *simulation, AmFormat format, char **text,
                                     size_t *bytes, AmError *error);
 
@@ -399,9 +399,9 @@ AM_API void am_sweep_free(AmSweep *sweep);
 /* Strategies: those that fit, fastest first; those that do not fit; those without a plan. */
 AM_API int32_t am_sweep_count(const AmSweep *sweep);
 AM_API AmStatus am_sweep_strategy(const AmSweep *sweep, int32_t k, AmStrategy *facts, AmError *error);
-/* The plan of strategy k. AM_ERROR_INFEASIBLE: it has none. Alone: the module of the sweep. */
+/* Gives the plan of strategy k. AM_ERROR_INFEASIBLE: it has none. Alone: the module of the sweep. */
 AM_API AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *sweep, int32_t k, AmError *error);
-/* The sweep as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
+/* Writes the sweep as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
 AM_API AmStatus am_sweep_print(const AmSweep *sweep, AmFormat format, char **text, size_t *bytes,
                                AmError *error);
 
@@ -412,24 +412,25 @@ AM_API AmStatus am_sweep_print(const AmSweep *sweep, AmFormat format, char **tex
 AM_API AmStatus am_explain(AmExplanation **explanation, const AmPlan *plan, const AmOptions *options,
                            const AmCallbacks *callbacks, AmError *error);
 AM_API void am_explanation_free(AmExplanation *explanation);
-/* The explanation as text, JSON or a page of HTML, NUL-terminated; the caller frees *text. The plan must
- * still be there. `bytes` may be NULL. */
+/* Writes the explanation as text, JSON or a page of HTML, NUL-terminated; the caller frees *text. The plan
+ * must still be there. `bytes` may be NULL. */
 AM_API AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat format, char **text,
                                      size_t *bytes, AmError *error);
 
 /* ---- difference ---- */
 
-/* The differences of two plans of one module handle, as text or JSON: predictions, decisions with their cost,
- * parameters, collectives. Each plan is simulated on its cluster. The caller frees *text, which is
- * NUL-terminated. `bytes` may be NULL. AM_INTERRUPTED: stopped, without a result. Alone: the plans' module.
+/* Writes the differences of two plans of one module handle, as text or JSON: predictions, decisions with
+ * their cost, parameters, collectives. Each plan is simulated on its cluster. The caller frees *text, which
+ * is NUL-terminated. `bytes` may be NULL. AM_INTERRUPTED: stopped, without a result. Alone: the plans'
+ * module.
  */
 AM_API AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format,
                         const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error);
 
 /* ---- comparison ---- */
 
-/* The error of the predicted timeline beside the trace of a run, the option "trace", as text or JSON: for
- * each device, stage and pass. `cluster` NULL: the plan's own. The caller frees *text, which is
+/* Writes the error of the predicted timeline beside the trace of a run, the option "trace", as text or JSON:
+ * for each device, stage and pass. `cluster` NULL: the plan's own. The caller frees *text, which is
  * NUL-terminated. `bytes` may be NULL. AM_ERROR_INPUT: the trace is of another plan. AM_INTERRUPTED: stopped,
  * without a result. Alone: the plan's module. */
 AM_API AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmFormat format,
@@ -438,8 +439,8 @@ AM_API AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmForma
 
 /* ---- export ---- */
 
-/* The plan for another system: "jax", "hlo", "shardy", "torch" or "megatron". The result is JSON or, for
- * hlo, shardy and megatron, text; NUL-terminated; the caller frees *text. `bytes` may be NULL.
+/* Writes the plan for another system: "jax", "hlo", "shardy", "torch" or "megatron". The result is JSON or,
+ * for hlo, shardy and megatron, text; NUL-terminated; the caller frees *text. `bytes` may be NULL.
  * AM_ERROR_INFEASIBLE: the other system cannot hold the same plan; the text has the reason. Alone: the plan's
  * module. */
 AM_API AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
@@ -482,12 +483,12 @@ typedef struct AmProcesses AmProcesses;
 AM_API AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError *error);
 AM_API int32_t am_processes_index(const AmProcesses *processes); /* of this process; 0 reports and writes */
 AM_API int32_t am_processes_count(const AmProcesses *processes);
-/* am_run() in all processes together, with the same module, plan and options. Callbacks are called in process
- * 0. A failure in one process ends the others with AM_ERROR_RUNTIME and a line that names it. */
+/* Runs am_run() in all processes together, with the same module, plan and options. Callbacks are called in
+ * process 0. A failure in one process ends the others with AM_ERROR_RUNTIME and a line that names it. */
 AM_API AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan *plan,
                                  const AmOptions *options, const AmCallbacks *callbacks, AmRunResult *result,
                                  AmError *error);
-/* `failure`: the error for which this process leaves, which ends the others; NULL: none. */
+/* Leaves the run. `failure`: the error for which this process leaves, which ends the others; NULL: none. */
 AM_API void am_processes_leave(AmProcesses *processes, const AmError *failure);
 /* Ends MPI if joining started it, once and as the last action of a process. Returns 1 when MPI has ended, or
  * was not started. `is_orderly`: every process calls this. Otherwise, after a failure, MPI is not ended,
