@@ -35,11 +35,11 @@ from .exporter import traced_step
 from .layers import Layers
 from .operators import CHEAP, FOLDS, SUMS, compiler_options, key_of
 from .planning import FORMAT as ONE_STAGE
+from .planning import STAGES as FORMAT
 from .planning import shardings
+from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, evaluate, numbers
 from .steps import Step
-
-FORMAT = "automap-jax-2"
 
 
 def smallest_factor(number):
@@ -435,25 +435,13 @@ class Run:
             free -= set(function.inputs)
 
     def planned_again(self, part, own):
-        """The forward nodes of a part that the plan recomputes. The document numbers them among those of one primitive
-        and shape. Where XLA's module has other numbers of these than the step, all are recomputed if most are."""
-        stage, plan, places = self.stages[part % len(self.stages)], self.plan, {}
+        """The forward nodes of a part that the plan recomputes."""
+        stage, plan = self.stages[part % len(self.stages)], self.plan
         if not stage.get("recomputes") or "recomputed" not in stage:
             return set(own) if stage.get("recomputes") else set()
-        for k, node in enumerate(plan.whole.nodes):
-            if plan.group[k] == "forward":
-                places.setdefault((node.primitive.name, plan.whole.shapes[node.outputs[0]]), []).append(k)
-        found = set()
-        for name, shape, count, chosen in stage["recomputed"]:
-            nodes = places.get((name, tuple(shape)), [])
-            if nodes and count % len(nodes) == 0:
-                found |= {nodes[number * len(nodes) // count] for number in chosen}
-                continue
-            has_most = 2 * len(chosen) >= count
-            found |= set(nodes) if has_most else set()
-            if len(chosen) < count and name not in CHEAP and set(nodes) & own:
-                warnings.warn(f"the plan recomputes {len(chosen)} of {count} operators {name} of shape {shape}, "
-                              f"the step has {len(nodes)}: {'all' if has_most else 'none'} are recomputed")
+        forward = [k for k in range(len(plan.group)) if plan.group[k] == "forward"]
+        found, lost = recomputed_of(stage["recomputed"], plan.whole, forward)
+        warn_of_lost([row for row in lost if own.intersection(row[-1])])
         return found & own
 
     def find_again(self, passes, part, planned):

@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from . import graph_objects
 from .exporter import lower_traced, traced_step, write_files
 
-FORMAT = "automap-jax-1"
+FORMAT, STAGES = "automap-jax-1", "automap-jax-2"
 
 
 def automap(*arguments):
@@ -103,22 +103,30 @@ def partition(leaf, spec):
 def shardings(document, arguments, output=None, devices=None):
     """NamedShardings for the arguments, and for the output where its tree is given.
 
-    document   what `automap export --format jax` wrote, parsed
+    document   what `automap export --format jax` wrote, parsed: a plan of one stage and one micro-batch; its
+               recomputation is that of `checkpoint`
     arguments  the step's positional arguments, in any form that has their trees
     output     the step's output, likewise
     devices    JAX devices to use, row-major over the mesh; default the first of jax.devices()
     """
-    if document.get("format") != FORMAT:
+    rows, mesh = document["parameters"], document.get("mesh")
+    if document.get("format") == STAGES and len(document["stages"]) == document["micro_batches"] == 1:
+        mesh = document["stages"][0]["mesh"]
+        results = {row["output"]: row["spec"] for row in rows if row["output"] is not None}
+        count = len(jax.tree.leaves(output))
+        document = {"outputs": [{"index": at, "spec": results.get(at, ())} for at in range(count)]}
+    elif document.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {document.get('format')} "
-                         "(automap_jax.run runs plans of stages)")
-    shape = document["mesh"]["shape"]
+                         "(automap_jax.run runs plans of stages and micro-batches)")
+    shape = mesh["shape"]
     count = int(np.prod(shape))
     devices = list(jax.devices() if devices is None else devices)
     if len(devices) < count:
         raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most "
                          f'{len(devices)}; jax.config.update("jax_num_cpu_devices", {count}) before the first use of '
                          "JAX gives it as many CPU devices)")
-    mesh = Mesh(np.array(devices[:count]).reshape(shape), document["mesh"]["axis_names"])
+    chosen = [devices[number] for number in mesh.get("devices", range(count))]
+    mesh = Mesh(np.array(chosen).reshape(shape), mesh["axis_names"])
 
     def tree(like, rows, key):
         specs = {row[key]: row["spec"] for row in rows}
@@ -128,7 +136,7 @@ def shardings(document, arguments, output=None, devices=None):
             for number, leaf in enumerate(leaves)
         )
 
-    inputs = tree(tuple(arguments), document["parameters"], "number")
+    inputs = tree(tuple(arguments), rows, "number")
     return inputs if output is None else (inputs, tree(output, document["outputs"], "index"))
 
 
