@@ -264,6 +264,18 @@ class Partition:
                 if group == "before" or (group == "after" and all(operand in weights for operand in inputs)):
                     weights[value] = found
         self.owner = owner
+        self.move_needed()
+
+    def move_needed(self):
+        """Moves a backward operator to the last part whose backward pass needs it, which runs first. A step may
+        recompute a value that several parts read, such as the norm of an encoder's result."""
+        users = self.find_users()
+        for k in reversed(range(len(self.whole.nodes))):
+            outputs = self.whole.nodes[k].outputs
+            later = [self.part[self.whole.nodes[user].outputs[0]] for value in outputs for user in users.get(value, ())
+                     if self.group[user] == "backward"]
+            if self.group[k] == "backward" and max(later, default=0) > self.part[outputs[0]]:
+                self.part.update(dict.fromkeys(outputs, max(later)))
 
     def backward_part(self, inputs, weights, places):
         """The part of a backward operator, by the parts of its operands; of weights alone it is theirs."""
