@@ -1,7 +1,7 @@
 /* Searches with a fixed number of micro-batches, one after the other.
  *
- * More micro-batches keep fewer activations at the cost of smaller kernels and more launches, so that the
- * fastest number is the smallest that fits, or nearly so; all of them are searched in the same way.
+ * More micro-batches keep fewer activations, at the cost of smaller kernels and more launches. So the fastest
+ * number is usually the smallest that fits, or near to it. All numbers are searched in the same way.
  */
 #include "planners/search_micro_batches.h"
 

@@ -33,7 +33,7 @@ static bool read_start(const char *path, unsigned char *start, int64_t bytes) {
     return good;
 }
 
-/* In place of one of four letters. */
+/* Sets the ending of a path, in place of one of four characters. */
 static void set_ending(char *path, const char ending[5]) {
     memcpy(path + strlen(path) - 4, ending, 5);
 }
@@ -196,7 +196,7 @@ static AmStatus open_megatron(TokenFile *file, const char *index_path, AmError *
                    file->file.bytes, file->count, expected);
 }
 
-/* The array's bytes, in place of the file's. */
+/* Opens a NumPy file: the tokens are the bytes of its array. */
 static AmStatus open_numpy(TokenFile *file, AmError *error) {
     ArrayFile arrays;
     ArrayRows rows = {.file = {.descriptor = -1}};

@@ -1,8 +1,8 @@
 /* The steps that run, loops unrolled into counts.
  *
- * Regions are walked depth first, each appended with the times that it runs. The
- * branches of a conditional are appended one after the other, and all but the
- * dearest taken off again, so that every region is walked once.
+ * Regions are visited depth first, and each is appended with the number of its runs. The branches of a
+ * conditional are appended one after the other. All but the most expensive are then removed, so that every
+ * region is visited once.
  */
 #include "cost/step/executed.h"
 

@@ -9,10 +9,10 @@
 
 #include "planners/explain/explain_parts.h"
 
-/* Spans and pauses below this part of the step are not told apart. */
+/* Shorter spans and pauses than this share of the step are merged. */
 #define RESOLUTION 2000.0
 
-/* An iteration has pauses of up to so many such parts, while its collectives are under way. */
+/* The longest pause inside an iteration, in such shares: its collectives are in flight. */
 enum { MOST_PAUSE = 4 };
 
 enum { COMPUTE_LANE, COLLECTIVE_LANE, LANES };
