@@ -284,17 +284,6 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 
 /* ---- all of it ---- */
 
-static AmStatus check_prices(const DeviceSearch *self, AmError *error) {
-    const Cluster *cluster = self->cluster;
-    for (int32_t t = 0; t < cluster->type_count && self->options->request->explores_prices; t++)
-        if (isnan(cluster->types[t].price_per_hour))
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
-                           self->options->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
-                           cluster->name, cluster->types[t].name, cluster->types[t].name);
-    return AM_OK;
-}
-
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     DeviceSearch self = {.result = result,
@@ -306,7 +295,12 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                          .budget = search_user_budget(options)};
     SearchOptions first = *options;
     AmError refusal = {0};
-    TRY(check_prices(&self, error));
+    for (int32_t t = 0; t < cluster->type_count && options->request->explores_prices; t++)
+        if (isnan(cluster->types[t].price_per_hour))
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
+                           options->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
+                           cluster->name, cluster->types[t].name, cluster->types[t].name);
     TRY(device_choices_list(&self.choices, arena, cluster, options, error));
     self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
     self.bounds = ARENA_ARRAY(arena, double, self.choices.count);

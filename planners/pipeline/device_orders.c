@@ -41,18 +41,6 @@ bool device_orders_are_uniform(const Cluster *cluster) {
 
 /* ---- one order ---- */
 
-/* Lists the devices of a word: of each kind the next server. */
-static void list_devices(OrderSearch *self) {
-    int32_t count = 0;
-    for (int32_t k = 0; k < self->servers; k++) {
-        int32_t server = 0, skipped = 0;
-        for (int32_t j = 0; j < k; j++) skipped += self->word[j] == self->word[k];
-        while (self->kind_of[server] != self->word[k] || skipped-- > 0) server++;
-        for (int32_t d = 0; d < self->cluster->servers[server].device_count; d++)
-            self->devices[count++] = self->cluster->servers[server].first_device + d;
-    }
-}
-
 /* Keeps a model and its fastest pipeline, or closes it where others are faster. */
 static void keep(OrderSearch *self, StageModel *model, const PipelineLayout *pipeline) {
     DeviceOrders *orders = self->orders;
@@ -78,7 +66,13 @@ static AmStatus price_word(OrderSearch *self, double *seconds, AmError *error) {
     int32_t count;
     *seconds = INFINITY;
     if (stop_wanted(&self->model->costs->stop)) return AM_OK;
-    list_devices(self);
+    for (int32_t k = 0, devices = 0; k < self->servers; k++) { /* of each kind the next server */
+        int32_t server = 0, skipped = 0;
+        for (int32_t j = 0; j < k; j++) skipped += self->word[j] == self->word[k];
+        while (self->kind_of[server] != self->word[k] || skipped-- > 0) server++;
+        for (int32_t d = 0; d < self->cluster->servers[server].device_count; d++)
+            self->devices[devices++] = self->cluster->servers[server].first_device + d;
+    }
     self->priced++;
     TRY(stage_model_reorder(&model, self->model, self->devices, self->numbers, self->number_count, error));
     AmStatus status = stage_dp_find(model, &pipeline, 1, &count, NULL, error);
@@ -160,17 +154,6 @@ static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmEr
 
 /* ---- the search ---- */
 
-/* Takes the numbers of micro-batches of the known pipelines; all numbers where none is known. */
-static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t count) {
-    for (int32_t n = 0; n < self->model->number_count && count == 0; n++)
-        self->numbers[self->number_count++] = self->model->numbers[n];
-    for (int32_t k = 0; k < count; k++) {
-        bool is_new = true;
-        for (int32_t n = 0; n < self->number_count; n++) is_new &= self->numbers[n] != known[k].micro_batches;
-        if (is_new) self->numbers[self->number_count++] = known[k].micro_batches;
-    }
-}
-
 /* Prices the orders of the servers: all of them where they are few, else the best of runs of equal servers,
  * improved by swaps. `known`: the step of the fastest pipeline in the cluster's order, or INFINITY. */
 static AmStatus search(OrderSearch *self, double known, AmError *error) {
@@ -205,7 +188,15 @@ AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *
     device_orders_close(self);
     *count = 0;
     if (device_orders_are_uniform(model->cluster)) return AM_OK;
-    take_numbers(&orders, known, known_count);
+    /* The numbers of micro-batches of the known pipelines; all numbers where none is known. */
+    for (int32_t n = 0; n < model->number_count && known_count == 0; n++)
+        orders.numbers[orders.number_count++] = model->numbers[n];
+    for (int32_t k = 0; k < known_count; k++) {
+        bool is_new = true;
+        for (int32_t n = 0; n < orders.number_count; n++)
+            is_new &= orders.numbers[n] != known[k].micro_batches;
+        if (is_new) orders.numbers[orders.number_count++] = known[k].micro_batches;
+    }
     AmStatus status = search(&orders, known_count > 0 ? known[0].seconds : INFINITY, error);
     arena_free(&orders.arena);
     *count = self->count;

@@ -43,16 +43,6 @@ static void sort_stages(Lister *self) {
     }
 }
 
-static void add_storage(Lister *self, int32_t k, int32_t axis) {
-    const StageProblem *problem = &self->problems[k];
-    if (problem->mesh.axes[axis].size == 1) return;
-    for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
-        AxisPlan changed = self->candidate->axis_plans[self->stages[k]];
-        changed.storage[axis] = (uint8_t)kinds;
-        add(self, k, &changed);
-    }
-}
-
 /* Adds the plans with the class set at the end of the axis's list, and in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_set, bool at_end) {
     const StageProblem *problem = &self->problems[k];
@@ -81,7 +71,15 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
     for (int32_t k = 0; k < self.stage_count; k++)
         TRY(pipeline_plans_problem(&self.problems[k], plans, candidate, self.stages[k], error));
     for (int32_t k = 0; k < self.stage_count; k++)
-        for (int32_t axis = 0; axis < 2; axis++) add_storage(&self, k, axis);
+        for (int32_t axis = 0; axis < 2; axis++) {
+            const StageProblem *problem = &self.problems[k];
+            if (problem->mesh.axes[axis].size == 1) continue;
+            for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
+                AxisPlan changed = candidate->axis_plans[self.stages[k]];
+                changed.storage[axis] = (uint8_t)kinds;
+                add(&self, k, &changed);
+            }
+        }
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].class_set_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, true);

@@ -17,15 +17,6 @@ typedef struct EvenLister {
     int32_t count, most;
 } EvenLister;
 
-static void keep(EvenLister *self, const PipelineEven *even) {
-    int32_t at = self->count;
-    while (at > 0 && self->kept[at - 1].pipeline.seconds > even->pipeline.seconds) at--;
-    if (at == self->most) return;
-    if (self->count < self->most) self->count++;
-    memmove(&self->kept[at + 1], &self->kept[at], (size_t)(self->count - 1 - at) * sizeof *even);
-    self->kept[at] = *even;
-}
-
 /* Returns the unit that begins nearest to an instruction. */
 static int32_t nearest_unit(const LayerCosts *costs, int32_t instruction) {
     int32_t best = 0;
@@ -65,7 +56,13 @@ static void keep_quickest(EvenLister *self, const PipelineEven *even, int32_t te
         }
         if (excess <= 0 && pipeline->seconds < best.pipeline.seconds) best = changed;
     }
-    if (isfinite(best.pipeline.seconds)) keep(self, &best);
+    if (!isfinite(best.pipeline.seconds)) return;
+    int32_t at = self->count; /* the quickest are kept, in order */
+    while (at > 0 && self->kept[at - 1].pipeline.seconds > best.pipeline.seconds) at--;
+    if (at == self->most) return;
+    if (self->count < self->most) self->count++;
+    memmove(&self->kept[at + 1], &self->kept[at], (size_t)(self->count - 1 - at) * sizeof best);
+    self->kept[at] = best;
 }
 
 AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *count, const StageModel *model,

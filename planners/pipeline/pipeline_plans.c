@@ -268,19 +268,6 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
     return pins_find_contents(contents, self->arena, &plan, error);
 }
 
-/* Puts the pins of a stage's parameters and values into its problem. */
-static AmStatus pin_stage(StageProblem *problem, const PipelinePlans *self, const StageContents *contents,
-                          AmError *error) {
-    const PinSet set = {.pins = self->options->request->constraints.pins,
-                        .count = self->options->request->constraints.pin_count,
-                        .is_even = self->options->request->constraints.is_even,
-                        .is_held = contents->parameters,
-                        .is_computed = contents->values};
-    TRY(pins_on_mesh(&problem->pins, self->arena, problem->context, &problem->mesh, &set, error));
-    problem->has_storage &= problem->pins.count == 0;
-    return AM_OK;
-}
-
 static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *candidate,
                            int32_t number, const StageContents *contents, AxisPlan *axis_plan,
                            PlanStage *made, AmError *error) {
@@ -293,7 +280,16 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
         devices[d] = stage_model_device(candidate->pipeline.order, stage->place.first + d);
     open_problem(&problem, context, stage);
     problem.devices = devices;
-    if (contents) TRY(pin_stage(&problem, self, contents, error));
+    if (contents) { /* the pins of the stage's parameters and values */
+        const PlanConstraints *constraints = &self->options->request->constraints;
+        const PinSet set = {.pins = constraints->pins,
+                            .count = constraints->pin_count,
+                            .is_even = constraints->is_even,
+                            .is_held = contents->parameters,
+                            .is_computed = contents->values};
+        TRY(pins_on_mesh(&problem.pins, self->arena, problem.context, &problem.mesh, &set, error));
+        problem.has_storage &= problem.pins.count == 0;
+    }
     if (candidate->axis_plans) *axis_plan = candidate->axis_plans[number];
     else TRY(find_axis_plan(context, &problem, &stage->strategy, axis_plan, error));
     problem_stage(&problem, axis_plan, self->arena, made);

@@ -105,17 +105,6 @@ static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmErro
     return AM_OK;
 }
 
-/* Adds the pipelines of other orders of the servers. */
-static AmStatus add_orders(Found *found, PipelineCandidates *self, AmError *error) {
-    PipelineLayout others[DEVICE_ORDERS_MOST_MODELS];
-    int32_t count;
-    if (self->plans.options->request->devices.keeps_order) return AM_OK;
-    TRY(device_orders_find(&self->orders, others, &count, self->model, found->pipelines, found->count,
-                           error));
-    for (int32_t k = 0; k < count; k++) add_found(found, &others[k]);
-    return AM_OK;
-}
-
 /* Returns a quarter of the evaluations that are allowed. */
 static int32_t most_tables(const PipelineCandidates *self) {
     int64_t most = pipeline_evaluations_left(self) / 4;
@@ -201,7 +190,12 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     int64_t most = 2 * self->most_candidates / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
-    TRY(add_orders(&found, self, error));
+    PipelineLayout others[DEVICE_ORDERS_MOST_MODELS]; /* of other orders of the servers */
+    int32_t other_count = 0;
+    if (!options->request->devices.keeps_order)
+        TRY(device_orders_find(&self->orders, others, &other_count, self->model, found.pipelines, found.count,
+                               error));
+    for (int32_t k = 0; k < other_count; k++) add_found(&found, &others[k]);
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
     if (options->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));

@@ -266,17 +266,6 @@ static AmStatus choose_sequence(StageModel *self, bool *splits, AmError *error) 
     return AM_OK;
 }
 
-static AmStatus fill_tables(StageModel *self, AmError *error) {
-    bool splits_sequence;
-    self->tables = ARENA_ARRAY(&self->arena, LayerTable, PIPELINE_MOST_TABLES);
-    if (!self->tables) return am_fail_memory(error, PIPELINE_MOST_TABLES);
-    TRY(choose_sequence(self, &splits_sequence, error));
-    int32_t filled = self->table_count;
-    list_tables(self, splits_sequence);
-    return layer_costs_fill(self->costs, self->tables + filled, self->table_count - filled,
-                            self->settings.threads, error);
-}
-
 AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *micro_batches, int32_t count,
                           const StageModelSettings *settings, AmError *error) {
     Arena arena = {0};
@@ -298,7 +287,14 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
     for (int32_t c = 0; c < self->class_count; c++)
         TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
     TRY_OR_FAIL(layer_costs_find_tensors(costs, self->tensors, self->tensor_count, settings->threads, error));
-    TRY_OR_FAIL(fill_tables(self, error));
+    bool splits_sequence;
+    self->tables = ARENA_ARRAY(&self->arena, LayerTable, PIPELINE_MOST_TABLES);
+    if (!self->tables) TRY_OR_FAIL(am_fail_memory(error, PIPELINE_MOST_TABLES));
+    TRY_OR_FAIL(choose_sequence(self, &splits_sequence, error));
+    int32_t filled = self->table_count;
+    list_tables(self, splits_sequence);
+    TRY_OR_FAIL(
+        layer_costs_fill(costs, self->tables + filled, self->table_count - filled, settings->threads, error));
     *model = self;
     return AM_OK;
 fail:

@@ -47,17 +47,6 @@ const char *plan_space_name(PlanSpace space) {
     return space_names[space];
 }
 
-static double total_weight_elements(const PlanContext *context) {
-    double total = 0;
-    for (int32_t k = 0; k < context->roles->parameter_count; k++) {
-        int32_t instruction = context->roles->parameters[k].instruction;
-        if (context->roles->parameters[k].role != IR_ROLE_WEIGHT) continue;
-        total += (double)ir_shape_elements(&context->canonical->instructions[instruction].shape) *
-                 ir_layers_of(context->canonical, instruction);
-    }
-    return total > 0 ? total : 1;
-}
-
 /* Returns whether class set a precedes b: larger linkage groups first (Auto-MAP section 4.2), then more
  * weight, then the smaller name. */
 static bool comes_before(const ClassSet *a, const ClassSet *b) {
@@ -81,7 +70,15 @@ static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **fir
 
 static AmStatus find_class_sets(StageProblem *self, PlanSpace space, AmError *error) {
     const Classes *classes = self->context->classes;
-    double weights = total_weight_elements(self->context), flops = 1;
+    const IrModule *module = self->context->canonical;
+    double weights = 0, flops = 1; /* elements of all weights */
+    for (int32_t k = 0; k < self->context->roles->parameter_count; k++) {
+        int32_t instruction = self->context->roles->parameters[k].instruction;
+        if (self->context->roles->parameters[k].role != IR_ROLE_WEIGHT) continue;
+        weights += (double)ir_shape_elements(&module->instructions[instruction].shape) *
+                   ir_layers_of(module, instruction);
+    }
+    if (weights == 0) weights = 1;
     for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
     self->class_sets = ARENA_ARRAY(&self->arena, ClassSet, classes->tie_count + 1);
     if (self->arena.failed) return am_fail_memory(error, classes->tie_count);
