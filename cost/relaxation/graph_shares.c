@@ -42,17 +42,6 @@ static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGrap
     for (int32_t k = 0; k < cells; k++) group->slack[k] -= least;
 }
 
-/* Lists the incidences of a class by which its tensor is read and paid for together. Returns their
- * number. */
-static int32_t list_sharers(ShardingGraphFold *fold, const Class *class) {
-    int32_t count = 0;
-    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
-        const Group *group = &fold->groups[fold->incidences[k].group];
-        if (group->alone && fold->incidences[k].end == producer_end(group)) fold->sharers[count++] = k;
-    }
-    return count;
-}
-
 /* Returns the states that sharers need: bits. */
 static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     uint64_t needed = 0;
@@ -109,7 +98,13 @@ void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *wei
         if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t c = 0; c < fold->class_count; c++) {
-            int32_t sharers = list_sharers(fold, &fold->classes[c]);
+            const Class *class = &fold->classes[c];
+            int32_t sharers = 0; /* incidences by which its tensor is read and paid for together */
+            for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count;
+                 k++) {
+                const Group *of = &fold->groups[fold->incidences[k].group];
+                if (of->alone && fold->incidences[k].end == producer_end(of)) fold->sharers[sharers++] = k;
+            }
             if (sharers == 0) continue;
             const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
             int32_t states = group->ends[producer_end(group)].state_count;

@@ -246,25 +246,21 @@ static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32
     }
 }
 
-/* Launches that no label saves, at the operator for which they are counted, or, if that is made where it is
- * used, at one for which it is made: [node], times runs. */
-static void count_launches(const ShardingGraphComputing *self, double *launches) {
-    const SplitOptions *split_options = self->model->context->split_options;
-    for (int32_t i = 0; i < split_options->count; i++) {
-        int32_t at = i;
-        if (self->fusion_groups->launches[i] == 0) continue;
-        while (at >= 0 && self->model->context->rules->on_demand[at]) at = split_options->user[at];
-        if (at >= 0 && self->parts[at].operator_node >= 0)
-            launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
-    }
-}
-
 AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *arena, AmError *error) {
     const ShardingGraph *model = self->model;
     double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
     const double *width = find_widths(self, arena);
     if (arena->failed) return am_fail_memory(error, model->context->split_options->count);
-    count_launches(self, launches);
+    /* Launches that no label saves, at the operator for which they are counted, or, if that is made where it
+     * is used, at one for which it is made. */
+    const SplitOptions *split_options = model->context->split_options;
+    for (int32_t i = 0; i < split_options->count; i++) {
+        int32_t at = i;
+        if (self->fusion_groups->launches[i] == 0) continue;
+        while (at >= 0 && model->context->rules->on_demand[at]) at = split_options->user[at];
+        if (at >= 0 && self->parts[at].operator_node >= 0)
+            launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
+    }
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];
         int32_t i = node->instruction;

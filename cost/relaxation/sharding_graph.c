@@ -328,23 +328,6 @@ static void add_edges(GraphBuilder *self) {
     }
 }
 
-static void find_times(GraphBuilder *self) {
-    for (int32_t c = 0; c < self->module->computation_count; c++) {
-        const IrComputation *computation = &self->module->computations[c];
-        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
-            self->times[i] =
-                self->rules->is_planned[c] ? self->rules->times[c] * ir_layers_of(self->module, i) : 0;
-    }
-}
-
-/* Returns the only type of the devices, or NULL. */
-static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *mesh, const int32_t *devices) {
-    const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
-    for (int32_t d = 1; d < mesh->device_count; d++)
-        if (cluster_device_type(cluster, devices[d]) != type) return NULL;
-    return type->profile || type->operators ? NULL : type;
-}
-
 /* Builds the index for looking up plans: uses by their sources, in the order of discovery. */
 static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, AmError *error) {
     int32_t count = self->rules->count;
@@ -388,7 +371,12 @@ static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *c
     for (int32_t i = 0; i < count; i++)
         self.parts[i].operator_node = self.parts[i].tensor_node = SHARDING_GRAPH_NOWHERE;
     TRY(fusion_groups_find(&self.fusion_groups, arena, context, error));
-    find_times(&self);
+    for (int32_t c = 0; c < self.module->computation_count; c++) {
+        const IrComputation *computation = &self.module->computations[c];
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            self.times[i] =
+                self.rules->is_planned[c] ? self.rules->times[c] * ir_layers_of(self.module, i) : 0;
+    }
     add_nodes(&self);
     for (int32_t n = 0; n < self.split_options->decided_count && !arena->failed; n++) {
         int32_t i = self.split_options->decided[n];
@@ -414,10 +402,12 @@ static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *c
 AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error) {
-    const ClusterDeviceType *type = only_type(cluster, mesh, devices);
+    const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
     ReshardCosts *reshards;
     *model = NULL;
-    if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
+    for (int32_t d = 1; d < mesh->device_count; d++)
+        if (cluster_device_type(cluster, devices[d]) != type) return AM_OK;
+    if (type->profile || type->operators || !mesh_has_equal_shares(mesh)) return AM_OK;
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
     return reshards ? create(model, arena, context, mesh, reshards, type, error) : AM_OK;
 }

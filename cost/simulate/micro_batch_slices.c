@@ -22,15 +22,6 @@ static void add_regions(MicroBatchSlices *self, const ProgramInstruction *instru
     }
 }
 
-static void find_loops(MicroBatchSlices *self, const Program *program) {
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_loop = instruction->opcode == IR_WHILE && instruction->regions.count > 0;
-        if (is_loop && ir_loop_trips(program->module, instruction->origin) == self->micro_batches)
-            add_regions(self, instruction, i);
-    }
-}
-
 AmStatus micro_batch_slices_open(MicroBatchSlices *self, Arena *arena, const PlanCosts *costs,
                                  const PlanRanks *ranks, const SimulationObserver *observer, AmError *error) {
     const Program *last = NULL;
@@ -42,7 +33,12 @@ AmStatus micro_batch_slices_open(MicroBatchSlices *self, Arena *arena, const Pla
     bool has_loops = ranks->plan->stage_count == 1 && self->micro_batches > 1;
     for (int32_t r = 0; r < ranks->rank_count && has_loops; r++) {
         const Program *program = plan_costs_program(costs, r);
-        if (program != last) find_loops(self, program);
+        for (int32_t i = 0; i < program->instruction_count && program != last; i++) {
+            const ProgramInstruction *instruction = &program->instructions[i];
+            bool is_loop = instruction->opcode == IR_WHILE && instruction->regions.count > 0;
+            if (is_loop && ir_loop_trips(program->module, instruction->origin) == self->micro_batches)
+                add_regions(self, instruction, i);
+        }
         last = program;
     }
     return arena->failed ? am_fail_memory(error, ranks->rank_count) : AM_OK;

@@ -29,15 +29,6 @@ typedef struct Half {
     int32_t place, zero; /* in the body: of the iteration, and index 0 */
 } Half;
 
-static AmStatus list_crossing(Splitter *self, AmError *error) {
-    const Program *body = self->loop.regions.programs[0];
-    self->crossing = ARENA_ARRAY(self->arena, int32_t, body->value_count + 1);
-    if (!self->crossing) return am_fail_memory(error, body->value_count);
-    for (int32_t v = 0; v < body->value_count; v++)
-        if (self->part->crosses[v]) self->crossing[self->crossing_count++] = v;
-    return AM_OK;
-}
-
 /* Returns whether the half's loop has a result for operand p. */
 static bool carries(const Splitter *self, const Half *half, int32_t p) {
     const Program *body = self->loop.regions.programs[0];
@@ -295,17 +286,6 @@ static AmStatus make_half(const Splitter *self, Half *half, AmError *error) {
 
 /* ---- the loops ---- */
 
-/* Emits the initial arrays: zeros. */
-static void emit_zeros(const Splitter *self, int32_t array) {
-    Program *program = self->program;
-    const ProgramValue like = program->values[array];
-    IrShape scalar = {.type = like.shape.type};
-    int32_t zero = add_like(program, &like, &scalar);
-    if (self->arena->failed) return;
-    emit_number(program, 0, zero);
-    emit(program, PROGRAM_COMPUTE, IR_BROADCAST, &zero, 1, array, NULL);
-}
-
 /* Adds the loop of one half. `given`: [crossing] the initial values of the arrays; `results`:
  * [crossing] their final values in B, set here. */
 static void emit_loop(const Splitter *self, const Half *half, const int32_t *given, int32_t *results,
@@ -384,7 +364,11 @@ AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, i
     Half halves[] = {{.is_later = false}, {.is_later = true}};
     int32_t known = program->value_count, count = program->instruction_count, at = *second;
     const ProgramInstruction *before = program->instructions;
-    TRY(list_crossing(&self, error));
+    int32_t inside = self.loop.regions.programs[0]->value_count;
+    self.crossing = ARENA_ARRAY(arena, int32_t, inside + 1);
+    if (!self.crossing) return am_fail_memory(error, inside);
+    for (int32_t v = 0; v < inside; v++)
+        if (self.part->crosses[v]) self.crossing[self.crossing_count++] = v;
     for (int h = 0; h < 2; h++) TRY(make_half(&self, &halves[h], error));
     int32_t *renamed = ARENA_ARRAY(arena, int32_t, known + 1);
     int32_t *zeros = ARENA_ARRAY(arena, int32_t, self.crossing_count + 1);
@@ -406,7 +390,12 @@ AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, i
         like.origin = self.loop.origin;
         zeros[k] = add_like(program, &like, &like.shape);
         if (arena->failed) return am_fail_memory(error, known);
-        emit_zeros(&self, zeros[k]);
+        const ProgramValue array = program->values[zeros[k]]; /* initial arrays are zeros */
+        IrShape scalar = {.type = array.shape.type};
+        int32_t zero = add_like(program, &array, &scalar);
+        if (arena->failed) return am_fail_memory(error, known);
+        emit_number(program, 0, zero);
+        emit(program, PROGRAM_COMPUTE, IR_BROADCAST, &zero, 1, zeros[k], NULL);
     }
     emit_again(program, &before[*first]);
     *first = program->instruction_count - 1;

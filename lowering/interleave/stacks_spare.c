@@ -14,17 +14,14 @@ typedef struct RepeatableFinder {
     bool *is_had;  /* [value]: the backward pass has it, or computes it again */
 } RepeatableFinder;
 
-static bool is_repeatable(const ProgramInstruction *instruction) {
-    return instruction->kind == PROGRAM_VIEW ||
-           (instruction->kind == PROGRAM_COMPUTE && ir_opcode_has(instruction->opcode, FACT_REPEATABLE));
-}
-
 /* Visits a body in its order: cheap results of values that are had are had, and need not be kept. */
 static void find_had(RepeatableFinder *self) {
     const Program *body = self->body;
     for (int32_t i = 0; i < body->instruction_count; i++) {
         const ProgramInstruction *instruction = &body->instructions[i];
-        bool is_repeated = is_repeatable(instruction);
+        bool is_repeated =
+            instruction->kind == PROGRAM_VIEW ||
+            (instruction->kind == PROGRAM_COMPUTE && ir_opcode_has(instruction->opcode, FACT_REPEATABLE));
         for (int32_t k = 0; k < instruction->operand_count; k++)
             is_repeated &= self->is_had[instruction->operands[k]];
         for (int32_t r = 0; r < instruction->result_count; r++) {

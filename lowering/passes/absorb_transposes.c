@@ -41,17 +41,6 @@ static const IrShape *shape_of(const Program *program, int32_t value) {
     return &program->values[value].shape;
 }
 
-static void count_uses(Absorber *self) {
-    const Program *program = self->program;
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t k = 0; k < program->instructions[i].operand_count; k++)
-            self->uses[program->instructions[i].operands[k]]++;
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) self->uses[program->outputs[k]]++;
-    for (int32_t k = 0; k < program->execution.update_count; k++)
-        self->uses[program->execution.updates[k].value]++;
-}
-
 static bool is_compute(const ProgramInstruction *instruction, IrOpcode opcode) {
     return instruction->kind == PROGRAM_COMPUTE && instruction->opcode == opcode;
 }
@@ -308,7 +297,13 @@ AmStatus program_absorb_transposes(Program *program, AmError *error) {
     Absorber self = {.program = program,
                      .uses = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1)};
     if (!self.uses) return am_fail_memory(error, (int64_t)sizeof(int32_t) * program->value_count);
-    count_uses(&self);
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++)
+            self.uses[program->instructions[i].operands[k]]++;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) self.uses[program->outputs[k]]++;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        self.uses[program->execution.updates[k].value]++;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
         if (is_compute(instruction, IR_TRANSPOSE)) TRY(absorb_result(&self, instruction, error));

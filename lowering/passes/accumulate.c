@@ -26,19 +26,6 @@ typedef struct Accumulator {
     int32_t *next;     /* [instruction]: the next member of its group, or -1 */
 } Accumulator;
 
-/* Counts uses by instructions, outputs and updates, from the last instruction on. A view without
- * users, such as an absorbed transpose, is not counted. */
-static void count_uses(int32_t *uses, const Program *program) {
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) uses[program->outputs[k]]++;
-    for (int32_t k = 0; k < program->execution.update_count; k++) uses[program->execution.updates[k].value]++;
-    for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        if (instruction->kind == PROGRAM_VIEW && uses[instruction->first_result] == 0) continue;
-        for (int32_t k = 0; k < instruction->operand_count; k++) uses[instruction->operands[k]]++;
-    }
-}
-
 /* Returns whether a value is there before instruction `before`, and no fusion makes it where it is read. */
 static bool is_at_hand(const Accumulator *self, int32_t value, int32_t before) {
     int32_t producer = self->producer[value];
@@ -128,7 +115,17 @@ static AmStatus prepare(Accumulator *self, const int32_t *leader, AmError *error
         if (leader[i] != i) self->next[last[leader[i]]] = i;
         last[leader[i]] = i;
     }
-    count_uses(self->uses, program);
+    /* Uses by instructions, outputs and updates. A view without users, such as an absorbed transpose, is not
+     * counted. */
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) self->uses[program->outputs[k]]++;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        self->uses[program->execution.updates[k].value]++;
+    for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind == PROGRAM_VIEW && self->uses[instruction->first_result] == 0) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++) self->uses[instruction->operands[k]]++;
+    }
     return AM_OK;
 }
 

@@ -206,16 +206,6 @@ static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
     return AM_OK;
 }
 
-/* Finds the outputs that steps define in arrays of the caller. */
-static void find_caller_memory(Planner *self) {
-    const Program *program = self->program;
-    for (int32_t k = 0; k < program->roles->output_count && program->allocation.outputs_outside; k++) {
-        if (program->outputs[k] < 0) continue;
-        int32_t storage = self->storage[program->outputs[k]];
-        self->in_caller_memory[storage] = self->defined_at[storage] != NEVER;
-    }
-}
-
 /* Returns whether a loop that is joined with this one reads `storage`. */
 static bool is_read_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
     const ProgramInstruction *instructions = self->program->instructions;
@@ -384,27 +374,6 @@ static int64_t workspace_bytes(const ProgramInstruction *instruction) {
     return most;
 }
 
-static void place_workspace(Planner *self, const ProgramStep *step) {
-    if (step->fusion >= 0) return;
-    ProgramInstruction *instruction = &self->program->instructions[step->instruction];
-    instruction->regions.workspace = 0;
-    instruction->regions.workspace_bytes = workspace_bytes(instruction);
-    if (instruction->regions.workspace_bytes == 0) return;
-    instruction->regions.workspace = allocate(self, instruction->regions.workspace_bytes);
-}
-
-/* Returns the step with the largest workspace of those that run together. */
-static int32_t largest_workspace(const Program *program, int32_t s, int32_t together) {
-    int64_t most = -1;
-    int32_t largest = s;
-    for (int32_t own = s; own < s + together; own++) {
-        const ProgramStep *step = &program->execution.steps[own];
-        int64_t bytes = step->fusion < 0 ? workspace_bytes(&program->instructions[step->instruction]) : 0;
-        if (bytes > most) most = bytes, largest = own;
-    }
-    return largest;
-}
-
 /* Returns the bytes in use, and the end of the last one, without a gap at the end of the allocation. */
 static ProgramExtent current_extent(const Planner *self) {
     ProgramExtent extent = {self->used, self->end};
@@ -442,15 +411,24 @@ static AmStatus place_staging(Planner *self, AmError *error) {
 static void place_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     int32_t placed = s, placed_end = s + together; /* of workspaces */
-    if (program->allocation.shares_workspaces) {
-        placed = largest_workspace(program, s, together);
+    if (program->allocation.shares_workspaces) {   /* the largest of the steps that run together */
+        int64_t most = -1;
+        for (int32_t own = s; own < s + together; own++) {
+            const ProgramStep *step = &program->execution.steps[own];
+            int64_t bytes = step->fusion < 0 ? workspace_bytes(&program->instructions[step->instruction]) : 0;
+            if (bytes > most) most = bytes, placed = own;
+        }
         placed_end = placed + 1;
     }
     for (int32_t own = s; own < s + together; own++) {
         const ProgramStep *step = &program->execution.steps[own];
         for (int32_t k = 0; k < program_step_results(program, step); k++)
             place_result(self, step, s, program_step_result(program, step, k));
-        if (own >= placed && own < placed_end) place_workspace(self, step);
+        if (own < placed || own >= placed_end || step->fusion >= 0) continue;
+        ProgramInstruction *instruction = &program->instructions[step->instruction];
+        int64_t bytes = workspace_bytes(instruction);
+        instruction->regions.workspace = bytes > 0 ? allocate(self, bytes) : 0;
+        instruction->regions.workspace_bytes = bytes;
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
     ProgramMemory memory = {.inside = current_extent(self)};
@@ -542,7 +520,11 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     self.end = program->allocation.red_zone;
     find_storage_and_lifetimes(&self);
     TRY(hold_operands_of_collectives(&self, error));
-    find_caller_memory(&self);
+    for (int32_t k = 0; k < program->roles->output_count && program->allocation.outputs_outside; k++) {
+        if (program->outputs[k] < 0) continue;
+        int32_t storage = self.storage[program->outputs[k]]; /* in an array of the caller */
+        self.in_caller_memory[storage] = self.defined_at[storage] != NEVER;
+    }
     place_updates(&self);
     TRY(find_copies(&self, error));
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
