@@ -87,6 +87,20 @@ class LossOf(torch.nn.Module):
         return self.loss(self.model, *batch)
 
 
+def examples_first(batch, dimension):
+    """The tensors of a batch with `dimension` as their first one; those that lack it are as they were."""
+    return [value.movedim(dimension, 0) if value.ndim > dimension else value for value in batch]
+
+
+def loss_of_examples(loss, dimension):
+    """The loss as a function of a batch as examples_first() gives it; outputs of the model are as they were."""
+    def moved(model, *batch):
+        return loss(model, *[value.movedim(0, dimension) if value.ndim > dimension else value for value in batch])
+
+    moved.batch_dim = dimension
+    return moved if dimension else loss
+
+
 def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
 
@@ -236,16 +250,19 @@ def to_numpy(tensor):
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def export(model, loss, optimizer, batch, directory, names=None):
+def export(model, loss, optimizer, batch, directory, names=None, batch_dim=0):
     """Writes model.hlo, model.roles.json, state.npz and data.npz, and returns the folder.
 
     model      a torch.nn.Module on the CPU
     loss       loss(model, *batch) gives a scalar, the mean over the batch
     optimizer  torch.optim.SGD, Adam or AdamW of the model's parameters, before its first step
-    batch      the tensors of one global batch; their first dimension is the batch
+    batch      the tensors of one global batch
     names      of the tensors of the batch; default batch_a, batch_b, ...
+    batch_dim  the dimension of the examples in these tensors, such as 1 of sequences first; those that lack the
+               dimension have the examples first. In the module and in data.npz they come first.
     """
-    directory = pathlib.Path(directory)
+    directory, batch = pathlib.Path(directory), examples_first(batch, batch_dim)
+    loss = loss_of_examples(loss, batch_dim)
     graph, arguments = traced(model, loss, optimizer, batch)
     writer = Writer()
     rows = paths_of(arguments, names or names_of(batch))

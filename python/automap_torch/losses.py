@@ -69,8 +69,12 @@ def outputs_of(model, loss, batch, find_kind):
             outputs.append(next_output(model, loss, outputs, batch))
 
 
-def twice(value):
-    return torch.cat([value, value]) if isinstance(value, torch.Tensor) and value.ndim else value
+def twice(value, dimension=0, count=None):
+    """A value with its examples repeated: along `dimension` if that has `count` of them, else along the first one."""
+    if not isinstance(value, torch.Tensor) or not value.ndim:
+        return value
+    is_there = value.ndim > dimension and value.shape[dimension] == count
+    return torch.cat([value, value], dimension if is_there else 0)
 
 
 @torch.no_grad()
@@ -84,7 +88,9 @@ def is_sum(loss, outputs, batches):
     outputs = tree_map(random, outputs)
     for batch in batches:
         once = float(loss(StandIn(outputs), *batch))
-        both = float(loss(StandIn(tree_map(twice, outputs)), *map(twice, batch)))
+        place = getattr(loss, "batch_dim", 0), len(batch[0])
+        doubled = tree_map(lambda value: twice(value, *place), outputs)
+        both = float(loss(StandIn(doubled), *map(twice, batch)))
         for factor in (1, 2):
             if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
                 return factor == 2

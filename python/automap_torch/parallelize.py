@@ -37,7 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
-from .export import LossOf, plain_kernels
+from .export import LossOf, examples_first, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
 from .operations import is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
@@ -266,8 +266,9 @@ def reads_parts(model, loss, plan):
     return uses.is_outside
 
 
-def parallelize(model, loss, plan, device="cpu"):
-    """The model under a plan of `automap export --format torch`, parsed; `loss` is that of `export`."""
+def parallelize(model, loss, plan, device="cpu", batch_dim=0):
+    """The model under a plan of `automap export --format torch`, parsed; `loss` and `batch_dim` are those of
+    `export`."""
     if plan.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {plan.get('format')}")
     ranks = {rank for stage in plan["stages"] for rank in stage["device_mesh"]["ranks"]}
@@ -278,6 +279,13 @@ def parallelize(model, loss, plan, device="cpu"):
         if name not in names:
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
     is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers())
+    loss = loss_of_examples(loss, batch_dim)
     if is_graph or reads_parts(model, loss, plan):
-        return GraphTraining(model, loss, plan, device)
-    return (ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining)(model, loss, plan, device)
+        kind = GraphTraining
+    else:
+        kind = ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining
+    training = kind(model, loss, plan, device)
+    if batch_dim:
+        step = training.step
+        training.step = lambda *batch: step(*examples_first(batch, batch_dim))
+    return training

@@ -317,7 +317,7 @@ def blocks():
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
-          "recurrent": Recurrent, "attention": Attention, "pooled": Pooled}
+          "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -336,7 +336,8 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
-         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"])]
+         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
+         ("first", "sgd", ["1f1b"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
@@ -344,14 +345,14 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
-                              "attention", "pooled")
+                              "attention", "pooled", "first")
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages", "stages of tensors"]),
               ("halves", "sgd", ["searched"]), ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
               ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
               ("recurrent", "adamw", ["searched", "stages"]),
               ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"]),
-              ("pooled", "adamw", ["tensors", "megatron"])]
+              ("pooled", "adamw", ["tensors", "megatron"]), ("first", "adamw", ["1f1b", "two stages", "four stages"])]
 
 
 def make(name, optimizer):
@@ -365,6 +366,9 @@ def make(name, optimizer):
         batch = (x, torch.randint(0, 8, (8,)))
         if name == "mlp":
             batch[1][:3] = -100  # the first micro-batch has fewer targets
+    elif name == "first":
+        batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
+        batch[1][5:, :3] = -100
     elif name == "pooled":
         batch = torch.randint(0, WORDS, (16, 16)), torch.randint(0, 8, (16,))
     else:
@@ -378,7 +382,7 @@ def train_alone(_, name, optimizer, folder):
     torch.set_num_threads(1)
     model, update, batch = make(name, optimizer)
     loss = LOSSES.get(name, classify)
-    automap_torch.export(model, loss, update, batch, folder)
+    automap_torch.export(model, loss, update, batch, folder, batch_dim=int(name == "first"))
     losses = []
     for _ in range(STEPS):
         value = loss(model, *batch)
@@ -396,7 +400,7 @@ def train_rank(rank, name, optimizer, folder, ranks):
     model, _, batch = make(name, optimizer)
     loss = LOSSES.get(name, classify)
     plan = json.loads((folder / "torch.json").read_text())
-    training = automap_torch.parallelize(model, loss, plan)
+    training = automap_torch.parallelize(model, loss, plan, batch_dim=int(name == "first"))
     needs_graph = len(plan["stages"]) > 1 or plan["stages"][0]["recompute"] or name in ("resnet", "tied")
     assert isinstance(training, GraphTraining) == bool(needs_graph), f"{name} trains as {type(training).__name__}"
     update = OPTIMIZERS[optimizer](training.parameters())
@@ -521,7 +525,7 @@ def check_bags(_, folder):
 
 
 def check_sequences_first(_, folder):
-    """Batches whose second dimension has the examples are refused."""
+    """Batches whose second dimension has the examples are refused without batch_dim=1, which the cases have."""
     torch.set_num_threads(1)
     model = SequencesFirst()
     batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
