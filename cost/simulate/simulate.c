@@ -69,8 +69,34 @@ AmStatus plan_check_own_devices(const Plan *plan, AmError *error) {
     return status;
 }
 
-AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
-                          AmError *error) {
+/* Returns whether `known` has other decisions on a stage, or other stages. */
+static bool is_changed(const PlanRanks *ranks, const PlanRanks *known, int32_t stage) {
+    return !known || known->stage_count != ranks->stage_count ||
+           known->assignments[stage] != ranks->assignments[stage];
+}
+
+/* Lowers and prices stages until one is busy for more than `most` seconds, those that are not in `known`
+ * first. `*busy`: the longest time of a stage that was priced. */
+static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const PlanRanks *known, double most,
+                             double *busy, AmError *error) {
+    const PlanRanks *ranks = self->ranks;
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t s = 0; s < ranks->stage_count && *busy <= most; s++) {
+            if (is_changed(ranks, known, s) != (pass == 0)) continue;
+            if (ranks->stop && stop_wanted(ranks->stop))
+                return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
+            TRY(stage_costs_lower(&self->stages[s], self->arena, ranks, s, self->cluster, gradients, error));
+            if (isinf(most)) continue;
+            TRY(stage_costs_price(&self->stages[s], self->arena, error));
+            *busy = fmax(*busy, stage_costs_busy(&self->stages[s]));
+        }
+    return AM_OK;
+}
+
+/* As plan_costs_lower(), until a stage is busy for more than `most` seconds. */
+static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const PlanRanks *ranks,
+                                        const Cluster *cluster, const PlanRanks *known, double most,
+                                        double *busy, AmError *error) {
     const Plan *plan = ranks->plan;
     PlanCosts *self = *result = ARENA_ARRAY(arena, PlanCosts, 1);
     if (!self) return am_fail_memory(error, 0);
@@ -88,10 +114,10 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
     const PlanContext *context = ranks->context;
     const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
     if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
+    *busy = 0;
+    TRY(lower_within(self, gradients, known, most, busy, error));
+    if (*busy > most) return AM_OK;
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
-        if (ranks->stop && stop_wanted(ranks->stop))
-            return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
-        TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, gradients, error));
         price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
         self->newest[s] = -1;
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
@@ -101,6 +127,12 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
     TRY(model_flops(&work, ranks->context->rules, error));
     self->flops = work.flops;
     return AM_OK;
+}
+
+AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                          AmError *error) {
+    double busy;
+    return plan_costs_lower_within(costs, arena, ranks, cluster, NULL, INFINITY, &busy, error);
 }
 
 /* Counts the slots of a receiver for each sender, with the executor's alignment
@@ -174,7 +206,7 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
 
 AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
     for (int32_t s = 0; s < self->ranks->stage_count; s++) {
-        TRY(stage_costs_price(&self->stages[s], self->arena, error));
+        if (!self->stages[s].collectives) TRY(stage_costs_price(&self->stages[s], self->arena, error));
         TRY(make_line(self, s, error));
     }
     return AM_OK;
@@ -408,7 +440,15 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                         const SimulationOptions *options, AmError *error) {
     PlanCosts *costs;
-    TRY(plan_costs_lower(&costs, arena, ranks, cluster, error));
+    double busy, most = options->most_seconds > 0 ? options->most_seconds : INFINITY;
+    if (plan_schedule(ranks->plan) == SCHEDULE_ZB_2P) most = INFINITY; /* steps overlap */
+    TRY(plan_costs_lower_within(&costs, arena, ranks, cluster, options->known, most, &busy, error));
+    if (busy > most) {
+        *simulation = ARENA_ARRAY(arena, Simulation, 1);
+        if (!*simulation) return am_fail_memory(error, (int64_t)sizeof **simulation);
+        **simulation = (Simulation){.step_seconds = busy, .is_left = true};
+        return AM_OK;
+    }
     TRY(plan_costs_price(costs, error));
     TRY(simulate_costs(simulation, arena, costs, options, error));
     if (!options->with_details) return AM_OK;

@@ -59,6 +59,7 @@ typedef struct Simulation {
     MemoryPeak peak;                    /* of the device with least room, `fullest` */
     int32_t fullest;
     AmWarnings warnings;
+    bool is_left; /* only step_seconds is set: a lower bound above SimulationOptions.most_seconds */
 } Simulation;
 
 /* Something that a device does in the step (or that is under way to or from it), from `start` to `end`
@@ -90,6 +91,7 @@ typedef struct SimulationOptions {
     const StopSignal *stop;  /* or NULL; AM_INTERRUPTED where it is set before all is lowered */
     const PlanRanks *known;  /* of a plan that shares stages with this one (plan_ranks_beside()), or NULL */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
+    double most_seconds;     /* a plan with a stage that is busy for longer is left; 0: none is */
 } SimulationOptions;
 
 /* Fails with AM_ERROR_INPUT if a stage names a device that the cluster does not have. */

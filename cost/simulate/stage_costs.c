@@ -197,6 +197,16 @@ AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
+double stage_costs_busy(const StageCosts *self) {
+    const ProgramEvents *events = stage_costs_of(self, 0);
+    const Ticks *ticks = stage_costs_ticks(self, 0);
+    double computed = 0, communicated = 0;
+    for (int32_t s = 0; s < events->step_count; s++)
+        if (events->work_of[s] == EVENT_COLLECTIVE) communicated += events->iterations[s] * ticks[s];
+        else computed += events->iterations[s] * ticks[s];
+    return seconds_of_ticks(computed > communicated ? computed : communicated);
+}
+
 void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kind) {
     const ProgramEvents *costs = &self->programs[0];
     for (int32_t s = 0; s < costs->step_count; s++) {

@@ -34,6 +34,9 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
                            const Cluster *cluster, const uint8_t *gradients, AmError *error);
 /* Prices the lowered programs. */
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error);
+/* Returns the seconds for which the first device computes, or takes part in collectives if all devices do the
+ * same, whichever is longer: a lower bound of a step. */
+double stage_costs_busy(const StageCosts *self);
 
 /* Returns the events of a device of the stage. */
 static inline const ProgramEvents *stage_costs_of(const StageCosts *self, int32_t device) {

@@ -174,7 +174,8 @@ static void simulate_task(void *user, int32_t k) {
     const SimulationOptions options = {.memory_fraction =
                                            climb->options->request->constraints.memory_fraction,
                                        .stop = &climb->budget.stop,
-                                       .known = &self->base->explainer.ranks};
+                                       .known = &self->base->explainer.ranks,
+                                       .most_seconds = self->batch->most_seconds};
     step->status = simulate_plan(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
                                  step->plan, climb->cluster, &options, &step->error);
 }
@@ -191,13 +192,14 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
             continue;
         }
         if (step->status == AM_ERROR_INTERNAL) return am_pass_error(step->status, &step->error, error);
-        bool fits = step->status == AM_OK && step->simulation->fit.fits;
+        bool is_left = step->status == AM_OK && step->simulation->is_left;
+        bool fits = step->status == AM_OK && (step->simulation->fit.fits || is_left);
         step->seconds = fits ? step->simulation->step_seconds : NAN;
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
         if (step->status != AM_OK) continue;
         self->budget.used++;
         search_watch_count(self->options->request->callbacks.watch, 1, step->seconds);
-        if (fits && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
+        if (fits && !is_left && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
     return AM_OK;
 }
@@ -284,6 +286,7 @@ static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *
 
 static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
     ClimbRun *self = user;
+    self->batch.most_seconds = wanted_seconds(self);
     TRY(plan_climb_price(&self->batch, self->climb, &self->base, error));
     *is_better = self->batch.best && self->batch.best->seconds < wanted_seconds(self);
     if (!*is_better) plan_climb_clear(&self->batch, self->climb);

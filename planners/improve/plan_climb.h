@@ -73,7 +73,8 @@ typedef struct ClimbStep {
 typedef struct ClimbBatch {
     ClimbStep steps[PLAN_CLIMB_BATCH];
     int32_t count;
-    ClimbStep *best; /* the fastest that fits, or NULL */
+    ClimbStep *best;     /* the fastest that fits, or NULL */
+    double most_seconds; /* plans that certainly take longer need no exact price; 0: all do */
 } ClimbBatch;
 
 /* Simulates the plan and lists its changes in `arena`, which plan_climb_unlist() empties, after errors, too.

@@ -13,7 +13,7 @@
 uint64_t plan_memo_key(const Plan *plan);
 /* Returns whether the plan of a key is known to be refused, too large, or no faster than `seconds`. */
 bool plan_memo_excludes(const PriceMemo *memo, uint64_t key, double seconds);
-/* Adds a plan's step; NAN: it has none or does not fit. False without memory. */
+/* Adds a plan's step, or a lower bound of it; NAN: it has none or does not fit. False without memory. */
 bool plan_memo_add(PriceMemo *memo, uint64_t key, double seconds);
 
 #endif

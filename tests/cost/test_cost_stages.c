@@ -118,8 +118,8 @@ static void use_stages(Fixture *self, const char *mesh, int32_t *first, int32_t 
 }
 
 /* The first product of every iteration, and its operands, on stage 0, the second and the sum on
- * stage 1. */
-static Simulation *simulate_halves(Fixture *self) {
+ * stage 1. A step is left if a stage is busy for more than `most` seconds (0: none is). */
+static Simulation *simulate_halves_within(Fixture *self, double most) {
     const PlanContext *context = self->context;
     const IrModule *module = context->canonical;
     Arena *arena = &self->arena;
@@ -153,10 +153,14 @@ static Simulation *simulate_halves(Fixture *self) {
     ranks.rank_count = ranks.first_rank[2];
     ranks.map->first_rank = ranks.first_rank;
     Simulation *simulation;
-    const SimulationOptions options = {.memory_fraction = 0.9};
+    const SimulationOptions options = {.memory_fraction = 0.9, .most_seconds = most};
     if (simulate_ranks(&simulation, arena, &ranks, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     return simulation;
+}
+
+static Simulation *simulate_halves(Fixture *self) {
+    return simulate_halves_within(self, 0);
 }
 
 static void check_sums(const Simulation *simulation) {
@@ -165,6 +169,24 @@ static void check_sums(const Simulation *simulation) {
         double sum = device->compute_seconds + device->communication_seconds - device->hidden_seconds +
                      device->idle_seconds;
         assert_close(sum, simulation->step_seconds);
+    }
+}
+
+/* A stage that is busy for longer than a limit bounds the step from below; other steps stay exact. */
+static void a_limit_leaves_slow_stages(void **state) {
+    Fixture *self = *state;
+    static int32_t fast[] = {0}, slow[] = {3};
+    use_stages(self, "data=1", fast, slow);
+    const Simulation *exact = simulate_halves(self);
+    double busy[] = {exact->devices[0].compute_seconds, exact->devices[1].compute_seconds};
+    assert_true(!exact->is_left && busy[0] < busy[1] && busy[1] < exact->step_seconds);
+    const Simulation *within = simulate_halves_within(self, 1.001 * busy[1]);
+    assert_false(within->is_left);
+    assert_close(within->step_seconds, exact->step_seconds);
+    for (int s = 0; s < 2; s++) {
+        const Simulation *left = simulate_halves_within(self, 0.999 * busy[s]);
+        assert_true(left->is_left);
+        assert_close(left->step_seconds, busy[s]);
     }
 }
 
@@ -319,6 +341,7 @@ static void shares_by_speed_save_waiting(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_leaves_slow_stages),
         cmocka_unit_test(a_pipeline_fills_and_drains),
         cmocka_unit_test(the_slower_stage_sets_the_pace),
         cmocka_unit_test(a_transfer_costs_its_slowest_link),
