@@ -432,6 +432,7 @@ AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const Plan
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = stage_add_overrides(&stage, &price, arena, problem, error);
     *budget = problem->budget;
+    problem_free(problem); /* the simulation takes as much memory as an evaluation */
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
         AmError refusal = {0};
         status = take_stage(plan, &stage, arena, context, cluster, options, &refusal);
@@ -439,6 +440,5 @@ AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const Plan
         if (status == AM_ERROR_INPUT) status = AM_OK;
         else if (status != AM_OK && error) *error = refusal;
     }
-    problem_free(problem);
     return status;
 }
