@@ -433,7 +433,8 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     bool is_priced = !recomputes && search_may_price_pipelines(self) && !search_is_large(self) &&
                      !result->interrupted && !request->method.no_seeds &&
                      search_method_takes_baselines(self->options->searcher) &&
-                     request->constraints.target == TARGET_AUTOMAP && !request->constraints.kept;
+                     request->constraints.target == TARGET_AUTOMAP && !request->constraints.kept &&
+                     request->devices.quota_count == 0 && !request->explores_prices;
     if (!result->plan || result->paper || search_is_recomputed_baseline(self->options)) return AM_OK;
     if (self->options->nested.purpose != PURPOSE_RESULT) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
