@@ -779,5 +779,8 @@ def run_arrays(document, step, example_arguments, devices, donate):
         return Run(document, step, example_arguments, devices, donate)
     output = jax.eval_shape(step, *example_arguments)
     inputs, outputs = shardings(document, example_arguments, output, devices)
-    jitted = jax.jit(step, in_shardings=inputs, out_shardings=outputs)
-    return lambda *arguments: jitted(*jax.device_put(arguments, inputs))
+    places, structure = jax.tree.flatten(inputs)
+    replaced = [row["number"] for row in document["parameters"] if donate and row.get("output") is not None]
+    jitted = jax.jit(lambda *leaves: step(*structure.unflatten(leaves)), in_shardings=places, out_shardings=outputs,
+                     donate_argnums=replaced)
+    return lambda *arguments: jitted(*jax.device_put(structure.flatten_up_to(arguments), places))

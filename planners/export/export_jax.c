@@ -59,9 +59,12 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
         int32_t i = roles->parameters[p].instruction;
         json_t *spec;
         TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
-        json_t *path = json_string(roles->parameters[p].path);
-        json_array_append_new(parameters, json_pack("{s:i, s:o, s:o}", "number", p, "path",
-                                                    path ? path : json_string(""), "spec", spec));
+        const IrParameter *parameter = &roles->parameters[p];
+        json_array_append_new(
+            parameters,
+            json_pack("{s:i, s:o, s:o, s:o}", "number", p, "path", plan_string_to_json(parameter->path),
+                      "output", parameter->output >= 0 ? json_integer(parameter->output) : json_null(),
+                      "spec", spec));
     }
     for (int32_t k = 0; k < roles->output_count; k++) {
         int32_t i = target_output_source(context, k);

@@ -251,6 +251,19 @@ def check_results():
         assert np.allclose(found, expected) and np.shape(found) == np.shape(expected), (found, expected)
 
 
+def check_donation():
+    """A plan of one program overwrites the old state with donate=True, and nothing else."""
+    rows = [{"number": 0, "path": "state", "output": 0, "spec": [None]},
+            {"number": 1, "path": "x", "output": None, "spec": [None]}]
+    document = {"format": "automap-jax-1", "mesh": {"shape": [1], "axis_names": ["data"]}, "parameters": rows,
+                "outputs": [{"index": 0, "spec": [None]}, {"index": 1, "spec": []}]}
+    for donate in (False, True):
+        arguments = jax.device_put([np.ones(4, np.float32)] * 2)
+        run = automap_jax.run(document, lambda state, x: (state + x, x.sum()), arguments, donate=donate)
+        run(*arguments)
+        assert [array.is_deleted() for array in arguments] == [donate, False], donate
+
+
 def check_scan():
     """A scan over layers hands functions of its weights to the backward pass, beside what it computes of the batch."""
     def step(state, x):
@@ -319,6 +332,7 @@ def main():
     check_whole_batch()
     check_results()
     check_scan()
+    check_donation()
     check_saved()
     with tempfile.TemporaryDirectory() as folder:
         for name, what, options in cases():
