@@ -135,28 +135,26 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
     return AM_OK;
 }
 
-/* Adds the time in which the device waits for the host, which enqueues kernels ahead of it. Steps [first,
- * end) of one program take as long as the device, or as the host where that is longer; the last operator
- * waits for it. A collective is a kernel, too. */
+/* Adds the time in which the device waits for the host, which enqueues kernels ahead of it. A kernel of steps
+ * [first, end) of one program begins when it is enqueued and the kernel before it has ended. The host begins
+ * when the device is idle, as at a transfer or at the input of a micro-batch, which a framework waits for.
+ * The last operator takes all of the waiting. A collective is a kernel, too. */
 static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
                           const ClusterDeviceType *type, int32_t first, int32_t end) {
-    double host = 0;
-    Ticks device = 0;
+    double host = 0, finish = 0, device = 0;
     int32_t last = -1;
     for (int32_t s = first; s < end; s++) {
         int32_t work = events->work_of[s];
-        if (work == EVENT_COLLECTIVE) {
+        bool is_operator = work >= 0 && events->works[work].is_run;
+        if (!is_operator && work != EVENT_COLLECTIVE) continue;
+        if (!is_operator || !events->works[work].is_continued)
             host += events->steps[s].times * type->host_kernel_seconds;
-            device += self->collectives[s][0];
-        }
-        if (work >= 0 && events->works[work].is_run) {
-            host += events->works[work].is_continued ? 0 : events->steps[s].times * type->host_kernel_seconds;
-            device += ticks[s];
-            last = s;
-        }
+        double seconds = seconds_of_ticks(is_operator ? ticks[s] : self->collectives[s][0]);
+        finish = (finish > host ? finish : host) + seconds;
+        device += seconds;
+        if (is_operator) last = s;
     }
-    Ticks needed = ticks_of_seconds(host);
-    if (last >= 0 && needed > device) ticks[last] += needed - device;
+    if (last >= 0) ticks[last] += ticks_of_seconds(finish - device);
 }
 
 static void count_host(StageCosts *self, int32_t program) {

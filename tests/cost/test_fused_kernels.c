@@ -154,6 +154,23 @@ static void the_host_limits_small_kernels(void **state) {
     arena_free(&arena);
 }
 
+/* Kernels begin in order: where the host and the device have equal work in all, small kernels still wait for
+ * the host, and large ones for the device. The step takes less than both works one after the other. */
+static void kernels_wait_for_the_host_in_order(void **state) {
+    (void)state;
+    Arena arena = {0};
+    double seconds[4];
+    const double host[] = {0, 1e-2, 2e-2};
+    for (int32_t k = 0; k < 4; k++) {
+        host_seconds = k < 3 ? host[k] : 1e-2 * seconds[0] / (seconds[2] - seconds[1]);
+        seconds[k] =
+            simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, 2048, 1).step_seconds;
+    }
+    host_seconds = 0;
+    assert_true(seconds[3] > 1.02 * seconds[0] && seconds[3] < 2 * seconds[0]);
+    arena_free(&arena);
+}
+
 /* A softmax of separate operators is slower, and keeps its result in f32 beside the 16-bit weights. */
 static void plain_softmax_keeps_more(void **state) {
     (void)state;
@@ -233,6 +250,7 @@ int main(void) {
         cmocka_unit_test(fused_attention_keeps_no_scores),
         cmocka_unit_test(joined_products_are_faster),
         cmocka_unit_test(the_host_limits_small_kernels),
+        cmocka_unit_test(kernels_wait_for_the_host_in_order),
         cmocka_unit_test(plain_softmax_keeps_more),
         cmocka_unit_test(kept_bytes_are_needed),
         cmocka_unit_test(joined_loops_share_memory),
