@@ -1,4 +1,4 @@
-/* The contest of searchers on decision problems (docs/learning.md).
+/* The contest of searchers on decision problems (docs/planning.md).
  *
  * 100 planted problems and 100 windows cut from models, by the seeds in
  * bench/quality/instances.txt. Every searcher gets the same evaluations; what it

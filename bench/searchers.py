@@ -26,7 +26,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
 TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw",
             "adafactor"]
-TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/learning.md
+TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/planning.md
 TRAINED, UNTRAINED, RANKER, FULL = "dqn, trained", "dqn, untrained", "supervised ranker", "full default search"
 SEARCHERS = [TRAINED, UNTRAINED, RANKER, "anneal", "greedy", "random", "exact"]
 AUTO = "auto, screening and baselines first"

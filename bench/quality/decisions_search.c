@@ -3,7 +3,7 @@
  * Annealing: one decision is changed at random (Kirkpatrick et al. 1983). The
  * temperature falls geometrically over the budget, from and to the given shares
  * of the seconds that a decision takes in the first plan on average; both ends
- * were chosen on instances of other seeds (docs/learning.md). */
+ * were chosen on instances of other seeds (docs/planning.md). */
 #include "bench/quality/decisions_search.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Assignment: the decision problem that the assignment policy walks (docs/learning.md).
+/* Assignment: the decision problem that the assignment policy walks (docs/planning.md).
  *
  * A state is an axis plan of a problem. An action appends a class set to an axis's list or puts it in front
  * where the order matters, sets the storage in shards of an axis, or drops an entry. A row of
