@@ -55,8 +55,7 @@ typedef struct CaseTimer {
     int32_t series;         /* of this case, that are done */
     double begun, patience; /* of this case */
     double end, clock_seconds;
-    void (*on_case)(void *user, int32_t done);
-    void *user;
+    const ProbeCaseListener *listener; /* or NULL */
 } CaseTimer;
 
 /* One rank with its calls, one for each case. */
@@ -400,7 +399,7 @@ static void *run_member(void *argument) {
             if (member->rank == 0) plan_next(timer);
             pthread_barrier_wait(&timer->barrier);
         }
-        if (member->rank == 0 && timer->on_case) timer->on_case(timer->user, c + 1);
+        if (member->rank == 0 && timer->listener) timer->listener->on_case(timer->listener->user, c + 1);
     }
     return NULL;
 }
@@ -447,7 +446,7 @@ static AmStatus open_ranks(CaseTimer *timer, AmError *error) {
 }
 
 AmStatus probe_time_cases(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count,
-                          double end, void (*on_case)(void *user, int32_t done), void *user, AmError *error) {
+                          double end, const ProbeCaseListener *listener, AmError *error) {
     CaseTimer *timer = calloc(1, sizeof *timer);
     Member *members = calloc((size_t)ranks->count, sizeof *members);
     AmStatus status =
@@ -460,8 +459,7 @@ AmStatus probe_time_cases(const ProbeRanks *ranks, int32_t group_size, ProbeCase
                              .members = members,
                              .end = end,
                              .clock_seconds = clock_cost(),
-                             .on_case = on_case,
-                             .user = user};
+                             .listener = listener};
         atomic_store(&timer->failed, -1);
         for (int32_t r = 0; r < ranks->count; r++)
             members[r] = (Member){.timer = timer, .rank = r, .queued = INFINITY};

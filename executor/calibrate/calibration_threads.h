@@ -59,11 +59,16 @@ typedef struct ProbeCase {
     double seconds; /* found; below 0: there was no time for it */
 } ProbeCase;
 
+/* Receives the number of finished cases after each case. */
+typedef struct ProbeCaseListener {
+    void (*on_case)(void *user, int32_t done);
+    void *user;
+} ProbeCaseListener;
+
 /* Times the cases one after the other, by all ranks in groups of `group_size`, which divides their
- * number. No case begins after `end` (clock_seconds()), and cases share the time until then. `on_case`
- * is called in between with the number of finished cases; NULL: no callback. AM_ERROR_RUNTIME: the
- * ranks cannot communicate, or a thread cannot be started. */
+ * number. No case begins after `end` (clock_seconds()), and cases share the time until then.
+ * `listener` may be NULL. AM_ERROR_RUNTIME: the ranks cannot communicate, or a thread cannot be started. */
 AmStatus probe_time_cases(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count,
-                          double end, void (*on_case)(void *user, int32_t done), void *user, AmError *error);
+                          double end, const ProbeCaseListener *listener, AmError *error);
 
 #endif

@@ -52,7 +52,8 @@ static AmStatus measure_group(Measured *self, const ProbeRanks *ranks, int32_t n
     ProbeCase cases[MOST_CASES];
     for (int32_t c = 0; c < KINDS * self->size_count; c++)
         cases[c] = (ProbeCase){.kind = kinds[c % KINDS], .bytes = ranks->sizes[c / KINDS]};
-    TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end, report_progress, self, error));
+    TRY(probe_time_cases(ranks, n, cases, KINDS * self->size_count, end,
+                         &(ProbeCaseListener){report_progress, self}, error));
     int32_t complete = 0; /* sizes for which every kind was measured */
     while (complete < KINDS * self->size_count && cases[complete].seconds >= 0) complete++;
     complete /= KINDS;
@@ -128,7 +129,7 @@ AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const P
     *count = 0;
     for (int32_t c = 0; c < planned; c++)
         cases[c] = (ProbeCase){.is_transfer = true, .bytes = ranks->sizes[c]};
-    TRY(probe_time_cases(&two, 2, cases, planned, end, NULL, NULL, error));
+    TRY(probe_time_cases(&two, 2, cases, planned, end, NULL, error));
     while (*count < planned && cases[*count].seconds >= 0) {
         sizes[*count] = (double)cases[*count].bytes;
         seconds[*count] = cases[*count].seconds;
@@ -139,5 +140,5 @@ AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const P
 
 AmStatus probe_try_ranks(const ProbeRanks *ranks, AmError *error) {
     ProbeCase one = {.kind = PROGRAM_ALL_REDUCE, .bytes = 4};
-    return probe_time_cases(ranks, ranks->count, &one, 1, clock_seconds() + 1, NULL, NULL, error);
+    return probe_time_cases(ranks, ranks->count, &one, 1, clock_seconds() + 1, NULL, error);
 }
