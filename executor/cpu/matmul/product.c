@@ -85,10 +85,14 @@ static void pack_rows_across(const ProductPlan *plan, float *to, const char *fro
         int64_t count = smaller_integer(TOGETHER, depth - first);
         for (int64_t k = 0; k < count; k++)
             lines[k] = line_of(plan->widen[0], from + (first + k) * step, rows, buffer + k * rows);
+        /* The processor does not foresee the next depths, which are far from these. */
+        bool has_next = !plan->widen[0] && first + 2 * TOGETHER <= depth;
         for (int64_t i = 0; i < rows; i += group)
-            for (int64_t k = 0; k < count; k++)
+            for (int64_t k = 0; k < count; k++) {
                 copy_group(to + (i * depth + (first + k) * group), lines[k] + i,
                            smaller_integer(group, rows - i));
+                if (has_next) __builtin_prefetch((const char *)(lines[k] + i) + TOGETHER * step);
+            }
     }
 }
 
