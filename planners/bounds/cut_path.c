@@ -153,9 +153,11 @@ static inline void sum_lanes(CutSearch *self, const Step *const *steps, int32_t 
         for (int32_t l = 0; l < lanes; l++)
             of_sets[b * lanes + l] = class_seconds_weighed(
                 steps[l]->weights, &tables->seconds[b * tables->work->width_count + steps[l]->width]);
+    double sum[CUT_LANES] = {0};
     for (int32_t p = 0; p < tables->work->places; p++) {
         const double *here = &of_sets[tables->at[p] * lanes];
-        for (int32_t l = 0; l < lanes; l++) sums[(p + 1) * lanes + l] = sums[p * lanes + l] + here[l];
+        for (int32_t l = 0; l < lanes; l++) sum[l] += here[l];
+        for (int32_t l = 0; l < lanes; l++) sums[(p + 1) * lanes + l] = sum[l];
     }
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t l = 0; l < lanes; l++) of_sets[b * lanes + l] -= self->scratch.set_across[b];
@@ -179,12 +181,15 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
     }
     const double *from = &self->least[first->from * (places + 1)];
     sum_lanes(self, steps, lanes, self->scratch.lane_sets, sums);
-    for (int32_t p = 0; p <= places; p++)
-        for (int32_t l = 0; l < lanes; l++) {
-            int32_t at = p * lanes + l;
-            before[at] = from[p] - sums[at];
-            any[at] = p > 0 ? smaller(any[at - lanes], before[at]) : before[at];
-        }
+    double lowest[CUT_LANES];
+    for (int32_t l = 0; l < lanes; l++) lowest[l] = INFINITY;
+    for (int32_t p = 0; p <= places; p++) {
+        double here[CUT_LANES];
+        for (int32_t l = 0; l < lanes; l++) here[l] = from[p] - sums[p * lanes + l];
+        for (int32_t l = 0; l < lanes; l++) lowest[l] = smaller(lowest[l], here[l]);
+        for (int32_t l = 0; l < lanes; l++) before[p * lanes + l] = here[l];
+        for (int32_t l = 0; l < lanes; l++) any[p * lanes + l] = lowest[l];
+    }
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         double least[CUT_LANES];
@@ -193,8 +198,9 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
             const double *start =
                 k < longest - 1 ? &before[(q - 1 - k) * lanes] : &any[(q - longest) * lanes];
             const double *divided = &self->scratch.lane_sets[across[k] * lanes];
-            for (int32_t l = 0; l < lanes; l++)
-                least[l] = smaller(least[l], start[l] + sums[q * lanes + l] - divided[l]);
+            double here[CUT_LANES];
+            for (int32_t l = 0; l < lanes; l++) here[l] = start[l] + sums[q * lanes + l] - divided[l];
+            for (int32_t l = 0; l < lanes; l++) least[l] = smaller(least[l], here[l]);
         }
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
     }
