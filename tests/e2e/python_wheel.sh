@@ -2,8 +2,8 @@
 # The wheel in a fresh environment: python/build_wheel.sh builds it, pip installs it without an index, and the
 # program and the Python package search, simulate, explain, export and run from another folder, without the
 # repository's files. automap_torch trains on two ranks. The platform tag is that of the glibc needed, and each
-# bundled library has a licence. With
-# the extra `jax` the example notebook runs in Jupyter, where a package index has them.
+# bundled library has a licence. The cells of both example notebooks run with the packages of the wheel. With the
+# extra `jax` the notebook of JAX runs in Jupyter, too, where a package index has them.
 # labels: cpu e2e full
 # timeout: 1800
 # cost: 300
@@ -144,13 +144,40 @@ def main():
 if __name__ == "__main__":
     main()
 PYTHON
+packages=$(echo "$work"/venv/lib/python3*/site-packages)
 if "$torch" -c 'import torch' 2>/dev/null; then
-  PYTHONPATH=$(echo "$work"/venv/lib/python3*/site-packages) "$torch" torch_step.py "$work/venv"
+  PYTHONPATH=$packages "$torch" torch_step.py "$work/venv"
 else
   echo "automap_torch is skipped: no .venv-torch"
 fi
 
-# The notebook, in Jupyter's kernel.
+# The cells of the notebooks, by the frameworks of the tests.
+cat >cells.py <<'PYTHON'
+import json
+import pathlib
+import sys
+
+import automap_hlo
+
+book, venv = (pathlib.Path(argument) for argument in sys.argv[1:])
+assert pathlib.Path(automap_hlo.__file__).is_relative_to(venv), automap_hlo.__file__
+cells = [cell for cell in json.loads(book.read_text())["cells"] if cell["cell_type"] == "code"]
+names = {"__name__": "cells"}
+for number, cell in enumerate(cells):
+    exec(compile("".join(cell["source"]), f"{book.name}, cell {number}", "exec"), names)
+print(f"{book.name}: {len(cells)} cells work")
+PYTHON
+for framework in jax torch; do
+  python=$AUTOMAP_SOURCE/.venv/bin/python
+  [ "$framework" = jax ] || python=$torch
+  if "$python" -c "import $framework" 2>/dev/null; then
+    PYTHONPATH=$packages "$python" cells.py "$AUTOMAP_SOURCE/examples/${framework}_plan.ipynb" "$work/venv"
+  else
+    echo "${framework}_plan.ipynb is skipped: no $framework"
+  fi
+done
+
+# The notebook of JAX, in Jupyter's kernel.
 if ! pip install -q --disable-pip-version-check \
   -c "$AUTOMAP_SOURCE/tests/requirements.txt" "$wheel[jax]" nbclient==0.11.0 ipykernel==7.4.0 \
   >pip.log 2>&1; then
