@@ -50,14 +50,15 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
     return AM_OK;
 }
 
-bool sample_is_allowed(const SearchOptions *options) {
+bool sample_is_allowed(const SearchOptions *options, const PlanContext *whole) {
+    Target target = options->request->constraints.target;
+    bool has_target = target != TARGET_AUTOMAP && (target != TARGET_JAX || !whole->layer_map);
     return options->request->constraints.pin_count == 0 && !options->request->constraints.kept &&
            !options->request->space.initial && !options->nested.placement &&
            !options->request->method.no_seeds && !options->request->method.no_polish &&
            options->nested.purpose != PURPOSE_TRIAL &&
            (options->limits.evaluations == 0 || options->limits.is_default) && options->limits.seconds == 0 &&
-           options->request->objective == OBJECTIVE_TIME &&
-           options->request->constraints.target == TARGET_AUTOMAP &&
+           options->request->objective == OBJECTIVE_TIME && !has_target &&
            search_method_explores(options->searcher);
 }
 
@@ -317,7 +318,8 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
         TRY(compare_forms(self, self->whole, &options, SKIP_LOOPS_ABOVE * seconds, error));
     bool is_sample =
         self->whole->whole || (self->whole->canonical->loops && self->whole->canonical->loops->layers);
-    if (is_sample || !sample_is_allowed(self->options) || !sample_is_wanted(self->whole)) return AM_OK;
+    if (is_sample || !sample_is_allowed(self->options, self->whole) || !sample_is_wanted(self->whole))
+        return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
     self->most_climbed = MOST_WORK_ALONE / self->whole->rules->count + LEAST_CLIMB;

@@ -10,8 +10,9 @@
 bool sample_is_wanted(const PlanContext *whole);
 
 /* Returns whether the options leave the plan to a search on a sample: nothing of it is fixed, and no limit of
- * evaluations or time is given. */
-bool sample_is_allowed(const SearchOptions *options);
+ * evaluations or time is given. For JAX only split layers have samples: without them the search finds faster
+ * plans of unrolled layers. */
+bool sample_is_allowed(const SearchOptions *options, const PlanContext *whole);
 
 /* Sets whether such a module is searched on a sample: it repeats a layer often enough. */
 AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError *error);

@@ -52,7 +52,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!is_free || !sample_is_wanted(*form)) return AM_OK;
-    bool is_sampled = sample_is_allowed(options) && self->cluster->device_count <= MOST_DEVICES;
+    bool is_sampled = sample_is_allowed(options, *form) && self->cluster->device_count <= MOST_DEVICES;
     if (is_sampled) TRY(sample_is_possible(&is_sampled, *form, error));
     if (!is_sampled) *form = self->module;
     return AM_OK;
