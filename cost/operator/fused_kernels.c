@@ -182,7 +182,10 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
     return *changed ? program_plan_buffers(program, error) : AM_OK;
 }
 
-AmStatus fused_kernels_find(Program *program, AmError *error) {
+AmStatus fused_kernels_find(Program *program, bool is_serial, AmError *error) {
     bool changed;
-    return find_in_program(program, &changed, error);
+    TRY(find_in_program(program, &changed, error));
+    if (!is_serial || program->allocation.shares_workspaces) return AM_OK;
+    program->allocation.shares_workspaces = true;
+    return program_plan_buffers(program, error);
 }

@@ -38,8 +38,8 @@ typedef struct FusedStep {
 
 /* Finds the kernels of a program and its regions, and plans their memory again without values in registers.
  * Joined loops share the memory inside: a framework runs one micro-batch of one direction at a time.
- * program->execution.fused stays NULL where no instruction has such a name. Such a program is for prices
- * alone. */
-AmStatus fused_kernels_find(Program *program, AmError *error);
+ * program->execution.fused stays NULL where no instruction has such a name. `is_serial`: joined loops share
+ * the memory in any case, as under automap_jax.run. Such a program is for prices alone. */
+AmStatus fused_kernels_find(Program *program, bool is_serial, AmError *error);
 
 #endif

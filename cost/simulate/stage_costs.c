@@ -110,7 +110,7 @@ static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *r
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
     int32_t program = self->program_count++;
     TRY(plan_ranks_lower(&self->lowered[program], arena, ranks, self->first_rank + device, error));
-    TRY(fused_kernels_find(self->lowered[program], error));
+    TRY(fused_kernels_find(self->lowered[program], ranks->plan->is_for_jax, error));
     TRY(stage_events_list(&self->programs[program], program == 0 ? &self->of_all : NULL, arena,
                           self->lowered[program], type, gradients, error));
     if (self->programs[program].step_count == self->programs[0].step_count) return AM_OK;

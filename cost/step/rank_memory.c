@@ -34,7 +34,8 @@ static void lower_rank(void *user, int32_t k) {
     Program *program;
     if (self->stop && stop_wanted(self->stop)) return;
     task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
-    if (task->status == AM_OK) task->status = fused_kernels_find(program, &task->error);
+    if (task->status == AM_OK)
+        task->status = fused_kernels_find(program, self->ranks->plan->is_for_jax, &task->error);
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
         task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);

@@ -45,7 +45,7 @@ from automap_jax.zoo import MODELS as ZOO
 WITHIN = 0.9, 1.1
 MEMORY = {(name, what): WITHIN for name in ("gpt2_tiny", "bert_tiny")
           for what in ("gpipe", "1f1b", "zb_h1", "interleaved", "zero1", "zero2", "zero3")}
-MEMORY |= {(name, "recomputed"): (0.8, 1) for name in ("gpt2_tiny", "bert_tiny")}
+MEMORY |= {(name, "recomputed"): (0.86, 1) for name in ("gpt2_tiny", "bert_tiny")}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline"]
 SMALL = {
