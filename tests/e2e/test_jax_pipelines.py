@@ -4,8 +4,7 @@ Models of the zoo train from their committed state and data under exported pipel
 micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be
 the committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
 Arrays in the memory of a device are at most the predicted peak. For GPT-2 and BERT the temporary buffers of the
-compiled programs count, too. The fullest device then has 0.9 to 1.1 of the prediction; plans of 1F1B, interleaved 1F1B
-and recomputation have 0.7 to 1.
+compiled programs count, too. The fullest device then has 0.9 to 1.1 of the prediction, with recomputation 0.86 to 1.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
 """
