@@ -75,27 +75,30 @@ static bool is_changed(const PlanRanks *ranks, const PlanRanks *known, int32_t s
            known->assignments[stage] != ranks->assignments[stage];
 }
 
-/* Lowers and prices stages until one is busy for more than `most` seconds, those that are not in `known`
- * first. `*busy`: the longest time of a stage that was priced. */
-static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const PlanRanks *known, double most,
+/* Lowers and prices stages until one is busy for more than `most` seconds, those that are not in
+ * `options->known` first. `*busy`: the longest time of a stage that was priced. */
+static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const SimulationOptions *options,
                              double *busy, AmError *error) {
     const PlanRanks *ranks = self->ranks;
+    const double most = options->most_seconds > 0 ? options->most_seconds : INFINITY;
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t s = 0; s < ranks->stage_count && *busy <= most; s++) {
-            if (is_changed(ranks, known, s) != (pass == 0)) continue;
+            StageCosts *stage = &self->stages[s];
+            if (is_changed(ranks, options->known, s) != (pass == 0)) continue;
             if (ranks->stop && stop_wanted(ranks->stop))
                 return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
-            TRY(stage_costs_lower(&self->stages[s], self->arena, ranks, s, self->cluster, gradients, error));
-            if (isinf(most)) continue;
-            TRY(stage_costs_price(&self->stages[s], self->arena, error));
-            *busy = fmax(*busy, stage_costs_busy(&self->stages[s]));
+            TRY(stage_costs_lower(stage, self->arena, ranks, s, self->cluster, gradients, options, error));
+            *busy = fmax(*busy, stage->busy);
+            if (isinf(most) || *busy > most) continue;
+            TRY(stage_costs_price(stage, self->arena, error));
+            *busy = fmax(*busy, stage_costs_busy(stage, 0));
         }
     return AM_OK;
 }
 
-/* As plan_costs_lower(), until a stage is busy for more than `most` seconds. */
+/* As plan_costs_lower(), until a stage is busy for more than `options->most_seconds`. */
 static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const PlanRanks *ranks,
-                                        const Cluster *cluster, const PlanRanks *known, double most,
+                                        const Cluster *cluster, const SimulationOptions *options,
                                         double *busy, AmError *error) {
     const Plan *plan = ranks->plan;
     PlanCosts *self = *result = ARENA_ARRAY(arena, PlanCosts, 1);
@@ -115,8 +118,8 @@ static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const 
     const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
     if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
     *busy = 0;
-    TRY(lower_within(self, gradients, known, most, busy, error));
-    if (*busy > most) return AM_OK;
+    TRY(lower_within(self, gradients, options, busy, error));
+    if (options->most_seconds > 0 && *busy > options->most_seconds) return AM_OK;
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
         price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
         self->newest[s] = -1;
@@ -131,8 +134,9 @@ static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const 
 
 AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                           AmError *error) {
+    const SimulationOptions options = {.with_details = true}; /* the programs are kept */
     double busy;
-    return plan_costs_lower_within(costs, arena, ranks, cluster, NULL, INFINITY, &busy, error);
+    return plan_costs_lower_within(costs, arena, ranks, cluster, &options, &busy, error);
 }
 
 /* Counts the slots of a receiver for each sender, with the executor's alignment
@@ -440,10 +444,11 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                         const SimulationOptions *options, AmError *error) {
     PlanCosts *costs;
-    double busy, most = options->most_seconds > 0 ? options->most_seconds : INFINITY;
-    if (plan_schedule(ranks->plan) == SCHEDULE_ZB_2P) most = INFINITY; /* steps overlap */
-    TRY(plan_costs_lower_within(&costs, arena, ranks, cluster, options->known, most, &busy, error));
-    if (busy > most) {
+    SimulationOptions within = *options;
+    double busy;
+    if (plan_schedule(ranks->plan) == SCHEDULE_ZB_2P) within.most_seconds = 0; /* steps overlap */
+    TRY(plan_costs_lower_within(&costs, arena, ranks, cluster, &within, &busy, error));
+    if (within.most_seconds > 0 && busy > within.most_seconds) {
         *simulation = ARENA_ARRAY(arena, Simulation, 1);
         if (!*simulation) return am_fail_memory(error, (int64_t)sizeof **simulation);
         **simulation = (Simulation){.step_seconds = busy, .is_left = true};

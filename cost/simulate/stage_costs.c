@@ -1,11 +1,15 @@
 /* Prices of the events of a stage.
  *
  * With equal shares all devices run the program of the stage's first device, which is lowered once.
- * With unequal ones, devices whose shards have equal sizes run the program of the first of them. Steps inside
- * a loop without transfers are counted for all trips at once: iterations take equally long, and the device
- * waits at the loop's borders, so that the time of an iteration times the trips is exact.
+ * With unequal ones, devices whose shards have equal sizes run the program of the first of them. Each program
+ * is priced when it is lowered, and dropped afterwards unless it is read again: 256 devices have some 30
+ * programs. Steps inside a loop without transfers are counted for all trips at once: iterations take equally
+ * long, and the device waits at the loop's borders, so that the time of an iteration times the trips is
+ * exact.
  */
 #include "cost/simulate/stage_costs.h"
+
+#include <math.h>
 
 #include "cost/operator/fused_kernels.h"
 
@@ -104,35 +108,67 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
     return AM_OK;
 }
 
-/* Lowers the next program, that of device `device`, and lists its events. */
-static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t device,
-                              const uint8_t *gradients, AmError *error) {
+/* Lowers the program of a device, unless that was done, lists its events and prices its operators. `own`: the
+ * arena of the program, which may be freed afterwards. */
+static AmStatus lower_program(StageCosts *self, Arena *arena, Arena *own, const PlanRanks *ranks,
+                              int32_t device, const uint8_t *gradients, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
-    int32_t program = self->program_count++;
-    TRY(plan_ranks_lower(&self->lowered[program], arena, ranks, self->first_rank + device, error));
+    int32_t program = self->program_of[device];
+    if (self->lowered[program]) return AM_OK;
+    TRY(plan_ranks_lower(&self->lowered[program], own, ranks, self->first_rank + device, error));
     TRY(fused_kernels_find(self->lowered[program], ranks->plan->is_for_jax, error));
     TRY(stage_events_list(&self->programs[program], program == 0 ? &self->of_all : NULL, arena,
                           self->lowered[program], type, gradients, error));
-    if (self->programs[program].step_count == self->programs[0].step_count) return AM_OK;
-    return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
+    return price_operators(self, arena, program, error);
+}
+
+/* Returns the device of a type with the largest shares; -1: the stage has none of the type. */
+static int32_t most_loaded(const StageCosts *self, const ClusterDeviceType *type) {
+    const Mesh *mesh = &self->stage->mesh;
+    int32_t found = -1;
+    double most = 0;
+    for (int32_t d = 0; d < mesh->device_count; d++) {
+        double load = 1;
+        if (cluster_device_type(self->cluster, self->stage->devices[d]) != type) continue;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            if (mesh->axes[axis].shares) load *= mesh->axes[axis].shares[mesh_coordinate(mesh, d, axis)];
+        if (found >= 0 && load <= most) continue;
+        most = load;
+        found = d;
+    }
+    return found;
 }
 
 AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
-                           const Cluster *cluster, const uint8_t *gradients, AmError *error) {
+                           const Cluster *cluster, const uint8_t *gradients, const SimulationOptions *options,
+                           AmError *error) {
     const PlanStage *of_plan = &ranks->plan->stages[stage];
+    const bool keeps_programs = options->with_details || options->observer;
+    const double most = options->most_seconds > 0 ? options->most_seconds : INFINITY;
     int32_t count = 1;
     *self = (StageCosts){.stage = of_plan, .cluster = cluster, .first_rank = ranks->first_rank[stage]};
     if (mesh_has_equal_shares(&of_plan->mesh))
         self->program_of = ARENA_ARRAY(arena, int32_t, of_plan->mesh.device_count);
     else TRY(plan_ranks_group(&self->program_of, &count, arena, ranks, stage, error));
+    self->program_count = count;
     self->lowered = ARENA_ARRAY(arena, Program *, count);
     self->programs = ARENA_ARRAY(arena, ProgramEvents, count);
     self->ticks = ARENA_ARRAY(arena, Ticks *, count);
     if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t device = 0; device < of_plan->mesh.device_count; device++)
-        if (self->program_of[device] == self->program_count)
-            TRY(lower_program(self, arena, ranks, device, gradients, error));
-    return AM_OK;
+    AmStatus status = AM_OK;
+    Arena scratch = {0}; /* of one program after the other */
+    /* With several programs, those of the busiest devices come first. */
+    for (int32_t k = count > 1 && !isinf(most) ? -cluster->type_count : 0;
+         k < of_plan->mesh.device_count && self->busy <= most && status == AM_OK; k++) {
+        int32_t device = k < 0 ? most_loaded(self, &cluster->types[-k - 1]) : k;
+        if (device < 0) continue;
+        bool keeps = keeps_programs || self->program_of[device] == 0;
+        status = lower_program(self, arena, keeps ? arena : &scratch, ranks, device, gradients, error);
+        if (status == AM_OK && k < 0) self->busy = fmax(self->busy, stage_costs_busy(self, device));
+        arena_release(&scratch, (ArenaMark){0});
+    }
+    arena_free(&scratch);
+    return status;
 }
 
 /* Adds the time in which the device waits for the host, which enqueues kernels ahead of it. A kernel of steps
@@ -177,8 +213,9 @@ static void count_host(StageCosts *self, int32_t program) {
 }
 
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
-    for (int32_t program = 0; program < self->program_count; program++)
-        TRY(price_operators(self, arena, program, error));
+    for (int32_t program = 1; program < self->program_count; program++)
+        if (self->programs[program].step_count != self->programs[0].step_count)
+            return am_fail(error, AM_ERROR_INTERNAL, "", "devices of a stage have different programs");
     /* The groups of every set of axes that a collective spans. */
     const ProgramEvents *costs = &self->programs[0];
     for (int32_t s = 0; s < costs->step_count; s++) {
@@ -195,9 +232,9 @@ AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-double stage_costs_busy(const StageCosts *self) {
-    const ProgramEvents *events = stage_costs_of(self, 0);
-    const Ticks *ticks = stage_costs_ticks(self, 0);
+double stage_costs_busy(const StageCosts *self, int32_t device) {
+    const ProgramEvents *events = stage_costs_of(self, device);
+    const Ticks *ticks = stage_costs_ticks(self, device);
     double computed = 0, communicated = 0;
     for (int32_t s = 0; s < events->step_count; s++)
         if (events->work_of[s] == EVENT_COLLECTIVE) communicated += events->iterations[s] * ticks[s];

@@ -339,6 +339,35 @@ static void shares_by_speed_save_waiting(void **state) {
     assert_true(shared->devices[0].idle_seconds < 0.1 * shared->step_seconds);
 }
 
+/* The slower device with twice the share bounds the step alone. A simulation that drops the program of a
+ * device once it is priced equals one that keeps it. */
+static void a_limit_leaves_unequal_shares(void **state) {
+    Fixture *self = *state;
+    AmError error = {0};
+    static int32_t devices[] = {0, 2};
+    static const double against_speed[] = {1. / 3, 2. / 3};
+    use_shares(self, "data=2", devices, against_speed);
+    SimulationOptions options = {.memory_fraction = 0.9, .with_details = true};
+    Simulation *simulations[4]; /* programs are kept; dropped; a limit above the step; below the busy time */
+    for (int32_t k = 0; k < 4; k++) {
+        const Simulation *exact = k > 0 ? simulations[0] : NULL;
+        options.with_details = k == 0;
+        if (k == 2) options.most_seconds = 1.001 * exact->step_seconds;
+        if (k == 3) options.most_seconds = 0.999 * exact->devices[1].compute_seconds;
+        assert_int_equal(simulate_plan(&simulations[k], &self->arena, self->context, &self->plan,
+                                       self->cluster, &options, &error),
+                         AM_OK);
+        assert_int_equal(simulations[k]->is_left, k == 3);
+        for (int32_t d = 0; d < 2 && (k == 1 || k == 2); d++)
+            assert_int_equal(simulations[k]->devices[d].memory.peak_bytes,
+                             exact->devices[d].memory.peak_bytes);
+        if (k == 1 || k == 2) assert_close(simulations[k]->step_seconds, exact->step_seconds);
+    }
+    assert_true(simulations[0]->devices[0].compute_seconds <
+                0.5 * simulations[0]->devices[1].compute_seconds);
+    assert_close(simulations[3]->step_seconds, simulations[0]->devices[1].compute_seconds);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_leaves_slow_stages),
@@ -347,6 +376,7 @@ int main(void) {
         cmocka_unit_test(a_transfer_costs_its_slowest_link),
         cmocka_unit_test(devices_of_equal_shards_share_a_program),
         cmocka_unit_test(shares_by_speed_save_waiting),
+        cmocka_unit_test(a_limit_leaves_unequal_shares),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
