@@ -90,9 +90,11 @@ typedef struct SharedStage {
 
 /* One choice of shares for all mixed stages. */
 typedef struct ShareCandidate {
-    double **shares; /* [stage][coordinate] */
+    double **shares;     /* [stage][coordinate] */
+    double most_seconds; /* a plan that certainly takes longer needs no exact price; 0: all do */
     Plan plan;
     MemoryFit fit;
+    bool is_left; /* it takes longer */
     AmStatus status;
     AmError error;
     Arena arena; /* of the prediction */
@@ -322,10 +324,12 @@ static void simulate_task(void *user, int32_t k) {
     ShareCandidate *candidate = &self->batch[k];
     Arena scratch = {0};
     Simulation *simulation;
-    candidate->status = simulate_plan(
-        &simulation, &scratch, candidate->plan.context, &candidate->plan, self->search->cluster,
-        &(SimulationOptions){.memory_fraction = self->search->memory_fraction}, &candidate->error);
-    if (candidate->status == AM_OK) {
+    const SimulationOptions options = {.memory_fraction = self->search->memory_fraction,
+                                       .most_seconds = candidate->most_seconds};
+    candidate->status = simulate_plan(&simulation, &scratch, candidate->plan.context, &candidate->plan,
+                                      self->search->cluster, &options, &candidate->error);
+    candidate->is_left = candidate->status == AM_OK && simulation->is_left;
+    if (candidate->status == AM_OK && !candidate->is_left) {
         candidate->fit = simulation->fit;
         candidate->status =
             simulation_predict(&candidate->plan, &candidate->arena, simulation, &candidate->error);
@@ -333,11 +337,11 @@ static void simulate_task(void *user, int32_t k) {
     arena_free(&scratch);
 }
 
-/* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL.
- */
+/* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered, or that
+ * was left, is NULL. */
 static AmStatus keep(Plan **plan, const Sharing *self, ShareCandidate *candidate, AmError *error) {
     *plan = NULL;
-    if (candidate->status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (candidate->status == AM_ERROR_INFEASIBLE || candidate->is_left) return AM_OK;
     TRY(am_pass_error(candidate->status, &candidate->error, error));
     size_t bytes = sizeof *candidate->plan.predicted * (size_t)candidate->plan.device_count;
     PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
@@ -349,7 +353,8 @@ static AmStatus keep(Plan **plan, const Sharing *self, ShareCandidate *candidate
     return AM_OK;
 }
 
-/* Simulates the first `count` candidates side by side; plans[k] is NULL where none could be lowered. */
+/* Simulates the first `count` candidates side by side; plans[k] is NULL where none could be lowered, or where
+ * it was left. */
 static AmStatus run_batch(Sharing *self, int32_t count, const Plan *of, Plan **plans, AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count; k++) TRY(set_shares(&self->batch[k], self, of, error));
@@ -360,6 +365,11 @@ static AmStatus run_batch(Sharing *self, int32_t count, const Plan *of, Plan **p
         arena_free(&self->batch[k].arena);
     }
     return status;
+}
+
+/* Returns the seconds above which no plan is better than the best so far; 0: the best does not fit. */
+static double most_seconds(const Sharing *self) {
+    return self->fit.fits ? self->plan->predicted_step_seconds : 0;
 }
 
 static bool may_go_on(const Sharing *self, int32_t count) {
@@ -390,6 +400,7 @@ static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced
         *balanced = shares;
         self->candidates[self->candidate_count++] = shares;
         self->batch[0] = (ShareCandidate){.shares = shares};
+        if (round == ROUNDS - 1) self->batch[0].most_seconds = most_seconds(self); /* no line needs it */
         TRY(run_batch(self, 1, of, &plan, error));
         if (!plan) return AM_OK;
         take(self, plan, &self->batch[0].fit);
@@ -441,7 +452,7 @@ static AmStatus price_peaks(Sharing *self, const Plan *of, AmError *error) {
     }
     if (is_known(self, shares)) return AM_OK;
     self->candidates[self->candidate_count++] = shares;
-    self->batch[0] = (ShareCandidate){.shares = shares};
+    self->batch[0] = (ShareCandidate){.shares = shares, .most_seconds = most_seconds(self)};
     TRY(run_batch(self, 1, of, &plan, error));
     take(self, plan, &self->batch[0].fit);
     return AM_OK;
@@ -463,7 +474,7 @@ static AmStatus search_line(Sharing *self, const Plan *of, double *const *balanc
         }
         if (is_known(self, shares)) continue;
         self->candidates[self->candidate_count++] = shares;
-        self->batch[count++] = (ShareCandidate){.shares = shares};
+        self->batch[count++] = (ShareCandidate){.shares = shares, .most_seconds = most_seconds(self)};
     }
     TRY(run_batch(self, count, of, plans, error));
     for (int32_t k = 0; k < count; k++) take(self, plans[k], &self->batch[k].fit);
