@@ -17,6 +17,7 @@
 
 #include "planners/plan_search.h"
 #include "planners/single_stage/assignment_problems.h"
+#include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/single_stage_search.h"
 
 enum { MOST_MODELS = 16, MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
@@ -56,7 +57,7 @@ typedef struct Bench {
     bool is_full; /* the default search, too */
     uint64_t seed;
     const char *policies[POLICY_KINDS]; /* NULL: the one built in; the ranker: there is none */
-    Agent *agents[POLICY_KINDS];
+    bool has_policy[POLICY_KINDS];
 } Bench;
 
 static void fail(const AmError *error) {
@@ -102,7 +103,7 @@ static void run_zero_shots(const Bench *self, const AssignmentProblem *given, ui
     request->method.no_learning = true;
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request->method.policy = self->policies[k];
-        if (self->agents[k]) run(zero_shots[k], given, problem, "zero-shot", &options, false);
+        if (self->has_policy[k]) run(zero_shots[k], given, problem, "zero-shot", &options, false);
     }
     request->method.no_learning = false;
 }
@@ -123,7 +124,7 @@ static void run_problem(Bench *self, uint64_t problem) {
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];
-            if (contestants[c].policy == RANKER && !self->agents[RANKER]) continue;
+            if (contestants[c].policy == RANKER && !self->has_policy[RANKER]) continue;
             options.searcher = contestants[c].searcher;
             request.method.policy = self->policies[contestants[c].policy];
             request.method.no_seeds = !contestants[c].starts_as_product;
@@ -140,17 +141,16 @@ static void run_problem(Bench *self, uint64_t problem) {
     assignment_problem_close(&given);
 }
 
-static void open_agents(Bench *self) {
+/* Fails where a file of a policy cannot be read. */
+static void check_policies(Bench *self) {
+    SearchRequest request = {0};
+    const SearchOptions options = {.request = &request};
     AmError error = {0};
-    AgentSettings settings = assignment_settings();
-    settings.replay_capacity = settings.batch;
-    const char *trained = self->policies[TRAINED], *ranker = self->policies[RANKER];
-    AmStatus status = trained ? assignment_agent_read(&self->agents[TRAINED], &settings, trained, &error)
-                              : assignment_agent_built_in(&self->agents[TRAINED], &settings, &error);
-    if (status == AM_OK) status = assignment_agent_untrained(&self->agents[UNTRAINED], &settings, &error);
-    if (status == AM_OK && ranker)
-        status = assignment_agent_read(&self->agents[RANKER], &settings, ranker, &error);
-    if (status != AM_OK) fail(&error);
+    for (int32_t k = 0; k < POLICY_KINDS; k++) {
+        request.method.policy = self->policies[k];
+        if (assignment_search_check(&options, &error) != AM_OK) fail(&error);
+        self->has_policy[k] = k != RANKER || self->policies[k];
+    }
 }
 
 /* Reads budgets such as 20,150,0.5s,full; `text` is changed and kept. */
@@ -186,9 +186,8 @@ int main(int count, char **words) {
             assignment_module_measure(&self.modules[self.module_count], *context, &error) != AM_OK)
             fail(&error);
     }
-    open_agents(&self);
+    check_policies(&self);
     for (uint64_t problem = first; problem < first + problems; problem++) run_problem(&self, problem);
-    for (int32_t k = 0; k < POLICY_KINDS; k++) agent_free(self.agents[k]);
     for (int32_t k = 0; k < self.module_count; k++) plan_context_free(self.contexts[k]);
     return 0;
 }

@@ -135,15 +135,15 @@ static void report_assignments(void *user, const AssignmentProgress *progress) {
 
 /* Trains until the problems are done or the caller stops, and writes the policy. */
 static AmStatus train_policy(AgentCall *call, const AssignmentTraining *training, AmError *error) {
-    Agent *agent;
+    AssignmentPolicy policy;
     int64_t done;
     char about[128];
-    TRY(assignment_train(&agent, &done, training, error));
+    TRY(assignment_train(&policy, &done, training, error));
     snprintf(about, sizeof(about), "automap agent train-search --problems %lld --seed %lld%s, %lld done",
              (long long)training->problems, (long long)training->seed,
              training->is_supervised ? " --supervised" : "", (long long)done);
-    AmStatus status = assignment_agent_write(agent, call->path, about, error);
-    agent_free(agent);
+    AmStatus status = assignment_policy_write(&policy, call->path, about, error);
+    assignment_policy_close(&policy);
     if (status != AM_OK || !stop_flag_is_set(call->stop)) return status;
     return am_fail(error, AM_INTERRUPTED, "",
                    "interrupted after %lld of %lld problems; the policy so far is in %s", (long long)done,

@@ -67,22 +67,26 @@ AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const c
     return status == AM_OK ? AM_OK : am_fail(error, AM_ERROR_INPUT, source, "metadata learner: %s", why.text);
 }
 
-AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
-                             bool has_layers, AmError *error) {
+AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, const char *format,
+                             const char *about, AmError *error) {
     const NetworkShape *shape = agent_shape(agent);
-    int64_t count, layers = shape->hidden_count;
-    float *parameters;
-    TRY(copy_parameters(&parameters, &count, agent, error));
+    int64_t counts[2] = {0}, layers = shape->hidden_count;
+    float *parameters[2] = {0};
+    TRY(copy_parameters(&parameters[0], &counts[0], agent, error));
+    AmStatus status = errors ? copy_parameters(&parameters[1], &counts[1], errors, error) : AM_OK;
     const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
-                                   {"parameters", DTYPE_F32, 1, &count, parameters}};
+                                   {"parameters", DTYPE_F32, 1, &counts[0], parameters[0]},
+                                   {"errors", DTYPE_F32, 1, &counts[1], parameters[1]}};
     const AgentSettings usual = trained_agent_settings(0, 0);
     char parts[LEARNER_TEXT_BYTES];
     learner_parts_text(parts, agent_settings(agent), &usual);
     const char *const metadata[] = {"format", format, "about", about, parts[0] ? "learner" : NULL,
                                     parts,    NULL};
-    AmStatus status =
-        array_file_write(path, has_layers ? arrays : arrays + 1, has_layers ? 2 : 1, metadata, error);
-    free(parameters);
+    if (status == AM_OK) {
+        status = array_file_write(path, arrays, errors ? 3 : 2, metadata, error);
+        free(parameters[1]);
+    }
+    free(parameters[0]);
     return status;
 }
 

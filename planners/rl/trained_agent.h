@@ -24,10 +24,11 @@ AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, in
  * the usual ones. AM_ERROR_INPUT: there is no such part. */
 AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const char *source, AmError *error);
 
-/* Writes the parameters, and with `has_layers` the sizes of the hidden layers, to a safetensors file whose
- * metadata have `format`, `about`, and "learner" where the settings have unusual parts. */
-AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
-                             bool has_layers, AmError *error);
+/* Writes the sizes of the hidden layers (`hidden`), the parameters, and those of a second agent (`errors`;
+ * NULL: none) to a safetensors file whose metadata have `format`, `about`, and "learner" where the settings
+ * have unusual parts. */
+AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, const char *format,
+                             const char *about, AmError *error);
 
 /* Writes a checkpoint of a training: head[0..head_bytes), then the agent. `path` NULL: nothing. */
 AmStatus trained_checkpoint_write(const char *path, const void *head, size_t head_bytes, Agent *agent,

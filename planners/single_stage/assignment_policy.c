@@ -1,4 +1,4 @@
-/* The assignment policy: one network that values every action of every problem; its episodes and its file. */
+/* The assignment policy: its networks, its episodes and its file. */
 #include "planners/single_stage/assignment_policy.h"
 
 #include <math.h>
@@ -13,66 +13,94 @@
 #define MOST_TARGET 2
 #define PATIENCE    2 /* steps of an episode without a better plan */
 
+static const char built_in[] = "the assignment policy built in";
+
 AgentSettings assignment_settings(void) {
     return trained_agent_settings(64, 1 << 16);
 }
 
-AmStatus assignment_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
-    return trained_agent_write(agent, path, ASSIGNMENT_VERSION, about, false, error);
+AmStatus assignment_policy_write(const AssignmentPolicy *policy, const char *path, const char *about,
+                                 AmError *error) {
+    return trained_agent_write(policy->actions, policy->errors, path, ASSIGNMENT_VERSION, about, error);
 }
 
-static AmStatus read_parameters(Agent **agent, const AgentSettings *settings, ArrayFile *file,
-                                AmError *error) {
-    const ArrayEntry *entry = array_file_find(file, "parameters");
-    const char *format = array_file_metadata(file, "format");
-    if (!format) format = "none";
-    if (strcmp(format, ASSIGNMENT_VERSION) != 0 || !entry || entry->type != DTYPE_F32 || entry->rank != 1)
-        return am_fail(error, AM_ERROR_INPUT, file->path,
-                       "expected an assignment policy of format %s, got format %.40s; train it again",
-                       ASSIGNMENT_VERSION, format);
+void assignment_policy_close(AssignmentPolicy *policy) {
+    agent_free(policy->actions);
+    agent_free(policy->errors);
+    *policy = (AssignmentPolicy){0};
+}
+
+static AmStatus read_array(Agent **agent, const AgentSettings *settings, ArrayFile *file, const char *name,
+                           int32_t features, AmError *error) {
+    const ArrayEntry *entry = array_file_find(file, name);
+    if (!entry || entry->type != DTYPE_F32 || entry->rank != 1)
+        return am_fail(error, AM_ERROR_INPUT, file->path, "expected a vector of f32 named %s", name);
     float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
     if (!parameters) return am_fail_memory(error, entry->bytes);
     TRY(array_file_read(file, entry, parameters, error));
-    AgentSettings trained = *settings;
-    TRY(trained_agent_parts(&trained, array_file_metadata(file, "learner"), file->path, error));
-    return trained_agent_create(agent, &trained, ASSIGNMENT_FEATURES, parameters, entry->dimensions[0],
-                                file->path, error);
+    return trained_agent_create(agent, settings, features, parameters, entry->dimensions[0], file->path,
+                                error);
 }
 
-AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, const char *path,
-                               AmError *error) {
+static AmStatus read_policy(AssignmentPolicy *policy, const AgentSettings *settings, ArrayFile *file,
+                            AmError *error) {
+    const char *format = array_file_metadata(file, "format");
+    if (!format) format = "none";
+    if (strcmp(format, ASSIGNMENT_VERSION) != 0)
+        return am_fail(error, AM_ERROR_INPUT, file->path,
+                       "expected an assignment policy of format %s, got format %.40s; train it again",
+                       ASSIGNMENT_VERSION, format);
+    AgentSettings trained = *settings;
+    TRY(trained_agent_parts(&trained, array_file_metadata(file, "learner"), file->path, error));
+    TRY(read_array(&policy->actions, &trained, file, "parameters", ASSIGNMENT_FEATURES, error));
+    return read_array(&policy->errors, &trained, file, "errors", ASSIGNMENT_FACTS, error);
+}
+
+AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *settings, const char *path,
+                                AmError *error) {
     ArrayFile file;
-    *agent = NULL;
+    *policy = (AssignmentPolicy){0};
     TRY(array_file_open(&file, path, error));
-    AmStatus status = read_parameters(agent, settings, &file, error);
+    AmStatus status = read_policy(policy, settings, &file, error);
     array_file_close(&file);
+    if (status != AM_OK) assignment_policy_close(policy);
     return status;
 }
 
-AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings, AmError *error) {
-    static const char source[] = "the assignment policy built in";
-    ArrayImage image;
+static AmStatus read_image(Agent **agent, const AgentSettings *settings, const ArrayImage *image,
+                           const char *name, int32_t features, AmError *error) {
     int64_t bytes;
-    *agent = NULL;
-    TRY(array_image_open(&image, assignment_agent, source, error));
-    const void *values = array_image_find(&image, "parameters", &bytes);
-    const char *format = array_image_metadata(&image, "format");
-    bool is_known = format && strcmp(format, ASSIGNMENT_VERSION) == 0;
-    array_image_close(&image);
-    if (!is_known || bytes < 1)
-        return am_fail(error, AM_ERROR_INPUT, source, "expected format %s; train it again",
-                       ASSIGNMENT_VERSION);
-    float *parameters = malloc((size_t)bytes);
+    const void *values = array_image_find(image, name, &bytes);
+    float *parameters = malloc((size_t)bytes + 1);
     if (!parameters) return am_fail_memory(error, bytes);
-    memcpy(parameters, values, (size_t)bytes);
-    AmStatus status = trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, parameters,
-                                           bytes / (int64_t)sizeof(float), source, error);
+    if (bytes > 0) memcpy(parameters, values, (size_t)bytes);
+    AmStatus status = trained_agent_create(agent, settings, features, parameters,
+                                           bytes / (int64_t)sizeof(float), built_in, error);
     free(parameters);
     return status;
 }
 
-AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error) {
-    TRY(trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, NULL, 0, "", error));
+AmStatus assignment_policy_built_in(AssignmentPolicy *policy, const AgentSettings *settings, AmError *error) {
+    ArrayImage image;
+    *policy = (AssignmentPolicy){0};
+    TRY(array_image_open(&image, assignment_agent, built_in, error));
+    const char *format = array_image_metadata(&image, "format");
+    AmStatus status = AM_OK;
+    if (!format || strcmp(format, ASSIGNMENT_VERSION) != 0)
+        status = am_fail(error, AM_ERROR_INPUT, built_in, "expected format %s; train it again",
+                         ASSIGNMENT_VERSION);
+    if (status == AM_OK)
+        status = read_image(&policy->actions, settings, &image, "parameters", ASSIGNMENT_FEATURES, error);
+    if (status == AM_OK)
+        status = read_image(&policy->errors, settings, &image, "errors", ASSIGNMENT_FACTS, error);
+    array_image_close(&image);
+    if (status != AM_OK) assignment_policy_close(policy);
+    return status;
+}
+
+AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, int32_t features,
+                                    AmError *error) {
+    TRY(trained_agent_create(agent, settings, features, NULL, 0, "", error));
     if (settings->noisy || settings->atoms > 0) return AM_OK; /* small random values */
     int64_t count = agent_parameter_count(*agent);
     int32_t last = agent_shape(*agent)->hidden[agent_shape(*agent)->hidden_count - 1] + 1;
@@ -112,14 +140,28 @@ static void choose_looks(bool *chosen, const float *values, int32_t count, const
     }
 }
 
-AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments *self,
+/* Adds the errors that the policy expects to the estimates. */
+static AmStatus correct_looks(AssignmentLooks *looks, Agent *errors, AmError *error) {
+    float facts[ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FACTS], expected[ASSIGNMENT_MOST_LOOKS] = {0};
+    for (int32_t n = 0; n < looks->count; n++) memcpy(facts[n], looks->of[n].facts, sizeof facts[n]);
+    if (errors && looks->count > 0) TRY(agent_values(errors, facts[0], looks->count, expected, error));
+    for (int32_t n = 0; n < looks->count; n++) {
+        AssignmentLook *look = &looks->of[n];
+        look->value = look->estimate;
+        look->value.seconds_gain += (double)expected[n];
+        look->value.gain += (double)expected[n];
+    }
+    return AM_OK;
+}
+
+AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy, const Assignments *self,
                          const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
                          Random *random, AmError *error) {
     float values[ASSIGNMENT_MOST_ACTIONS];
     bool chosen[ASSIGNMENT_MOST_ACTIONS];
     looks->count = 0;
     if (state->action_count == 0) return AM_OK;
-    TRY(agent_values(agent, state->features[0], state->action_count, values, error));
+    TRY(agent_values(policy->actions, state->features[0], state->action_count, values, error));
     choose_looks(chosen, values, state->action_count, manner, skipped, random);
     for (int32_t a = 0; a < state->action_count; a++) {
         AssignmentLook *look = &looks->of[looks->count];
@@ -128,13 +170,14 @@ AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments
         look->action = a;
         looks->count++;
     }
-    return AM_OK;
+    return correct_looks(looks, policy->errors, error);
 }
 
 /* Notes the state in which the episode is. */
 static void note_state(AssignmentEpisode *episode, const AssignmentState *state) {
     episode->plans[episode->count] = state->axis_plan;
-    episode->gains[episode->count] = state->estimate.gain;
+    episode->estimates[episode->count] = state->estimate;
+    memcpy(episode->facts[episode->count], state->facts, sizeof state->facts);
     episode->look_count[episode->count] = 0;
 }
 
@@ -155,7 +198,7 @@ static void note_action(AssignmentEpisode *episode, const AssignmentState *state
     episode->count++;
 }
 
-AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
+AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPolicy *policy, const Assignments *self,
                          const AxisPlan *start, const AssignmentManner *manner, Random *random,
                          AssignmentState *state, AmError *error) {
     AxisPlan now = *start;
@@ -176,13 +219,14 @@ AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignm
             for (int32_t k = 0; k <= episode->count; k++)
                 visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
         }
-        TRY(assignment_look(&looks, agent, self, state, manner, visited, random, error));
+        TRY(assignment_look(&looks, policy, self, state, manner, visited, random, error));
         for (int32_t n = 0; n < looks.count; n++)
-            if (best < 0 || looks.of[n].estimate.gain > looks.of[best].estimate.gain) best = n;
+            if (best < 0 || looks.of[n].value.gain > looks.of[best].value.gain) best = n;
         if (best < 0) return AM_OK;
         note_looks(episode, state, &looks, looks.of[best].action);
         if (episode->count == 0)
-            TRY(agent_values(agent, state->features[looks.of[best].action], 1, &first_value, error));
+            TRY(agent_values(policy->actions, state->features[looks.of[best].action], 1, &first_value,
+                             error));
         episode->first_value = (double)first_value;
         now = state->actions[looks.of[best].action].next;
         note_action(episode, state, looks.of[best].action);
@@ -206,9 +250,10 @@ static int32_t next_action(const AssignmentState *state, const AxisPlan *target,
     return -1;
 }
 
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
-                                const AxisPlan *target, const AssignmentManner *manner, Random *random,
-                                AssignmentState *state, AmError *error) {
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPolicy *policy,
+                                const Assignments *self, const AxisPlan *target,
+                                const AssignmentManner *manner, Random *random, AssignmentState *state,
+                                AmError *error) {
     AxisPlan now = {0};
     int32_t axes = self->problem->mesh.axis_count;
     for (episode->count = 0;;) {
@@ -219,7 +264,7 @@ AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const 
         for (int32_t k = 0; k < axes && action < 0; k++)
             action = next_action(state, target, (first + k) % axes);
         if (action < 0 || episode->count == ASSIGNMENT_MOST_STEPS) return AM_OK;
-        TRY(assignment_look(&looks, agent, self, state, manner, NULL, random, error));
+        TRY(assignment_look(&looks, policy, self, state, manner, NULL, random, error));
         note_looks(episode, state, &looks, action);
         now = state->actions[action].next;
         note_action(episode, state, action);
@@ -254,10 +299,10 @@ static AmStatus choose_row(const float **row, const AssignmentEpisode *episode, 
 
 /* Stores the action at place k with its gain after the steps to `end`, and the value of the next action. */
 static AmStatus store_steps(const AssignmentEpisode *episode, int32_t k, int32_t end, Agent *agent,
-                            Agent *chooser, const double *gains, AmError *error) {
+                            Agent *chooser, const AssignmentValue *values, AmError *error) {
     const float *next;
     TRY(choose_row(&next, episode, end, chooser, error));
-    double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, gains[end] - gains[k]));
+    double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, values[end].gain - values[k].gain));
     TRY(agent_observe(
         agent, &(AgentStep){.observation = episode->rows[k], .reward = reward, .next_observation = next},
         error));
@@ -266,18 +311,26 @@ static AmStatus store_steps(const AssignmentEpisode *episode, int32_t k, int32_t
 }
 
 AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, Agent *frozen,
-                            const double *gains, AmError *error) {
+                            const AssignmentValue *values, AmError *error) {
     const AgentSettings *settings = agent_settings(agent);
     int32_t best = episode->count; /* place of the best plan that follows */
     for (int32_t k = episode->count - 1; k >= 0; k--) {
         int32_t end = k + settings->n_step;
         if (settings->n_step > 0 && end < best)
-            TRY(store_steps(episode, k, end, agent, settings->double_q ? agent : frozen, gains, error));
-        else TRY(assignment_store(agent, episode->rows[k], gains[best] - gains[k], error));
+            TRY(store_steps(episode, k, end, agent, settings->double_q ? agent : frozen, values, error));
+        else TRY(assignment_store(agent, episode->rows[k], values[best].gain - values[k].gain, error));
         for (int32_t n = 0; n < episode->look_count[k]; n++)
-            TRY(assignment_store(agent, episode->looks[k][n], episode->look_gains[k][n] - episode->gains[k],
-                                 error));
-        if (gains[k] > gains[best]) best = k;
+            TRY(assignment_store(agent, episode->looks[k][n],
+                                 episode->look_gains[k][n] - episode->estimates[k].gain, error));
+        if (values[k].gain > values[best].gain) best = k;
     }
+    return AM_OK;
+}
+
+AmStatus assignment_observe_errors(const AssignmentEpisode *episode, Agent *errors,
+                                   const AssignmentValue *values, AmError *error) {
+    for (int32_t k = 0; k <= episode->count; k++)
+        TRY(assignment_store(errors, episode->facts[k],
+                             values[k].seconds_gain - episode->estimates[k].seconds_gain, error));
     return AM_OK;
 }

@@ -1,10 +1,12 @@
-/* The assignment policy: one network that values every action of every assignment problem (assignment.h).
+/* The assignment policy: two networks for every assignment problem (assignment.h).
  *
- * For an action at s the network returns by how much the best plan that follows in the episode exceeds the
+ * For an action at s the first one returns by how much the best plan that follows in the episode exceeds the
  * gain of s. Actions are ranked without estimates of what they lead to: only the best few are estimated, and
- * of these the estimated gain decides.
+ * of these the gain decides. For the facts of a plan the second one returns the error of its estimate: the
+ * logarithm of the estimated seconds over the price's. It is the value of a stop at the plan.
  *
- * A trained policy is a file of named arrays with the network's parameters and the version of the features.
+ * A trained policy is a file of named arrays with the parameters of both (`parameters`, `errors`) and the
+ * version of the features.
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_POLICY_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_POLICY_H
@@ -13,30 +15,41 @@
 #include "dqn/agent.h"
 #include "planners/single_stage/assignment.h"
 
-/* Settings of agents of this policy. Every transition is terminal, with the whole return as its reward. */
+typedef struct AssignmentPolicy {
+    Agent *actions;
+    Agent *errors; /* NULL: estimates count uncorrected */
+} AssignmentPolicy;
+
+/* Settings of the agents of a policy. Every transition is terminal, with the whole return as its reward. */
 AgentSettings assignment_settings(void);
 
-/* Reads a file of assignment_agent_write. AM_ERROR_INPUT: no policy, or one of other features. */
-AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, const char *path,
-                               AmError *error);
+/* Reads a file of assignment_policy_write; assignment_policy_close() releases the policy. AM_ERROR_INPUT: no
+ * policy, or one of other features. */
+AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *settings, const char *path,
+                                AmError *error);
 /* Reads the policy that the library was built with, datasets/agents/assignment.safetensors. */
-AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings, AmError *error);
-/* Writes the policy. `about`: one line on its training. */
-AmStatus assignment_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
+AmStatus assignment_policy_built_in(AssignmentPolicy *policy, const AgentSettings *settings, AmError *error);
+/* Writes both networks of the policy. `about`: one line on its training. */
+AmStatus assignment_policy_write(const AssignmentPolicy *policy, const char *path, const char *about,
+                                 AmError *error);
+void assignment_policy_close(AssignmentPolicy *policy);
 
-/* Makes a policy with random hidden layers and an output of zero: the values follow the estimates until
- * something is learnt. */
-AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error);
+/* Makes a network over `features` (ASSIGNMENT_FEATURES, or ASSIGNMENT_FACTS for errors) with random hidden
+ * layers and an output of zero: the values follow the estimates until something is learnt. */
+AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, int32_t features,
+                                    AmError *error);
 
 /* An action whose plan was estimated. */
 typedef struct AssignmentLook {
     int32_t action;
     AssignmentValue estimate; /* of the plan after it */
+    AssignmentValue value;    /* the estimate with the error that the policy expects */
     float facts[ASSIGNMENT_FACTS];
 } AssignmentLook;
 
 #define ASSIGNMENT_MOST_LOOKS 24
-#define ASSIGNMENT_LOOKS      8 /* of a search */
+#define ASSIGNMENT_LOOKS      16 /* of a state, with the network of errors, which tells more plans apart */
+#define ASSIGNMENT_FEW_LOOKS  8  /* without it */
 
 typedef struct AssignmentLooks {
     AssignmentLook of[ASSIGNMENT_MOST_LOOKS];
@@ -50,9 +63,9 @@ typedef struct AssignmentManner {
     double temperature;
 } AssignmentManner;
 
-/* Ranks the actions of a state by the network, and estimates those that the manner names. `skipped`
+/* Ranks the actions of a state by the policy, and estimates those that the manner names. `skipped`
  * [action_count]: not these; NULL: none. */
-AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments *self,
+AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy, const Assignments *self,
                          const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
                          Random *random, AmError *error);
 
@@ -60,7 +73,8 @@ AmStatus assignment_look(AssignmentLooks *looks, Agent *agent, const Assignments
 typedef struct AssignmentEpisode {
     int32_t count; /* actions */
     AxisPlan plans[ASSIGNMENT_MOST_STEPS + 1];
-    double gains[ASSIGNMENT_MOST_STEPS + 1];                /* of the plans, estimated */
+    AssignmentValue estimates[ASSIGNMENT_MOST_STEPS + 1]; /* of the plans */
+    float facts[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_FACTS];
     double first_value;                                     /* of the first action by the network */
     float rows[ASSIGNMENT_MOST_STEPS][ASSIGNMENT_FEATURES]; /* of the actions */
     int32_t look_count[ASSIGNMENT_MOST_STEPS + 1];          /* other actions that were estimated there: */
@@ -71,23 +85,27 @@ typedef struct AssignmentEpisode {
 /* Plays an episode from `start`: it takes the action of the largest gain among the best-ranked ones. It
  * ends when some steps in a row have not raised the gain. No plan is visited twice. `state` is working
  * memory. */
-AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
+AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPolicy *policy, const Assignments *self,
                          const AxisPlan *start, const AssignmentManner *manner, Random *random,
                          AssignmentState *state, AmError *error);
 
 /* Plays an episode that builds `target` from the plan that splits nothing, axes in random alternation. */
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
-                                const AxisPlan *target, const AssignmentManner *manner, Random *random,
-                                AssignmentState *state, AmError *error);
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPolicy *policy,
+                                const Assignments *self, const AxisPlan *target,
+                                const AssignmentManner *manner, Random *random, AssignmentState *state,
+                                AmError *error);
 
 /* Stores a transition with its whole return. */
 AmStatus assignment_store(Agent *agent, const float *row, double target, AmError *error);
 
-/* Stores the transitions of an episode: the actions taken by the gains of prices, gains[episode->count + 1],
- * and the others by estimated gains. With n-step returns an action whose best plan follows later than n steps
- * has the gain after n steps and the value of the best action there, of those that were estimated: `frozen`
- * chooses it, an earlier network, or with double Q-learning the agent itself. */
+/* Stores the transitions of an episode: the actions taken by prices, values[episode->count + 1], and the
+ * others by estimated gains. With n-step returns an action whose best plan follows later than n steps has the
+ * gain after n steps and the value of the best action there, of those that were estimated: `frozen` chooses
+ * it, an earlier network, or with double Q-learning the agent itself. */
 AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, Agent *frozen,
-                            const double *gains, AmError *error);
+                            const AssignmentValue *values, AmError *error);
+/* Stores the errors of the estimates of an episode's plans. */
+AmStatus assignment_observe_errors(const AssignmentEpisode *episode, Agent *errors,
+                                   const AssignmentValue *values, AmError *error);
 
 #endif

@@ -141,14 +141,14 @@ AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, 
     return status;
 }
 
-AmStatus assignment_zero_shot(double *gain, double *surprise, Agent *agent, const Assignments *self,
-                              int32_t looks, AssignmentEpisode *episode, AssignmentState *state,
-                              AmError *error) {
+AmStatus assignment_zero_shot(double *gain, double *surprise, const AssignmentPolicy *policy,
+                              const Assignments *self, int32_t looks, AssignmentEpisode *episode,
+                              AssignmentState *state, AmError *error) {
     const AxisPlan nothing = {0};
     Random random;
     int32_t best = 0;
     random_seed(&random, 0);
-    TRY(assignment_play(episode, agent, self, &nothing, &(AssignmentManner){.best = looks}, &random, state,
+    TRY(assignment_play(episode, policy, self, &nothing, &(AssignmentManner){.best = looks}, &random, state,
                         error));
     *gain = -INFINITY;
     for (int32_t k = 0; k <= episode->count; k++) {
@@ -156,8 +156,9 @@ AmStatus assignment_zero_shot(double *gain, double *surprise, Agent *agent, cons
         if (k >= ASSIGNMENT_ZERO_SHOT) break;
         TRY(problem_price(self->problem, &episode->plans[k], &price, error));
         *gain = fmax(*gain, assignment_gain(self, &price));
-        if (episode->gains[k] > episode->gains[best]) best = k;
+        if (episode->estimates[k].gain > episode->estimates[best].gain) best = k;
     }
-    if (surprise) *surprise = fabs(episode->first_value - (episode->gains[best] - episode->gains[0]));
+    if (surprise)
+        *surprise = fabs(episode->first_value - (episode->estimates[best].gain - episode->estimates[0].gain));
     return AM_OK;
 }

@@ -39,8 +39,8 @@ AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, 
  * ASSIGNMENT_ZERO_SHOT plans: `*gain` is that of the best one. `*surprise`, where not NULL: the difference
  * between the network's value of the first action and the estimated gain that followed. */
 #define ASSIGNMENT_ZERO_SHOT 10
-AmStatus assignment_zero_shot(double *gain, double *surprise, Agent *agent, const Assignments *self,
-                              int32_t looks, AssignmentEpisode *episode, AssignmentState *state,
-                              AmError *error);
+AmStatus assignment_zero_shot(double *gain, double *surprise, const AssignmentPolicy *policy,
+                              const Assignments *self, int32_t looks, AssignmentEpisode *episode,
+                              AssignmentState *state, AmError *error);
 
 #endif

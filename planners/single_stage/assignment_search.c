@@ -39,7 +39,8 @@ typedef struct Node {
     int32_t mesh, parent; /* -1: the plan that splits nothing */
     AxisPlan plan;
     AssignmentValue estimate;
-    AssignmentValue value; /* its price's, or the estimate with the mean of the errors at priced plans */
+    AssignmentValue expected; /* the estimate with the error that the policy expects */
+    AssignmentValue value;    /* its price's, or the expected one with the mean error at priced plans */
     double seconds_errors, memory_errors, weights; /* of that mean: sums */
     int32_t expansions;
     bool is_priced;
@@ -48,7 +49,8 @@ typedef struct Node {
 
 struct AssignmentSearch {
     SingleStageSearch *stages;
-    Agent *agent;
+    AssignmentPolicy policy;
+    int32_t looks; /* of an expansion */
     Random random;
     PlanPrice unsplit;
     int32_t most_meshes, mesh_count;
@@ -65,7 +67,9 @@ struct AssignmentSearch {
     int32_t priced[MOST_NODES]; /* [priced_count] */
 };
 
-static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
+/* Opens the policy. The searcher dqn has the evaluations to correct the network of errors by prices.
+ * SEARCHER_AUTO prices at most 10 plans of the policy, so its estimates count uncorrected. */
+static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
     const SearchOptions *options = self->stages->options;
     AgentSettings settings = assignment_settings();
     settings.seed = options->seed;
@@ -73,19 +77,25 @@ static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
     settings.learning_rate = LEARNING_RATE;
     settings.batch = 16;
     settings.replay_capacity = 4096;
-    if (!options->request->method.policy) return assignment_agent_built_in(&self->agent, &settings, error);
-    if (strcmp(options->request->method.policy, UNTRAINED) != 0)
-        return assignment_agent_read(&self->agent, &settings, options->request->method.policy, error);
-    return assignment_agent_untrained(&self->agent, &settings, error);
+    const char *path = options->request->method.policy;
+    bool expects_errors = options->searcher == SEARCHER_DQN;
+    self->looks = expects_errors ? ASSIGNMENT_LOOKS : ASSIGNMENT_FEW_LOOKS;
+    if (!path) TRY(assignment_policy_built_in(&self->policy, &settings, error));
+    else if (strcmp(path, UNTRAINED) != 0) TRY(assignment_policy_read(&self->policy, &settings, path, error));
+    else TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
+    if (expects_errors) return AM_OK;
+    agent_free(self->policy.errors);
+    self->policy.errors = NULL;
+    return AM_OK;
 }
 
 AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
     const AgentSettings settings = assignment_settings();
-    Agent *agent;
+    AssignmentPolicy policy;
     if (!options->request->method.policy || strcmp(options->request->method.policy, UNTRAINED) == 0)
         return AM_OK;
-    TRY(assignment_agent_read(&agent, &settings, options->request->method.policy, error));
-    agent_free(agent);
+    TRY(assignment_policy_read(&policy, &settings, options->request->method.policy, error));
+    assignment_policy_close(&policy);
     return AM_OK;
 }
 
@@ -98,12 +108,12 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->temperature = FIRST_TEMPERATURE;
     self->strictness = 1;
     random_seed(&self->random, stages->options->seed);
-    return make_agent(self, error);
+    return open_policy(self, error);
 }
 
 void assignment_search_close(AssignmentSearch *self) {
     if (!self) return;
-    agent_free(self->agent);
+    assignment_policy_close(&self->policy);
     free(self);
 }
 
@@ -128,11 +138,11 @@ static double weight_of(const Node *priced, const Node *node) {
 /* Adds the error at a priced plan to those that correct the estimate of another one. */
 static void correct(Node *node, const Node *priced) {
     double weight = weight_of(priced, node);
-    node->seconds_errors += weight * (priced->value.seconds_gain - priced->estimate.seconds_gain);
-    node->memory_errors += weight * (priced->value.memory - priced->estimate.memory);
+    node->seconds_errors += weight * (priced->value.seconds_gain - priced->expected.seconds_gain);
+    node->memory_errors += weight * (priced->value.memory - priced->expected.memory);
     node->weights += weight;
-    node->value.seconds_gain = node->estimate.seconds_gain + node->seconds_errors / node->weights;
-    node->value.memory = node->estimate.memory + node->memory_errors / node->weights;
+    node->value.seconds_gain = node->expected.seconds_gain + node->seconds_errors / node->weights;
+    node->value.memory = node->expected.memory + node->memory_errors / node->weights;
 }
 
 static double gain_of(const AssignmentSearch *self, const Node *node) {
@@ -164,7 +174,7 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
     AssignmentState *state = &self->state;
     AssignmentLooks looks;
     const AssignmentManner manner = {
-        .best = ASSIGNMENT_LOOKS - random_looks, .random = random_looks, .temperature = temperature};
+        .best = self->looks - random_looks, .random = random_looks, .temperature = temperature};
     bool known[ASSIGNMENT_MOST_ACTIONS];
     int32_t before = self->node_count;
     from->expansions++;
@@ -172,20 +182,22 @@ static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperatur
     TRY(assignment_enter(state, assignments, &from->plan, error));
     for (int32_t a = 0; a < state->action_count; a++)
         known[a] = is_known(self, from->mesh, &state->actions[a].next);
-    TRY(assignment_look(&looks, self->agent, assignments, state, &manner, known, &self->random, error));
+    TRY(assignment_look(&looks, &self->policy, assignments, state, &manner, known, &self->random, error));
     for (int32_t n = 0; n < looks.count; n++) {
         const AssignmentLook *look = &looks.of[n];
         Node node = {.mesh = from->mesh,
                      .parent = parent,
                      .plan = state->actions[look->action].next,
                      .estimate = look->estimate,
-                     .value = look->estimate};
+                     .expected = look->value,
+                     .value = look->value};
         memcpy(node.facts, look->facts, sizeof node.facts);
         add_node(self, &node);
-        TRY(assignment_store(self->agent, state->features[look->action],
+        TRY(assignment_store(self->policy.actions, state->features[look->action],
                              look->estimate.gain - from->estimate.gain, error));
     }
-    if (!self->stages->options->request->method.no_learning) agent_learn(self->agent, UPDATES_PER_EXPANSION);
+    if (!self->stages->options->request->method.no_learning)
+        agent_learn(self->policy.actions, UPDATES_PER_EXPANSION);
     self->familiar = self->node_count > before ? 0 : self->familiar + 1;
     self->is_exhausted |= self->familiar >= FAMILIAR_EXPANSIONS;
     return AM_OK;
@@ -236,6 +248,7 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
         const Assignments *assignments = &self->assignments[k];
         Node root = {.mesh = k, .parent = -1, .is_priced = true};
         TRY(assignment_estimate(&root.estimate, root.facts, assignments, &nothing, error));
+        root.expected = root.estimate;
         root.value = assignment_value(assignments, &self->unsplit);
         add_node(self, &root);
         if (self->is_exhausted) return AM_OK;
@@ -288,7 +301,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
         line, sizeof line,
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",
         (long long)single_stage_evaluations(stages), gain, seconds, self->temperature,
-        agent_loss(self->agent), self->expansions);
+        agent_loss(self->policy.actions), self->expansions);
     options->request->callbacks.on_episode(options->request->callbacks.user, line);
 }
 
@@ -344,14 +357,15 @@ static AmStatus take_action(AssignmentSearch *self, Node *node, bool must_be_new
     TRY(assignment_enter(state, assignments, &node->plan, error));
     for (int32_t a = 0; a < state->action_count && must_be_new; a++)
         skipped[a] = is_known(self, node->mesh, &state->actions[a].next);
-    TRY(assignment_look(&looks, self->agent, assignments, state, &manner, skipped, &self->random, error));
+    TRY(assignment_look(&looks, &self->policy, assignments, state, &manner, skipped, &self->random, error));
     *is_taken = looks.count > 0;
     if (!*is_taken) return AM_OK;
     const AssignmentLook *look = &looks.of[0];
     memcpy(row, state->features[look->action], sizeof state->features[0]);
     memcpy(node->facts, look->facts, sizeof node->facts);
     node->plan = state->actions[look->action].next;
-    node->estimate = node->value = look->estimate;
+    node->estimate = look->estimate;
+    node->expected = node->value = look->value;
     return AM_OK;
 }
 
@@ -373,7 +387,8 @@ static AmStatus price_near(AssignmentSearch *self, AmError *error) {
         TRY(price(self, place, error));
         if (self->stages->budget.is_cut) return AM_OK;
         double gain = self->nodes[place].value.gain - self->nodes[parent].value.gain;
-        for (int32_t k = 0; k < actions; k++) TRY(assignment_store(self->agent, rows[k], gain, error));
+        for (int32_t k = 0; k < actions; k++)
+            TRY(assignment_store(self->policy.actions, rows[k], gain, error));
         return AM_OK;
     }
     return expand_again(self, error);

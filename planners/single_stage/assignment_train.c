@@ -8,10 +8,11 @@
 
 #include "base/system/parallel.h"
 #include "base/system/stop.h"
+#include "base/text.h"
 #include "planners/rl/learner_parts.h"
 #include "planners/rl/trained_agent.h"
 
-#define MAGIC                "AMASGTR3"
+#define MAGIC                "AMASGTR4"
 #define ROUND                8 /* problems that are played side by side, by one policy */
 #define TEACHER_EVALUATIONS  24
 #define EPISODES             4 /* of the policy for each problem */
@@ -26,13 +27,14 @@ static const struct {
 } phases[] = {{0.75, 1e-3}, {1, 2e-4}};
 #define PHASES ((int32_t)(sizeof phases / sizeof *phases))
 
-/* The header of a checkpoint; the agent follows. */
+/* The header of a checkpoint; the network of errors and the one of actions follow. */
 typedef struct Head {
     char magic[8];
     uint64_t seed;
     int64_t problems, done;
     int32_t phase, modules;
     int32_t is_supervised, unused;
+    int64_t errors_bytes;
     char learner[LEARNER_TEXT_BYTES];
 } Head;
 
@@ -42,19 +44,19 @@ typedef struct Trainer Trainer;
 typedef struct Play {
     Trainer *trainer;
     uint64_t index;
-    Agent *agent; /* the policy of the round */
+    Agent *agent; /* the network of actions of the round */
     AmStatus status;
     AmError error;
     AssignmentProblem problem;
     AssignmentEpisode episodes[EPISODES + DEMONSTRATIONS];
-    double gains[EPISODES + DEMONSTRATIONS][ASSIGNMENT_MOST_STEPS + 1];
+    AssignmentValue values[EPISODES + DEMONSTRATIONS][ASSIGNMENT_MOST_STEPS + 1]; /* by prices */
     AssignmentState state;
 } Play;
 
 struct Trainer {
     const AssignmentTraining *training;
     Head head;
-    Agent *agent;
+    AssignmentPolicy policy;
     AssignmentProblem validation[MOST_VALIDATION];
     double teacher[MOST_VALIDATION]; /* gains of the teacher's plans */
     int32_t validation_count;
@@ -72,13 +74,28 @@ static AmStatus begin_phase(Trainer *self, AmError *error) {
     TRY(make_settings(&settings, self, error));
     settings.seed = random_at(self->head.seed, 2, (uint64_t)self->head.phase);
     settings.learning_rate = phases[self->head.phase].learning_rate;
-    if (!self->agent) return assignment_agent_untrained(&self->agent, &settings, error);
-    return trained_agent_continue(&self->agent, &settings, ASSIGNMENT_FEATURES, error);
+    if (self->policy.actions) {
+        TRY(trained_agent_continue(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
+        return trained_agent_continue(&self->policy.errors, &settings, ASSIGNMENT_FACTS, error);
+    }
+    TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
+    return assignment_agent_untrained(&self->policy.errors, &settings, ASSIGNMENT_FACTS, error);
 }
 
-static AmStatus write_checkpoint(const Trainer *self, AmError *error) {
-    return trained_checkpoint_write(self->training->checkpoint, &self->head, sizeof(Head), self->agent,
-                                    error);
+static AmStatus write_checkpoint(Trainer *self, AmError *error) {
+    Text errors = {0}, bytes = {0};
+    AmStatus status = agent_save(self->policy.errors, &errors, error);
+    if (status == AM_OK) {
+        self->head.errors_bytes = (int64_t)errors.length;
+        text_append_bytes(&bytes, (const char *)&self->head, sizeof(Head));
+        text_append_bytes(&bytes, errors.data, errors.length);
+        status = bytes.failed ? am_fail_memory(error, self->head.errors_bytes)
+                              : trained_checkpoint_write(self->training->checkpoint, bytes.data, bytes.length,
+                                                         self->policy.actions, error);
+    }
+    text_free(&errors);
+    text_free(&bytes);
+    return status;
 }
 
 static AmStatus read_checkpoint(Trainer *self, AmError *error) {
@@ -91,14 +108,21 @@ static AmStatus read_checkpoint(Trainer *self, AmError *error) {
         head.problems != training->problems || head.modules != training->module_count ||
         head.is_supervised != training->is_supervised ||
         memcmp(head.learner, self->head.learner, sizeof head.learner) != 0 || head.done < 0 ||
-        head.phase < 0 || head.phase >= PHASES)
+        head.phase < 0 || head.phase >= PHASES || head.errors_bytes < 0 ||
+        head.errors_bytes > bytes.length - (int64_t)sizeof(Head))
         status = am_fail(error, AM_ERROR_INPUT, training->checkpoint,
                          "expected a checkpoint of a training of %lld problems of %d modules under seed %llu",
                          (long long)training->problems, training->module_count,
                          (unsigned long long)training->seed);
-    else
-        status = trained_checkpoint_agent(&self->agent, &bytes, sizeof(Head), DQN_CPU, ASSIGNMENT_FEATURES,
-                                          training->checkpoint, error);
+    else {
+        FileBytes errors = bytes;
+        errors.length = (int64_t)sizeof(Head) + head.errors_bytes;
+        status = trained_checkpoint_agent(&self->policy.errors, &errors, sizeof(Head), DQN_CPU,
+                                          ASSIGNMENT_FACTS, training->checkpoint, error);
+        if (status == AM_OK)
+            status = trained_checkpoint_agent(&self->policy.actions, &bytes, (size_t)errors.length, DQN_CPU,
+                                              ASSIGNMENT_FEATURES, training->checkpoint, error);
+    }
     file_release(&bytes);
     if (status == AM_OK) self->head = head;
     return status;
@@ -121,12 +145,13 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
 
 static AmStatus report(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
-    AssignmentProgress progress = {
-        .problems = self->head.done, .problem_count = self->head.problems, .loss = agent_loss(self->agent)};
+    AssignmentProgress progress = {.problems = self->head.done,
+                                   .problem_count = self->head.problems,
+                                   .loss = agent_loss(self->policy.actions)};
     for (int32_t k = 0; k < self->validation_count; k++) {
         double gain, surprise;
         if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train() ends */
-        TRY(assignment_zero_shot(&gain, &surprise, self->agent, &self->validation[k].assignments,
+        TRY(assignment_zero_shot(&gain, &surprise, &self->policy, &self->validation[k].assignments,
                                  ASSIGNMENT_LOOKS, &self->plays[0].episodes[0], &self->plays[0].state,
                                  error));
         double regret = fmax(-MOST_REGRET, fmin(MOST_REGRET, self->teacher[k] - gain));
@@ -143,7 +168,7 @@ static AmStatus price_episode(Play *self, int32_t k, AmError *error) {
     for (int32_t place = 0; place <= self->episodes[k].count; place++) {
         PlanPrice price;
         TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));
-        self->gains[k][place] = assignment_gain(assignments, &price);
+        self->values[k][place] = assignment_value(assignments, &price);
     }
     return AM_OK;
 }
@@ -160,6 +185,7 @@ static AmStatus play_problem(Play *self, AmError *error) {
     static const AssignmentManner supervised = {0, ASSIGNMENT_MOST_LOOKS, 0};
     const AssignmentTraining *training = self->trainer->training;
     const Assignments *assignments = &self->problem.assignments;
+    const AssignmentPolicy policy = {.actions = self->agent};
     uint64_t seed = self->trainer->head.seed;
     Random random;
     random_seed(&random, random_at(seed, 1, self->index));
@@ -173,10 +199,10 @@ static AmStatus play_problem(Play *self, AmError *error) {
         const AssignmentManner *manner = training->is_supervised ? &supervised : &manners[k];
         TRY(check_interrupt(self, error));
         if (k < EPISODES && !training->is_supervised)
-            TRY(assignment_play(&self->episodes[k], self->agent, assignments,
+            TRY(assignment_play(&self->episodes[k], &policy, assignments,
                                 k == EPISODES - 1 ? &best : &nothing, manner, &random, &self->state, error));
         else
-            TRY(assignment_demonstrate(&self->episodes[k], self->agent, assignments, &best, manner, &random,
+            TRY(assignment_demonstrate(&self->episodes[k], &policy, assignments, &best, manner, &random,
                                        &self->state, error));
         TRY(price_episode(self, k, error));
     }
@@ -191,12 +217,12 @@ static void play_task(void *user, int32_t k) {
     assignment_problem_close(&play->problem);
 }
 
-/* Gives the plays the present policy. */
+/* Gives the plays the present network of actions. */
 static AmStatus copy_policy(Trainer *self, AmError *error) {
-    int64_t count = agent_parameter_count(self->agent);
+    int64_t count = agent_parameter_count(self->policy.actions);
     float *parameters = malloc(sizeof(float) * (size_t)count);
     if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
-    AmStatus status = agent_parameters(self->agent, parameters, error);
+    AmStatus status = agent_parameters(self->policy.actions, parameters, error);
     for (int32_t k = 0; k < ROUND && status == AM_OK; k++) {
         AgentSettings settings;
         TRY_OR_FAIL(make_settings(&settings, self, error));
@@ -227,13 +253,18 @@ static AmStatus train_round(Trainer *self, AmError *error) {
     for (int32_t k = 0; k < count; k++) {
         Play *play = &self->plays[k];
         if (play->status != AM_OK) return am_pass_error(play->status, &play->error, error);
-        for (int32_t e = 0; e < EPISODES + DEMONSTRATIONS; e++)
-            TRY(assignment_observe(&play->episodes[e], self->agent, play->agent, play->gains[e], error));
-        agent_learn(self->agent, UPDATES);
+        for (int32_t e = 0; e < EPISODES + DEMONSTRATIONS; e++) {
+            TRY(assignment_observe(&play->episodes[e], self->policy.actions, play->agent, play->values[e],
+                                   error));
+            TRY(assignment_observe_errors(&play->episodes[e], self->policy.errors, play->values[e], error));
+        }
+        agent_learn(self->policy.actions, UPDATES);
+        agent_learn(self->policy.errors, UPDATES);
     }
     self->head.done += count;
     search_watch_count(self->training->watch, count, NAN);
-    return agent_check(self->agent, error);
+    TRY(agent_check(self->policy.actions, error));
+    return agent_check(self->policy.errors, error);
 }
 
 static AmStatus train(Trainer *self, AmError *error) {
@@ -255,10 +286,11 @@ static AmStatus train(Trainer *self, AmError *error) {
     return write_checkpoint(self, error);
 }
 
-AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining *training, AmError *error) {
+AmStatus assignment_train(AssignmentPolicy *policy, int64_t *done, const AssignmentTraining *training,
+                          AmError *error) {
     AmStatus status = AM_OK;
     Trainer *self = calloc(1, sizeof *self);
-    *agent = NULL;
+    *policy = (AssignmentPolicy){0};
     if (!self) return am_fail_memory(error, sizeof *self);
     self->training = training;
     self->head = (Head){.seed = training->seed,
@@ -272,13 +304,13 @@ AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining
     TRY_OR_FAIL(open_validation(self, error));
     if (training->report_every > 0 && self->head.done == 0) TRY_OR_FAIL(report(self, error));
     TRY_OR_FAIL(train(self, error));
-    *agent = self->agent;
+    *policy = self->policy;
     *done = self->head.done;
-    self->agent = NULL;
+    self->policy = (AssignmentPolicy){0};
 fail:
     for (int32_t k = 0; k < self->validation_count; k++) assignment_problem_close(&self->validation[k]);
     for (int32_t k = 0; k < ROUND; k++) agent_free(self->plays[k].agent);
-    agent_free(self->agent);
+    assignment_policy_close(&self->policy);
     free(self);
     return status;
 }

@@ -3,7 +3,8 @@
  * Each problem is priced by a teacher first: the baselines, and a short annealing. Episodes of the policy
  * follow, with noise, from the plan that splits nothing or from the teacher's plan, then demonstrations of
  * the best plan so far. Every plan on the way is priced. An action's return is the largest gain that follows
- * it in its episode (assignment_policy.h). A supervised training has demonstrations in place of the episodes,
+ * it in its episode. The network of errors learns from the same plans, and has no part in the episodes
+ * (assignment_policy.h). A supervised training has demonstrations in place of the episodes,
  * with random other actions: a regression without reinforcement. In two phases the learning rate falls to a
  * fifth; the second begins with a fresh replay.
  *
@@ -44,9 +45,10 @@ typedef struct AssignmentTraining {
     SearchWatch *watch; /* counts the problems; or NULL */
 } AssignmentTraining;
 
-/* Returns the trained agent; agent_free releases it. When interrupted it writes the checkpoint and returns
- * the agent in its current state, with `*done` problems behind it. AM_ERROR_INPUT: the checkpoint belongs to
- * another training. */
-AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining *training, AmError *error);
+/* Returns the trained policy; assignment_policy_close() releases it. When interrupted it writes the
+ * checkpoint and returns the policy in its current state, with `*done` problems behind it. AM_ERROR_INPUT:
+ * the checkpoint belongs to another training. */
+AmStatus assignment_train(AssignmentPolicy *policy, int64_t *done, const AssignmentTraining *training,
+                          AmError *error);
 
 #endif

@@ -79,7 +79,7 @@ def check_training(work):
 def check_refused(work):
     for words, code, said in (
         (["--policy", AGENTS / "pipeline.safetensors"], 3,
-         "expected an assignment policy of format automap-assignment-2"),
+         "expected an assignment policy of format automap-assignment-3"),
         (["--policy", work / "none.safetensors"], 3, "none.safetensors"),
         (["--policy", "untrained", "--searcher", "anneal"], 2,
          "--policy untrained and --searcher anneal: only dqn and auto have a policy"),

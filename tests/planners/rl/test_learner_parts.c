@@ -78,7 +78,7 @@ static double learn_first_value(const char *parts, double last_gain) {
     AmError error = {0};
     Agent *agent, *frozen;
     float value;
-    const double gains[] = {0, 0.1, 0.2, last_gain};
+    const AssignmentValue values[] = {{0}, {.gain = 0.1}, {.gain = 0.2}, {.gain = last_gain}};
     memset(&episode, 0, sizeof episode);
     episode.count = 3;
     for (int32_t k = 0; k < 3; k++) episode.rows[k][k] = 1;
@@ -86,10 +86,10 @@ static double learn_first_value(const char *parts, double last_gain) {
     settings.replay_capacity = 256;
     settings.target_update = 10;
     assert_int_equal(learner_parts_apply(&settings, parts, LEARNER_OF_ONE_OUTPUT, &error), AM_OK);
-    assert_int_equal(assignment_agent_untrained(&agent, &settings, &error), AM_OK);
-    assert_int_equal(assignment_agent_untrained(&frozen, &settings, &error), AM_OK);
+    assert_int_equal(assignment_agent_untrained(&agent, &settings, ASSIGNMENT_FEATURES, &error), AM_OK);
+    assert_int_equal(assignment_agent_untrained(&frozen, &settings, ASSIGNMENT_FEATURES, &error), AM_OK);
     for (int32_t round = 0; round < 40; round++) {
-        assert_int_equal(assignment_observe(&episode, agent, frozen, gains, &error), AM_OK);
+        assert_int_equal(assignment_observe(&episode, agent, frozen, values, &error), AM_OK);
         agent_learn(agent, 16);
     }
     assert_int_equal(agent_values(agent, episode.rows[0], 1, &value, &error), AM_OK);
