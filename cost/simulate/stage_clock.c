@@ -27,10 +27,10 @@ static int32_t report_slice(const StageClock *self, int32_t device, const Execut
 static void compute_step(StageClock *self, int32_t step) {
     for (int32_t l = 0; l < self->stream_count; l++) {
         const ProgramEvents *costs = stage_costs_of(self->costs, l);
-        Ticks ticks = stage_costs_ticks(self->costs, l)[step];
+        Ticks ticks = self->ticks[l][step];
         Moment start = streams_ready(&self->streams[l],
                                      costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
-        if (ticks > 0) ticks = rint(ticks * stretch(self, l));
+        if (ticks > 0 && self->varies) ticks = rint(ticks * stretch(self, l));
         streams_compute(&self->streams[l], start, ticks,
                         report_slice(self, l, &costs->steps[step], start, ticks));
     }
@@ -119,14 +119,18 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
                          .first_rank = first_rank,
                          .stream_count = costs->is_uniform && !varies ? 1 : costs->stage->mesh.device_count,
                          .watch = watch,
-                         .options = options};
+                         .options = options,
+                         .varies = varies};
     self->streams = ARENA_ARRAY(arena, DeviceStreams, self->stream_count);
+    self->ticks = ARENA_ARRAY(arena, const Ticks *, self->stream_count);
     self->drawn = ARENA_ARRAY(arena, uint64_t, self->stream_count);
     if (arena->failed) return am_fail_memory(error, self->stream_count);
-    for (int32_t l = 0; l < self->stream_count; l++)
+    for (int32_t l = 0; l < self->stream_count; l++) {
+        self->ticks[l] = stage_costs_ticks(costs, l);
         TRY(streams_open(
             &self->streams[l], arena, costs->of_all.most_collectives,
             cluster_device_type(costs->cluster, costs->stage->devices[l])->overlaps_communication, error));
+    }
     return self->stream_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
 }
 

@@ -26,6 +26,8 @@ typedef struct StageClock {
     const StageCosts *costs;
     int32_t first_rank, stream_count;
     DeviceStreams *streams;
+    const Ticks **ticks; /* [stream_count][step] */
+    bool varies;         /* devices are slow, or steps have jitter */
     FoldedPiece *folded; /* [piece], or NULL: step by step */
     const StageWatch *watch;
     const SimulationOptions *options;
