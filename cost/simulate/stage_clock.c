@@ -24,15 +24,14 @@ static int32_t report_slice(const StageClock *self, int32_t device, const Execut
     return event;
 }
 
-static void compute_step(StageClock *self, int32_t step) {
+/* Computes steps [first, end), of which only the first may wait for a collective. */
+static void compute_steps(StageClock *self, int32_t first, int32_t end) {
     for (int32_t l = 0; l < self->stream_count; l++) {
-        const ProgramEvents *costs = stage_costs_of(self->costs, l);
-        Ticks ticks = self->ticks[l][step];
-        Moment start = streams_ready(&self->streams[l],
-                                     costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
+        const ExecutedStep *step = &stage_costs_of(self->costs, l)->steps[first];
+        Ticks ticks = self->sums ? self->sums[l][end] - self->sums[l][first] : self->ticks[l][first];
+        Moment start = streams_ready(&self->streams[l], step->wait > 0 ? first - step->wait : -1);
         if (ticks > 0 && self->varies) ticks = rint(ticks * stretch(self, l));
-        streams_compute(&self->streams[l], start, ticks,
-                        report_slice(self, l, &costs->steps[step], start, ticks));
+        streams_compute(&self->streams[l], start, ticks, report_slice(self, l, step, start, ticks));
     }
 }
 
@@ -64,11 +63,13 @@ static void join(StageClock *self) {
 static void run_steps(StageClock *self, const StagePiece *piece) {
     const ProgramEvents *events = &self->costs->programs[0];
     const ExecutedStep *steps = events->steps;
-    for (int32_t s = piece->first; s < piece->end; s++) {
+    for (int32_t s = piece->first, next; s < piece->end; s = next) {
+        next = self->sums && self->run_end[s] < piece->end ? self->run_end[s] : piece->end;
+        if (!self->sums || events->work_of[s] == EVENT_COLLECTIVE) next = s + 1;
         if (s > piece->first && steps[s].program != steps[s - 1].program) join(self);
         if (events->work_of[s] == EVENT_COLLECTIVE)
             communicate_step(self, s, steps[s].instruction->collective);
-        else compute_step(self, s);
+        else compute_steps(self, s, next);
     }
     join(self);
 }
@@ -110,6 +111,34 @@ static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
+/* Adds the ticks of steps up, and finds the runs of steps that no device interrupts. Sums of integers are
+ * exact, so that a run ends when its steps end one by one. */
+static AmStatus sum_runs(StageClock *self, Arena *arena, AmError *error) {
+    const StageCosts *costs = self->costs;
+    const ProgramEvents *events = &costs->programs[0];
+    int32_t count = events->step_count;
+    self->sums = ARENA_ARRAY(arena, Ticks *, self->stream_count);
+    self->run_end = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t l = 0; l < self->stream_count; l++) {
+        for (int32_t k = 0; k < l && !self->sums[l]; k++)
+            if (self->ticks[k] == self->ticks[l]) self->sums[l] = self->sums[k];
+        if (self->sums[l]) continue;
+        self->sums[l] = ARENA_ARRAY(arena, Ticks, count + 1);
+        if (!self->sums[l]) return am_fail_memory(error, count);
+        for (int32_t s = 0; s < count; s++) self->sums[l][s + 1] = self->sums[l][s] + self->ticks[l][s];
+    }
+    for (int32_t s = count - 1, end = count; s >= 0; s--) {
+        bool is_begin = events->work_of[s] == EVENT_COLLECTIVE || s == 0 ||
+                        events->steps[s].program != events->steps[s - 1].program;
+        for (int32_t program = 0; program < costs->program_count && !is_begin; program++)
+            is_begin = costs->programs[program].steps[s].wait > 0;
+        self->run_end[s] = end;
+        if (is_begin) end = s;
+    }
+    return AM_OK;
+}
+
 AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
                           const SimulationOptions *options, const StageWatch *watch, AmError *error) {
     bool varies = options->jitter > 0;
@@ -131,7 +160,8 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
             &self->streams[l], arena, costs->of_all.most_collectives,
             cluster_device_type(costs->cluster, costs->stage->devices[l])->overlaps_communication, error));
     }
-    return self->stream_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
+    if (watch || varies) return AM_OK;
+    return self->stream_count == 1 ? fold(self, arena, error) : sum_runs(self, arena, error);
 }
 
 void stage_clock_compute(StageClock *self, int32_t piece) {

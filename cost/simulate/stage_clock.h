@@ -1,7 +1,7 @@
 /* The devices of a stage in a simulation: each has streams of its own, or one stands for all if they do the
- * same at the same time. Pieces are simulated step by step, or, without observers and variation, as one
- * precomputed duration: time then grows with the number of distinct pieces and not with steps times
- * iterations. */
+ * same at the same time. Pieces are simulated step by step. Without observers and variation, a piece of the
+ * one device is a precomputed duration, so that time grows with the number of distinct pieces and not with
+ * steps times iterations. Runs of operators of several devices are sums of durations. */
 #ifndef COST_SIMULATE_STAGE_CLOCK_H
 #define COST_SIMULATE_STAGE_CLOCK_H
 
@@ -27,6 +27,8 @@ typedef struct StageClock {
     int32_t first_rank, stream_count;
     DeviceStreams *streams;
     const Ticks **ticks; /* [stream_count][step] */
+    Ticks **sums;        /* [stream_count][step + 1] of all steps before, or NULL: step by step */
+    int32_t *run_end;    /* [step]: the next one that may wait, communicates, or is in another program */
     bool varies;         /* devices are slow, or steps have jitter */
     FoldedPiece *folded; /* [piece], or NULL: step by step */
     const StageWatch *watch;

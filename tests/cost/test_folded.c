@@ -147,7 +147,44 @@ static void test_folded_is_unfolded(void **state) {
     for (int32_t k = 0; k < count; k++) check_model(few[k]);
 }
 
+/* Devices of two types: runs of operators as sums, and step by step, give every device the same times. */
+static void test_runs_of_mixed_devices(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    PlanContext *context;
+    Cluster *cluster;
+    SearchResult result;
+    Simulation *summed, *walked;
+    const SearchRequest request = {.constraints.memory_fraction = 0.9};
+    const SearchOptions search = {.request = &request,
+                                  .searcher = SEARCHER_BASELINE,
+                                  .baseline = BASELINE_DATA_PARALLEL,
+                                  .skip_bound = true};
+    SimulationOptions options = {.memory_fraction = 0.9};
+    const char *path = SOURCE_DIR "/datasets/models/gpt2/model.hlo.pb.zst";
+    assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, "whale-dp", &error), AM_OK);
+    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &search, &error), AM_OK);
+    assert_int_equal(simulate_plan(&summed, &arena, context, result.plan, cluster, &options, &error), AM_OK);
+    options.with_details = true;
+    assert_int_equal(simulate_plan(&walked, &arena, context, result.plan, cluster, &options, &error), AM_OK);
+    compare_seconds("gpt2", "sums and every step", summed->step_seconds, walked->step_seconds);
+    double hidden = 0;
+    for (int32_t d = 0; d < summed->device_count; d++) {
+        const SimulatedDevice *a = &summed->devices[d], *b = &walked->devices[d];
+        compare_seconds("gpt2", "computing", a->compute_seconds, b->compute_seconds);
+        compare_seconds("gpt2", "hidden", a->hidden_seconds, b->hidden_seconds);
+        hidden += a->hidden_seconds;
+    }
+    assert_true(hidden > 0);
+    cluster_free(cluster);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_folded_is_unfolded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_folded_is_unfolded),
+                                       cmocka_unit_test(test_runs_of_mixed_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
