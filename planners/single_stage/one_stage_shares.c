@@ -20,6 +20,8 @@ enum {
 enum { LIMIT_PART = 4 }; /* of the evaluations that the user allows */
 /* A plan slower than the best one by more than this cannot catch up. */
 #define CATCHES_UP 2.0
+/* A plan of the same mesh gets shares again if its step is shorter than that of the last one times this. */
+#define LEAST_GAIN 0.995
 
 static bool is_mixed(const SingleStageSearch *self, const Mesh *mesh) {
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
@@ -256,7 +258,7 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem 
     Plan *plan;
     for (int32_t k = 0; k < self->shares.count; k++) best = fmin(best, self->shares.of[k].seconds);
     if (most < 1 || !problem->best.is_known ||
-        problem->best.price.seconds >= fmin(*shared, CATCHES_UP * best))
+        problem->best.price.seconds >= fmin(LEAST_GAIN * *shared, CATCHES_UP * best))
         return AM_OK;
     self->budget.is_cut |= single_stage_left(self) < 2; /* the plan and one share */
     if (most < 2 || self->budget.is_cut) return AM_OK;
