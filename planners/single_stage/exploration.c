@@ -49,12 +49,15 @@ typedef struct ExplorationTask {
     AmError error;
 } ExplorationTask;
 
-/* The best plan of one axis, for both axes of other meshes. */
+/* A plan that other meshes try, too: one of one axis for both axes of theirs. */
 typedef struct Carried {
     const StageProblem *of; /* NULL: there is none */
     AxisPlan axis_plan;
     double seconds;
 } Carried;
+
+/* More meshes, of 512 devices or more, have few evaluations each. */
+enum { FEW_MESHES = 9 };
 
 typedef struct Exploration {
     SingleStageSearch *search;
@@ -123,21 +126,20 @@ static int32_t same_class_set(const StageProblem *problem, const ClassSet *set) 
     return -1;
 }
 
-/* Prices the best plan of one axis with its entries on both axes of a problem, unless the problem's own plan
- * is faster. */
+/* Prices the carried plan on a problem's mesh, unless the problem's own plan is faster. */
 static AmStatus price_carried(const Carried *self, StageProblem *problem, AmError *error) {
     const AxisPlan *from = &self->axis_plan;
     AxisPlan axis_plan = {.gathers_again = from->gathers_again};
     PlanPrice price;
     bool is_faster = problem->best.is_known && problem->best.price.excess <= 0 &&
                      problem->best.price.seconds < self->seconds;
-    if (!is_wide(problem) || is_faster || problem_must_stop(problem)) return AM_OK;
-    int32_t one = self->of->mesh.axes[0].size > 1 ? 0 : 1;
+    if (problem == self->of || !is_wide(problem) || is_faster || problem_must_stop(problem)) return AM_OK;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int32_t kinds = problem_storage_kinds(problem, axis);
-        axis_plan.storage[axis] = (uint8_t)(from->storage[one] < kinds ? from->storage[one] : kinds);
-        for (int32_t e = 0; e < from->count[one]; e++) {
-            int32_t set = same_class_set(problem, &self->of->class_sets[from->entries[one][e]]);
+        int32_t of = is_wide(self->of) ? axis : self->of->mesh.axes[0].size > 1 ? 0 : 1;
+        axis_plan.storage[axis] = (uint8_t)(from->storage[of] < kinds ? from->storage[of] : kinds);
+        for (int32_t e = 0; e < from->count[of]; e++) {
+            int32_t set = same_class_set(problem, &self->of->class_sets[from->entries[of][e]]);
             if (set >= 0 && problem_can_split(problem, set, axis))
                 axis_plan_insert(&axis_plan, axis, axis_plan.count[axis], set);
         }
@@ -255,15 +257,18 @@ static void put_repeated_last(SingleStageSearch *self) {
     }
 }
 
-/* Notes the best plan of one axis of mixed devices, whose screening by equal shares favours one axis. */
+/* Notes the plan to carry to other meshes: the best one of all where the many meshes have few evaluations
+ * each; the best one of one axis on mixed devices, whose screening by equal shares favours one axis. */
 static void note_carried(Exploration *exploration) {
     SingleStageSearch *self = exploration->search;
     Carried *carried = &exploration->carried;
     *carried = (Carried){.of = NULL};
-    if (!cluster_is_mixed(self->cluster)) return;
+    bool has_many = self->problem_count > FEW_MESHES;
+    if (!cluster_is_mixed(self->cluster) && !has_many) return;
     for (int32_t k = 0; k < self->problem_count; k++) {
         const StageProblem *problem = self->problems[k];
-        if (is_wide(problem) || !problem->best.is_known || problem->best.price.excess > 0) continue;
+        bool may_carry = has_many || !is_wide(problem);
+        if (!may_carry || !problem->best.is_known || problem->best.price.excess > 0) continue;
         if (carried->of && carried->seconds <= problem->best.price.seconds) continue;
         *carried = (Carried){problem, problem->best.axis_plan, problem->best.price.seconds};
     }
