@@ -14,6 +14,7 @@ and the gap. --write replaces the rows of these models in the document.
 """
 
 import argparse
+import collections
 import json
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 
+import device_orders
 import marked_section
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
@@ -34,8 +36,12 @@ BY_DEVICES = [8, 64, 256, 1_024]
 INSTRUCTIONS_PER_BLOCK = 105
 
 LLAMA_70B = (80, 8192, 64, 8, 28672, 128256, 128, 8192)
+OPT_350M = (24, 1024, 16, 50272, 2048, 2048)
 LLAMA_405B = (126, 16384, 128, 8, 53248, 128256, 512, 8192)
-# name: of llama.model(), and whether its layers are unrolled, or None for GPT with 175 billion weights; cluster
+# Servers of three types, 256 devices.
+MIXED = [("H100", 8)] * 10 + [("A100", 8)] * 11 + [("V100", 8)] * 11
+# name: of llama.model(), and whether its layers are unrolled, or None for GPT with 175 billion weights; cluster.
+# OPT-350M has the sizes of megatron.model() and the servers of a cluster file.
 MODELS = {
     "llama_70b_scan": (LLAMA_70B, False, "h100:16"),
     "llama_70b": (LLAMA_70B, True, "h100:16"),
@@ -43,6 +49,7 @@ MODELS = {
     "llama_405b": (LLAMA_405B, True, "h100:64"),
     "llama_405b_scan_2048": ((*LLAMA_405B[:6], 16384, 8192), False, "h100:2048"),
     "gpt_175b": (None, True, "a100:64"),
+    "opt_350m": (OPT_350M, False, MIXED),
 }
 LABELS = {
     "llama_70b_scan": "Llama 3 70B, scanned",
@@ -51,6 +58,7 @@ LABELS = {
     "llama_405b": "Llama 3 405B, unrolled",
     "llama_405b_scan_2048": "Llama 3 405B, scanned, batch of 16,384",
     "gpt_175b": "GPT 175B, unrolled",
+    "opt_350m": "OPT-350M, scanned, three types",
 }
 
 SUM = """HloModule blocks
@@ -199,10 +207,12 @@ def export(name, folder):
     """Exports a model of MODELS."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "datasets"))
     from automap_jax.exporter import write_module
-    from automap_jax.zoo import llama, transformer
+    from automap_jax.zoo import llama, megatron, transformer
 
     sizes, is_unrolled, _ = MODELS[name]
-    if sizes:
+    if name == "opt_350m":
+        model = megatron.model(*sizes, "float16")
+    elif sizes:
         model = llama.model(*sizes, unrolled=is_unrolled)
     else:
         model = transformer.model(transformer.gpt2_logits, transformer.next_tokens, 96, 12288, 96, 49152, 50257, 512,
@@ -230,6 +240,11 @@ def measure_models(names, folder, document=None):
         if exporter.exitcode != 0:
             raise SystemExit(f"the export of {name} failed")
         model, cluster = folder / name / "model.hlo.pb", MODELS[name][2]
+        label = f"`{cluster}`"
+        if not isinstance(cluster, str):
+            counts = collections.Counter(kind for kind, _ in cluster)
+            label = ", ".join(f"{8 * servers} {kind}" for kind, servers in counts.items())
+            cluster = device_orders.write_cluster(str(folder / "mixed.json"), cluster)
         words = [AUTOMAP, "search", str(model), "--cluster", cluster, "-o", os.devnull, "--json"]
         begin = time.monotonic()
         with open(folder / "result.json", "w+") as out:
@@ -243,7 +258,7 @@ def measure_models(names, folder, document=None):
               f"\t{used.ru_maxrss / 1e3:.0f}\t{found['evaluations']}\t{found['step_seconds']:.3f}"
               f"\t{100 * found['gap']:.1f}",
               flush=True)
-        row = (f"| {LABELS[name]} | `{cluster}` | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 1e3:,.0f} "
+        row = (f"| {LABELS[name]} | {label} | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 1e3:,.0f} "
                f"| {found['evaluations']} | {found['step_seconds']:.3f} | {100 * found['gap']:.1f} % |")
         if document:
             write_row(document, row)
