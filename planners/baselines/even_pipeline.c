@@ -23,37 +23,23 @@ typedef struct Cutter {
     const PlanContext *context;
     const IrModule *module;
     int32_t count;     /* instructions of the entry */
-    double *flops;     /* [count]: of forward operators; loops include their computations */
+    double *flops;     /* [count]: of forward operators; loops and conditionals include their computations */
     double *crossing;  /* [count + 1]: bytes that cross a cut before instruction i */
     int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
 } Cutter;
 
-/* Returns the entry's instruction that runs a planned computation, itself or by loops around it. */
-static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
-    int32_t instruction = -1;
-    while (rules->region_of[computation] >= 0) {
-        int32_t loop = rules->region_of[computation];
-        instruction = rules->loops[loop].instruction;
-        computation = computation_of_loop[loop];
-    }
-    return instruction;
-}
-
 static void find_flops(Cutter *self, Arena *scratch) {
     const Rules *rules = self->context->rules;
-    int32_t *computation_of_loop = ARENA_ARRAY(scratch, int32_t, rules->loop_count + 1);
-    if (!computation_of_loop) return;
-    for (int32_t c = 0; c < self->module->computation_count; c++) {
+    /* The entry's instruction that runs an instruction: itself, or a loop or conditional around it. */
+    int32_t *outer = ARENA_ARRAY(scratch, int32_t, rules->count + 1);
+    if (!outer) return;
+    for (int32_t c = 0; c < self->module->computation_count; c++) { /* callers before their computations */
         const IrComputation *body = &self->module->computations[c];
-        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
-            if (rules->loop_of[i] >= 0) computation_of_loop[rules->loop_of[i]] = c;
-    }
-    for (int32_t c = 0; c < self->module->computation_count; c++) {
-        const IrComputation *body = &self->module->computations[c];
-        int32_t outer = rules->is_planned[c] ? outermost(rules, computation_of_loop, c) : -1;
+        int32_t caller = rules->is_planned[c] ? rules_caller(rules, c) : -1;
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
-            int32_t counted = outer < 0 ? i : outer;
-            if (rules_loop(rules, i) || !self->context->split_options->live[i] ||
+            int32_t counted = outer[i] = caller < 0 ? i : outer[caller];
+            bool is_caller = rules_loop(rules, i) || rules_conditional(rules, i);
+            if (is_caller || !self->context->split_options->live[i] ||
                 !plan_context_in_forward(self->context, counted))
                 continue;
             self->flops[counted] += rules->times[c] * ir_layers_of(self->module, i) *

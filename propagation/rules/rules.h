@@ -178,6 +178,12 @@ static inline const PlannedConditional *rules_conditional(const Rules *rules, in
     return rules->conditional_of[instruction] < 0 ? NULL
                                                   : &rules->conditionals[rules->conditional_of[instruction]];
 }
+/* Returns the planned loop or conditional that runs a planned computation; -1: none, as it is the entry. */
+static inline int32_t rules_caller(const Rules *rules, int32_t computation) {
+    if (rules->region_of[computation] >= 0) return rules->loops[rules->region_of[computation]].instruction;
+    int32_t branch = rules->branch_of[computation];
+    return branch < 0 ? -1 : rules->conditionals[branch].instruction;
+}
 /* Replaces (instruction, leaf), in a planned computation, by the value that it
  * stands for: what made it, or who stands for an array of a loop. */
 void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf);

@@ -121,10 +121,18 @@ def check_jaxpr():
         value, gradient = jax.value_and_grad(loss)(w)
         return w - gradient * (jnp.abs(gradient).max() + gradient.mean((1, 2), keepdims=True)), value
 
+    def with_sums(w, x):
+        def loss(w):
+            last, sums = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), (x @ w).sum()), x, w)
+            return last.sum() + sums.mean()
+
+        value, gradient = jax.value_and_grad(loss)(w)
+        return w - gradient, value
+
     rng = np.random.default_rng(4)
     w, x = rng.standard_normal((3, 4, 4)).astype(np.float32), rng.standard_normal((2, 4)).astype(np.float32)
     rows = [{"number": 0, "output": 0, "layer": k} for k in range(3)] + [{"number": 1, "output": None}]
-    for step in (by_index, in_reverse):
+    for step in (by_index, in_reverse, with_sums):
         layers = Layers(rows, [w, x], 2)
         closed = layers.split(jax.make_jaxpr(step)(w, x))
         found = layers.joined(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *layers.arrays([w, x])))
@@ -133,8 +141,31 @@ def check_jaxpr():
         assert not names & {"scan", "while", "concatenate", "dynamic_slice", "dynamic_update_slice"}, names
 
 
+def check_branches(folder):
+    """A scan with conditionals in its body: FLOPs of branches count for the loop around them."""
+    def step(w, x):
+        def layer(x, row):
+            w, number = row
+            return jax.lax.cond(number % 2 == 0, lambda x: jnp.tanh(x @ w), lambda x: x + x @ w, x), None
+
+        loss = lambda w: jnp.square(jax.lax.scan(layer, x, (w, jnp.arange(4)))[0]).mean()
+        value, gradient = jax.value_and_grad(loss)(w)
+        return w - gradient, value
+
+    rng = np.random.default_rng(5)
+    arguments = [(0.3 * rng.standard_normal(shape)).astype(np.float32) for shape in ((4, 16, 16), (8, 16))]
+    automap_jax.export(step, arguments, str(folder))
+    options = ["--for", "jax", "--cluster", "nominal:4", "--stages", "2", "--evaluations", "10", "--quiet"]
+    succeed("search", folder / "model.hlo.pb", "-o", folder / "plan.json", *options)
+    succeed("export", folder / "plan.json", folder / "model.hlo.pb", "--format", "jax", "-o", folder / "jax.json")
+    run = automap_jax.run(json.loads((folder / "jax.json").read_text()), step, arguments)
+    check_close(run(*arguments), jax.jit(step)(*arguments), "branches")
+
+
 def main():
     check_jaxpr()
+    with tempfile.TemporaryDirectory() as temporary:
+        check_branches(pathlib.Path(temporary) / "branches")
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
         for (name, form), plans in CASES.items():
