@@ -158,6 +158,11 @@ class Filled:
         return is_known(self.scalar) and not np.any(self.scalar)
 
 
+def filled(scalar, shape):
+    """The scalar in all elements of an array of a shape, which may have no dimension."""
+    return Filled(scalar, shape) if len(shape) > 0 else scalar
+
+
 def is_known(value):
     return isinstance(value, (np.ndarray, np.generic, int, float, bool)) and np.ndim(value) == 0
 
@@ -184,7 +189,7 @@ def layer_of(value, k):
 def row_of(value, k):
     if isinstance(value, Stack):
         return value.layers[k]
-    return Filled(value.scalar, value.shape[1:]) if isinstance(value, Filled) else lax.index_in_dim(value, k, 0, False)
+    return filled(value.scalar, value.shape[1:]) if isinstance(value, Filled) else lax.index_in_dim(value, k, 0, False)
 
 
 # ---- rules ----
@@ -231,7 +236,7 @@ def apply_rule(primitive, params, inputs):
         before, after, between = map(int, params["padding_config"][0])
         if before < 0 or after < 0 or between or before + after == 0:
             return None
-        empty = Filled(inputs[1], shape[1:])
+        empty = filled(inputs[1], shape[1:])
         return Stack([empty] * before + [row_of(first, 0)] + [empty] * after)
     if name == "dynamic_update_slice" and is_known(inputs[2]) and shape_of(inputs[1])[1:] == shape[1:] and isinstance(
             first, (Stack, Filled)) and all(is_known(start) and start == 0 for start in inputs[3:]):
