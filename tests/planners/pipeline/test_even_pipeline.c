@@ -26,7 +26,7 @@ static void write_chain(FILE *file, int32_t heavy) {
     fprintf(file, "}\n");
 }
 
-static PlanContext *read_chain(int32_t heavy) {
+static PlanContext *read_text(const char *text) {
     char path[] = "/tmp/automap-chain-XXXXXX";
     PlanContext *context;
     AmError error = {0};
@@ -34,10 +34,22 @@ static PlanContext *read_chain(int32_t heavy) {
     assert_true(descriptor >= 0);
     FILE *file = fdopen(descriptor, "w");
     assert_non_null(file);
-    write_chain(file, heavy);
+    assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(remove(path), 0);
+    return context;
+}
+
+static PlanContext *read_chain(int32_t heavy) {
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    assert_non_null(file);
+    write_chain(file, heavy);
+    assert_int_equal(fclose(file), 0);
+    PlanContext *context = read_text(text);
+    free(text);
     return context;
 }
 
@@ -66,6 +78,46 @@ static void test_no_stage_is_empty(void **state) {
         arena_free(&arena);
         plan_context_free(context);
     }
+}
+
+/* A loop of four trips with a product in one of two branches, and an operator behind it. */
+static const char branches[] =
+    "HloModule branches\n"
+    "one { p = (f32[4,4], f32[4,4]) parameter(0) a = f32[4,4] get-tuple-element(p), index=0\n"
+    "  b = f32[4,4] get-tuple-element(p), index=1\n"
+    "  ROOT c = f32[4,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} }\n"
+    "other { p = f32[4,4] parameter(0) ROOT c = f32[4,4] negate(p) }\n"
+    "condition { s = (s32[], f32[4,4], f32[4,4]) parameter(0) n = s32[] get-tuple-element(s), index=0\n"
+    "  z = s32[] constant(4) ROOT c = pred[] compare(n, z), direction=LT }\n"
+    "body { s = (s32[], f32[4,4], f32[4,4]) parameter(0) n = s32[] get-tuple-element(s), index=0\n"
+    "  x = f32[4,4] get-tuple-element(s), index=1 w = f32[4,4] get-tuple-element(s), index=2\n"
+    "  i = s32[] constant(1) two = s32[] constant(2) h = s32[] remainder(n, two)\n"
+    "  is = pred[] compare(h, i), direction=EQ p = (f32[4,4], f32[4,4]) tuple(x, w)\n"
+    "  y = f32[4,4] conditional(is, p, x), true_computation=one, false_computation=other\n"
+    "  m = s32[] add(n, i) ROOT t = (s32[], f32[4,4], f32[4,4]) tuple(m, y, w) }\n"
+    "ENTRY main { x = f32[4,4] parameter(0) w = f32[4,4] parameter(1) z = s32[] constant(0)\n"
+    "  s = (s32[], f32[4,4], f32[4,4]) tuple(z, x, w)\n"
+    "  r = (s32[], f32[4,4], f32[4,4]) while(s), condition=condition, body=body\n"
+    "  y = f32[4,4] get-tuple-element(r), index=1 ROOT q = f32[4,4] sine(y) }\n";
+
+/* The FLOPs of branches, each as likely as another, count at the loop around them. */
+static void test_branches_count(void **state) {
+    (void)state;
+    PlanContext *context = read_text(branches);
+    Arena arena = {0};
+    PipelineWork work;
+    AmError error = {0};
+    int32_t loops = 0;
+    assert_int_equal(even_pipeline_work(&work, &arena, context, &error), AM_OK);
+    for (int32_t i = 0; i < work.count; i++) {
+        if (context->canonical->instructions[i].opcode != IR_WHILE) continue;
+        loops++;
+        assert_true(work.flops[i] >= 4 * 0.5 * 2 * 4 * 4 * 4);
+        assert_true(work.flops[i] < 4 * 2 * 4 * 4 * 4);
+    }
+    assert_int_equal(loops, 1);
+    arena_free(&arena);
+    plan_context_free(context);
 }
 
 /* Four stages of two chunks cut attention layers in their middles; two stages do not. */
@@ -113,6 +165,7 @@ static void test_fewer_stages(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_stage_is_empty),
+                                       cmocka_unit_test(test_branches_count),
                                        cmocka_unit_test(test_fewer_stages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
