@@ -76,7 +76,8 @@ def check_against_equal(work):
         for _, shares in mesh:
             assert not shares or shares == sorted(shares, reverse=True), f"{cluster.stem}: {shares}"
         both, stages = search("vgg19", cluster, work / "auto.json")
-        assert stages is None or found["step_seconds"] <= both["step_seconds"], (
+        # auto has further evaluations, which may improve the same plan slightly.
+        assert stages is None or found["step_seconds"] <= 1.001 * both["step_seconds"], (
             f"{cluster.stem}: auto has a quicker plan of one stage")
         assert found["bound_seconds"] <= found["step_seconds"], f"{cluster.stem}: bound {found['bound_seconds']}"
 
