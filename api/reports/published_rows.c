@@ -81,6 +81,8 @@ static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmE
     if (strcmp(run->optimizer, "sgd") == 0) shape->optimizer = TRANSFORMER_SGD;
     else if (run->optimizer[0] && strcmp(run->optimizer, "adam") != 0)
         return REFUSE(error, "unknown optimizer %.60s (expected adam or sgd)", run->optimizer);
+    if (run->outcome[0] && strcmp(run->outcome, "ok") != 0 && strcmp(run->outcome, "oom") != 0)
+        return REFUSE(error, "unknown outcome %.60s (expected ok or oom)", run->outcome);
     return transformer_check(shape, error);
 }
 
