@@ -46,7 +46,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const Lay
                        "layer[0], layer[1]; a loop over stacked weights, as of scan, cannot be cut)");
     if (count + 2 < parts)
         return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
-                       "the %d layers cannot be cut into %d stages or chunks", (int)count, (int)parts);
+                       "layers: %d cannot be cut into %d stages or chunks", (int)count, (int)parts);
     cuts[0] = 0;
     cuts[parts] = spans->work.count;
     for (int32_t p = 1; p < parts; p++) {

@@ -157,8 +157,8 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     if (!search_is_pipeline_baseline(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
-            "--space pipeline: expected --baseline even_pipeline or megatron_3d, or --objective paper "
-            "(--space hybrid searches pipelines)");
+            "--space pipeline: expected a baseline of several stages, such as --baseline even_pipeline, or "
+            "--objective paper (--space hybrid searches pipelines)");
     for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (!options->request->space.mesh) { /* which is that of a stage */
         TRY(create_problems(self, error));

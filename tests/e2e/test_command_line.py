@@ -236,7 +236,7 @@ def test_mistakes():
         (["run", MLP, "--plan", "none"], 3, r'no array named "state.*expected in --state FILE, or --state random'),
         (["run", MLP, "--plan", "none", "--state", folder / "state.npz"], 3, r"state\.npz: .*expected in --data FILE"),
         ([*search, "--space", "pipeline"], 2,
-         r"expected --baseline even_pipeline or megatron_3d, or --objective paper"),
+         r"expected a baseline of several stages, such as --baseline even_pipeline, or --objective paper"),
         (["search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", "layers/*/kernel=-,model", "-o",
           "out.json"], 4,
          r"cannot have this sharding on mesh data=1 model=2: the pins of other parameters (prevent|set) model in "
