@@ -162,6 +162,17 @@ def check_branches(folder):
     check_close(run(*arguments), jax.jit(step)(*arguments), "branches")
 
 
+def check_few_evaluations(folder):
+    """Few evaluations are for the loops, unless the request has several stages."""
+    for stages, is_split in ([], False), (["--stages", "2"], True):
+        plan, file = folder / "few.json", folder / "few_jax.json"
+        succeed("search", folder / "model.hlo.pb", "--for", "jax", "--cluster", "nominal:4", "--evaluations", "20",
+                *stages, "-o", plan, "--quiet")  # fmt: skip
+        succeed("export", plan, folder / "model.hlo.pb", "--format", "jax", "-o", file)
+        rows = json.loads(file.read_text())["parameters"]
+        assert any("layer" in row for row in rows) == is_split, (stages, rows)
+
+
 def main():
     check_jaxpr()
     with tempfile.TemporaryDirectory() as temporary:
@@ -174,6 +185,8 @@ def main():
             step, arguments = step_of(name, form), arguments_of(name, form)
             folder = pathlib.Path(temporary) / f"{name}_{form}"
             automap_jax.export(step, arguments, str(folder))
+            if (name, form) == ("gpt", "scan"):
+                check_few_evaluations(folder)
             for kind, options in plans.items():
                 print(check_plan(f"{name}, {form}, {kind}", options, step, arguments, folder), flush=True)
 
