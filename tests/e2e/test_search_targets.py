@@ -80,9 +80,10 @@ def check_refusals(folder):
 
 
 def check_layers(folder):
-    """Stages of strategies have whole layers: a module without numbered layers is told so, with its file."""
-    words = ["--cluster", "nominal:4", "--for", "torchtitan", "--stages", "2"]
-    done = automap("search", module("llama_tiny"), *words, "-o", folder / "plan.json")
+    """Stages of strategies have whole layers: loops over layers are split, and refused with their file where not."""
+    words = ["--cluster", "nominal:4", "--for", "torchtitan", "--stages", "2", "-o", folder / "plan.json", "--quiet"]
+    succeed("search", module("llama_tiny"), *words)
+    done = automap("search", module("llama_tiny"), *words, "--layers", "loop")
     assert done.returncode == 4 and "model.hlo" in done.stderr and "whole layers" in done.stderr, done.stderr
     succeed("search", module("gpt2_tiny"), "--cluster", "nominal:2", *BUDGET, "--for", "torch", "-o",
             folder / "plan.json")
