@@ -156,12 +156,18 @@ static AmStatus check_order(const Placement *self, const PlanContext *context, A
 /* Checks that each operator may be on as many devices as the number of its pin. Parts of a cluster are left
  * out: the search tries them. */
 static AmStatus check_device_counts(const Placement *self, const PlanContext *context, AmError *error) {
-    if (self->cluster->whole) return AM_OK;
+    const Cluster *cluster = self->cluster;
+    char label[PIN_LABEL_BYTES];
+    if (cluster->whole) return AM_OK;
     for (int32_t i = 0; i < self->count; i++) {
         const PropagationPin *number = self->on_number[i];
         int32_t allowed = 0;
+        if (number && pin_number(number) > cluster->device_count)
+            return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(number),
+                           "%s: cluster %s has %d devices (expected at most as many)",
+                           pin_place(label, number), cluster->name, cluster->device_count);
         if (!number || !self->on_devices[i]) continue;
-        for (int32_t d = 0; d < self->cluster->device_count; d++) allowed += self->devices[i][d];
+        for (int32_t d = 0; d < cluster->device_count; d++) allowed += self->devices[i][d];
         if (allowed < pin_number(number))
             return fail_pair(self->on_devices[i], number, &context->canonical->instructions[i],
                              "has fewer devices than it needs", error);

@@ -102,6 +102,7 @@ REFUSED = [
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
+    ([{"scope": "layers/0", "replicate": 9}], 4, "{file}: $.hints[0].replicate: cluster nominal:4 has 4 devices"),
     ([{"scope": "layers/0", "stage": 0, "replicate": 1}, {"scope": "layers/1", "stage": 1, "split": 2}], 4,
      "{file}: $.hints[0].replicate: the 2 stages have 3 devices"),
     ([{"scope": "layers/0", "stage": 0}, {"scope": "layers/1", "stage": 4}], 4,
