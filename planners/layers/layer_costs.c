@@ -55,6 +55,9 @@ static void add_stage_cuts(LayerCosts *self, const PipelineWork *work, int32_t *
     }
 }
 
+/* Fewer units, as where one operator has nearly all work, are cut at every place. */
+enum { LEAST_UNITS = 4 };
+
 /* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
  * crossing bytes. */
 static AmStatus cut_units(LayerCosts *self, AmError *error) {
@@ -79,6 +82,12 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
         done += work.flops[i];
     }
     if (best >= 0) self->units.cuts[++found] = best;
+    bool is_short = found + 1 < LEAST_UNITS;
+    done = 0;
+    for (int32_t i = 0; i < work.count && is_short; i++) {
+        if (work.is_cut[i] && done > 0) insert_cut(self->units.cuts, &found, i);
+        done += work.flops[i];
+    }
     if (self->pins.placement) add_stage_cuts(self, &work, &found);
     self->units.cuts[0] = 0;
     self->units.count = found + 1;

@@ -160,6 +160,9 @@ def check_branches(folder):
     succeed("export", folder / "plan.json", folder / "model.hlo.pb", "--format", "jax", "-o", folder / "jax.json")
     run = automap_jax.run(json.loads((folder / "jax.json").read_text()), step, arguments)
     check_close(run(*arguments), jax.jit(step)(*arguments), "branches")
+    # The loop has nearly all work, and is a stage of its own between small ones.
+    succeed("search", folder / "model.hlo.pb", "--layers", "loop", "--cluster", "nominal:4", "--stages", "3", "-o",
+            folder / "plan.json", "--quiet")  # fmt: skip
 
 
 def check_few_evaluations(folder):
