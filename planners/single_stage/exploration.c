@@ -225,20 +225,19 @@ static double least_seconds(const Screening *screening) {
            0.5 * fmin(estimate->compute_seconds, estimate->communication_seconds);
 }
 
-/* Returns whether all devices of the problem are on one axis whose name has no use: for no pin, no target. */
+/* Returns whether all devices of the problem are on one axis whose name has no use: for no pin, no target. On
+ * mixed devices the best plans of several meshes get unequal shares, so that each mesh counts. */
 static bool is_on_one_axis(const StageProblem *problem) {
     bool is_on_one = false;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         is_on_one |= problem->mesh.axes[axis].size == problem->mesh.device_count;
-    return is_on_one && problem->constraints.pin_count == 0 && problem->constraints.target == TARGET_AUTOMAP;
+    return is_on_one && problem->constraints.pin_count == 0 &&
+           problem->constraints.target == TARGET_AUTOMAP && !cluster_is_mixed(problem->cluster);
 }
 
-/* Returns whether one of the first `count` problems has all plans of the problem. On mixed devices the best
- * plans of several meshes get unequal shares, so that both meshes of one axis compete if there are no others.
- */
+/* Returns whether one of the first `count` problems has all plans of the problem. */
 static bool is_repeated(const SingleStageSearch *self, const StageProblem *problem, int32_t count) {
     bool has_one_axis = false;
-    if (self->problem_count <= 2 && cluster_is_mixed(problem->cluster)) return false;
     for (int32_t k = 0; k < count; k++) has_one_axis |= is_on_one_axis(self->problems[k]);
     return has_one_axis && is_on_one_axis(problem);
 }
