@@ -462,7 +462,7 @@ def test_progress():
     assert all("   gap " in line for line in lines if "   best " in line) and "   best " in lines[-1], lines
     assert re.search("evaluations? in ", output) and not re.search("[\r\x1b]", output), output
     assert "\rsearch" in on_terminal(*SEARCH, "--json")[0]
-    sweep = on_terminal("simulate", "--sweep", GPT, "--cluster", "h100:4")[0]
+    sweep = on_terminal("simulate", "--sweep", GPT, "--cluster", "h100:64")[0]
     assert re.search(r"\rsweep \d+ s   (no plan yet|best [\d.]+ \ws)   \d+( of \d+)? strategies",
                      sweep) and sweep.endswith("\r\x1b[K"), sweep
     # A note of a search that goes on is printed while it searches, in a line of its own.
