@@ -165,11 +165,9 @@ static AmStatus add_pinned_devices(Lister *self, const SearchOptions *options) {
     int32_t all = self->choices->choices[0].count, kept = 0;
     if (!named) return am_fail_memory(self->error, cluster->device_count);
     for (int32_t k = 0; k < options->request->constraints.pin_count; k++) {
-        char list[PIN_ARGUMENT_BYTES], *rest = NULL;
-        if (pin_kind(&pins[k]) != PIN_DEVICES) continue;
-        pin_argument(list, &pins[k]);
-        for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest))
-            if (!placement_mark_devices(named, cluster, item)) return AM_OK;
+        char unknown[PIN_ARGUMENT_BYTES];
+        if (pin_kind(&pins[k]) == PIN_DEVICES && !placement_mark_devices(named, unknown, cluster, &pins[k]))
+            return AM_OK;
     }
     TRY(add_choice(self, self->most));
     for (int32_t k = 0; k < all; k++) {

@@ -39,7 +39,7 @@ static const Cluster *described(const Cluster *cluster) {
     return cluster->whole ? cluster->whole : cluster;
 }
 
-bool placement_mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
+static bool mark_item(bool *allowed, const Cluster *cluster, const char *item) {
     int32_t type = cluster_type_named(cluster, item);
     bool found = false;
     for (int32_t d = 0; type >= 0 && d < cluster->device_count; d++) {
@@ -58,21 +58,29 @@ bool placement_mark_devices(bool *allowed, const Cluster *cluster, const char *i
     return true;
 }
 
-static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluster, const PropagationPin *pin,
-                             AmError *error) {
-    char list[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES], *rest = list;
-    *allowed = ARENA_ARRAY(arena, bool, cluster->device_count);
-    if (!*allowed) return am_fail_memory(error, cluster->device_count);
+bool placement_mark_devices(bool *allowed, char unknown[PIN_ARGUMENT_BYTES], const Cluster *cluster,
+                            const PropagationPin *pin) {
+    char list[PIN_ARGUMENT_BYTES], *rest = list;
     pin_argument(list, pin);
     for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
-        if (placement_mark_devices(*allowed, cluster, item)) continue;
-        return am_fail(
-            error, pin_error(pin), pin_file(pin),
-            "%s: \"%s\" is no device of cluster %s (expected a type, such as %s, or numbers from 0 to %d)",
-            pin_place(label, pin), item, cluster->name, cluster->types[0].name,
-            described(cluster)->device_count - 1);
+        if (mark_item(allowed, cluster, item)) continue;
+        memcpy(unknown, item, strlen(item) + 1);
+        return false;
     }
-    return AM_OK;
+    return true;
+}
+
+static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluster, const PropagationPin *pin,
+                             AmError *error) {
+    char unknown[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
+    *allowed = ARENA_ARRAY(arena, bool, cluster->device_count);
+    if (!*allowed) return am_fail_memory(error, cluster->device_count);
+    if (placement_mark_devices(*allowed, unknown, cluster, pin)) return AM_OK;
+    return am_fail(
+        error, pin_error(pin), pin_file(pin),
+        "%s: \"%s\" is no device of cluster %s (expected a type, such as %s, or numbers from 0 to %d)",
+        pin_place(label, pin), unknown, cluster->name, cluster->types[0].name,
+        described(cluster)->device_count - 1);
 }
 
 /* ---- operators ---- */

@@ -37,9 +37,10 @@ int32_t placement_stages(const PropagationPin *pins, int32_t count, const Propag
 /* Returns the first stage before the last one that no pin names; -1: pins name all. */
 int32_t placement_free_stage(const PropagationPin *pins, int32_t count);
 
-/* Marks the devices [device_count] of one item of devices(): a type, a number, or FIRST-LAST. Returns false
- * if the cluster has none. */
-bool placement_mark_devices(bool *allowed, const Cluster *cluster, const char *item);
+/* Marks the devices [device_count] that a pin of devices lists: types, numbers, and FIRST-LAST. Returns false
+ * and copies the item to `unknown` if the cluster has none of an item. */
+bool placement_mark_devices(bool *allowed, char unknown[PIN_ARGUMENT_BYTES], const Cluster *cluster,
+                            const PropagationPin *pin);
 
 /* Finds the operators of all scopes, in the arena; `*placement` is NULL where no pin places any. `context` is
  * the module as read. AM_ERROR_USAGE names an empty scope, an unknown device, or the two pins of an operator
