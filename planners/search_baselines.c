@@ -114,6 +114,13 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     return AM_OK;
 }
 
+/* Returns why the module cannot recompute layers or their attention, instead of the text of a refusal. */
+static const char *recomputation_obstacle(const SearchContext *self, bool is_selective, const char *text) {
+    return is_selective && self->whole->unfused
+               ? "fused attention keeps no scores (expected --attention unfused)"
+               : arena_copy_string(self->arena, text);
+}
+
 /* Finds what a kind of recomputation computes again, in instructions of the module as read. `*reason`: why
  * the module has none of that kind; else NULL. Allocates in the search's arena. */
 static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reason, SearchContext *self,
@@ -125,11 +132,10 @@ static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reas
                                .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
     AmError refusal = {0};
     AmStatus status = strategy_recomputation(recomputed, self->arena, self->whole, &strategy, &refusal);
-    *reason = NULL;
-    if (status == AM_OK && recomputed->range_count == 0) *reason = "the module has no layers to recompute";
-    if (status == AM_ERROR_INFEASIBLE) *reason = arena_copy_string(self->arena, refusal.text);
-    if (*reason && is_selective && self->whole->unfused)
-        *reason = "fused attention keeps no scores (expected --attention unfused)";
+    bool is_empty = status == AM_OK && recomputed->range_count == 0;
+    bool has_none = is_empty || status == AM_ERROR_INFEASIBLE;
+    const char *text = is_empty ? "the module has no layers to recompute" : refusal.text;
+    *reason = has_none ? recomputation_obstacle(self, is_selective, text) : NULL;
     return search_check_part(status, &refusal, error);
 }
 
@@ -361,9 +367,8 @@ static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, Sear
         if (!*best || plan->predicted_step_seconds < (*best)->predicted_step_seconds) *best = plan;
         return AM_OK;
     }
-    if (status == AM_ERROR_INFEASIBLE) *reason = arena_copy_string(self->arena, refusal.text);
-    if (status == AM_ERROR_INFEASIBLE && strategy->recomputed_modules && self->whole->unfused)
-        *reason = "fused attention keeps no scores (expected --attention unfused)";
+    if (status == AM_ERROR_INFEASIBLE)
+        *reason = recomputation_obstacle(self, strategy->recomputed_modules != 0, refusal.text);
     return status == AM_INTERRUPTED ? AM_OK : search_check_part(status, &refusal, error);
 }
 
