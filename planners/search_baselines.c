@@ -407,13 +407,6 @@ static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *sel
     return AM_OK;
 }
 
-/* Returns whether the module as read recomputes layers already. */
-static bool source_recomputes(const PlanContext *whole) {
-    for (int32_t i = 0; i < whole->canonical->instruction_count; i++)
-        if (whole->roles->phases[i] == IR_PHASE_RECOMPUTED) return true;
-    return false;
-}
-
 /* Adds the baselines with recomputation that have a number of micro-batches. */
 static AmStatus add_recomputed(SearchResult *result, SearchContext *self, const int32_t *numbers,
                                AmError *error) {
@@ -430,7 +423,7 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     const SearchRequest *request = self->options->request;
     int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
     int32_t count = micro_batches_numbers(all, self->whole, self->settings->micro_batches);
-    bool recomputes = source_recomputes(self->whole);
+    bool recomputes = ir_source_recomputes(self->whole->roles, self->whole->canonical);
     const char *reason = recomputes ? "the source recomputes layers"
                          : self->options->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->options)
                              ? "not priced here: --baseline prices it"
@@ -464,7 +457,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
     SearchResult others = {.model_gap = NAN};
     if (options->request->space.mesh && baseline_has_stages(baseline))
         return am_fail(error, AM_ERROR_USAGE, "", "--baseline %s takes no --mesh", baseline_name(baseline));
-    if (source_recomputes(self->whole))
+    if (ir_source_recomputes(self->whole->roles, self->whole->canonical))
         return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
                        "--baseline %s: the source recomputes layers", baseline_name(baseline));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {

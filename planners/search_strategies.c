@@ -294,8 +294,7 @@ static AmStatus count_layers(StrategySearch *self, AmError *error) {
     Arena scratch = {0};
     LayerSpans spans;
     const PlanContext *whole = self->search->whole;
-    for (int32_t i = 0; i < whole->canonical->instruction_count; i++)
-        if (whole->roles->phases[i] == IR_PHASE_RECOMPUTED) return AM_OK;
+    if (ir_source_recomputes(whole->roles, whole->canonical)) return AM_OK;
     AmStatus status = layer_spans_find(&spans, &scratch, whole, error);
     if (status == AM_OK) self->layers = spans.count;
     arena_free(&scratch);

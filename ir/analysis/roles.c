@@ -334,6 +334,12 @@ AmStatus ir_complete_roles(IrRoles *roles, Arena *arena, const IrModule *canonic
     return status;
 }
 
+bool ir_source_recomputes(const IrRoles *roles, const IrModule *canonical) {
+    for (int32_t i = 0; i < canonical->instruction_count; i++)
+        if (roles->phases[i] == IR_PHASE_RECOMPUTED) return true;
+    return false;
+}
+
 const char *ir_no_training(Arena *arena, const IrRoles *roles) {
     int32_t weights = 0, updated = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {

@@ -60,6 +60,9 @@ AmStatus ir_find_roles(IrRoles **roles, Arena *arena, IrModule *canonical, const
  * another. */
 AmStatus ir_complete_roles(IrRoles *roles, Arena *arena, const IrModule *canonical, AmError *error);
 
+/* Returns whether the source recomputes forward values in the backward pass, as with jax.checkpoint. */
+bool ir_source_recomputes(const IrRoles *roles, const IrModule *canonical);
+
 /* Returns why the module trains nothing, as a clause, or NULL if it updates a weight: some weight has an
  * output that is not the weight itself. The text lives in `arena`. */
 const char *ir_no_training(Arena *arena, const IrRoles *roles);
