@@ -10,10 +10,11 @@
 #include "planners/sample_search.h"
 #include "planners/single_stage/single_stage.h"
 
-/* Returns the evaluations that are left before the searches after this one; INT64_MAX: there is no limit. */
+/* Returns the evaluations that are left for the search in work; INT64_MAX: there is no limit. */
 static int64_t evaluations_left(const FormSearch *self) {
     if (!self->budget.has_cap) return INT64_MAX;
-    int64_t part = self->budget.cap / (1 + self->searches_after);
+    int64_t cap = self->budget.cap, part = self->has_search_after ? 0 : cap;
+    for (int32_t k = 0; k <= self->form && self->has_search_after; k++) part += (cap - part) / 2;
     return (part > 0 ? part : 1) - self->budget.used;
 }
 
@@ -166,11 +167,12 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     FormShare share = {.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other};
     for (int32_t k = 0; k < self->forms.count; k++) {
         const ModuleForm *form = &self->forms.forms[k];
+        self->form = k;
         bool is_next =
             form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
         share.is_floor = k > 0 && !is_next;
         if (share.is_floor && !has_floor(self, form)) continue;
-        share.searches = (k + 1 < self->forms.count ? 2 : 1) + self->searches_after;
+        share.searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
         add_form(self, form, &share, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
@@ -180,7 +182,7 @@ AmStatus form_search(FormSearch *self, AmError *error) {
         left >= self->budget.used) {
         /* As many evaluations are left as all so far: the best form is searched again with them. */
         const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
-        const FormShare rest = {.searches = 1 + self->searches_after};
+        const FormShare rest = {.searches = 1 + self->has_search_after};
         add_form(self, &best, &rest, &status, &refusal);
     }
     TRY(am_pass_error(status, &refusal, error));

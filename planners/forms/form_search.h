@@ -2,8 +2,10 @@
  *
  * Of three forms the first may use half of the time, the second half of the rest, the last one all. Of the
  * evaluations each form has the default number, and the best one those that are left. So a limit of them cuts
- * the sequence of forms, and decides about none. Each later form knows the best step so far, and is searched
- * only if its condition holds. The better plan is kept, at a tie that of the later form.
+ * the sequence of forms, and decides about none. Where a further search follows the forms, each form may use
+ * half of the evaluations that are left, too: so the first form has the plans that it would have alone. Each
+ * later form knows the best step so far, and is searched only if its condition holds. The better plan is
+ * kept, at a tie that of the later form.
  */
 #ifndef PLANNERS_FORMS_FORM_SEARCH_H
 #define PLANNERS_FORMS_FORM_SEARCH_H
@@ -18,7 +20,8 @@ typedef struct FormSearch {
     SearchOptions options;
     MicroBatching batching;
     ModuleForms forms;
-    int32_t searches_after; /* further searches; each keeps a share of the limits */
+    bool has_search_after; /* a further search, which keeps a share of the limits */
+    int32_t form;          /* the form in work */
     /* -- the result -- */
     SearchResult *result;
     PlanContext *whole; /* the module of its plan */
@@ -31,9 +34,8 @@ AmStatus form_search(FormSearch *self, AmError *error);
 
 /* Returns whether the limits allow a further search. */
 bool form_search_has_budget(const FormSearch *self);
-/* Limits options to a part 1/searches of the time that is left, and to the evaluations of a search before
- * self->searches_after others, which have as many each. They grow with the limit, so that no search has less
- * of a larger one. */
+/* Limits options to a part 1/searches of the time that is left, and to the evaluations of the search in work.
+ * They grow with the limit, so that no search has less of a larger one. */
 void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches);
 /* Counts the evaluations of a search with such options. */
 void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found);

@@ -30,17 +30,6 @@ static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *err
     return AM_OK;
 }
 
-/* Returns whether a target's few evaluations are for the loops alone, whose one-stage plans need fewer than
- * the pipelines of separate layers. */
-static bool is_short(const SearchOptions *options) {
-    enum { LEAST_FOR_LAYERS = 200 };
-    const PlanConstraints *constraints = &options->request->constraints;
-    const int64_t most = options->limits.evaluations;
-    return constraints->target != TARGET_AUTOMAP && most > 0 && most < LEAST_FOR_LAYERS &&
-           constraints->pin_count == 0 && !options->request->space.initial &&
-           degrees_allow_stages(&constraints->degrees, 1);
-}
-
 /* Splits the layers of stacked parameters, if the request allows it. A large module is split only if a sample
  * of it is searched; on one device a module is split for the sake of its attention alone. */
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
@@ -49,7 +38,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
     bool is_free = self->request->layers == LAYERS_AUTO;
     AmError refusal = {0};
     *form = self->module;
-    if (self->request->layers == LAYERS_LOOP || (is_free && is_short(options))) return AM_OK;
+    if (self->request->layers == LAYERS_LOOP) return AM_OK;
     if (is_free && self->cluster->device_count < 2) {
         bool has_near_miss;
         TRY(find_near_miss(&has_near_miss, self, error));
@@ -167,14 +156,16 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     const ModuleForm second = {
         .module = recomputing, .condition = FORM_WHERE_MEMORY_IS_SCARCE, .attention = attention};
     bool recomputes_first = recomputing && sample_is_wanted(recomputing);
-    if (recomputes_first) forms->forms[forms->count++] = second;
-    forms->forms[forms->count++] = first;
-    if (recomputing && !recomputes_first) forms->forms[forms->count++] = second;
     /* The search of a small form has as many evaluations as that of any smaller module. */
     bool is_small = chosen->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
     FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
-    if (has_loops)
-        forms->forms[forms->count++] =
-            (ModuleForm){.module = module, .condition = of_loops, .attention = attention};
+    const ModuleForm loops = {.module = module, .condition = of_loops, .attention = attention};
+    /* One-stage plans of loops need fewer evaluations than pipelines of separate layers. */
+    bool begins_with_loops = has_loops && !is_free && options->limits.evaluations > 0;
+    if (begins_with_loops) forms->forms[forms->count++] = loops;
+    if (recomputes_first) forms->forms[forms->count++] = second;
+    forms->forms[forms->count++] = first;
+    if (recomputing && !recomputes_first) forms->forms[forms->count++] = second;
+    if (has_loops && !begins_with_loops) forms->forms[forms->count++] = loops;
     return AM_OK;
 }

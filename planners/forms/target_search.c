@@ -33,7 +33,7 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     AmError refusal = {0}, lack = {0};
     *found = (SearchResult){0};
     options.skip_bound = true;
-    self->searches_after = 0;
+    self->has_search_after = false;
     if (!search_method_explores(options.searcher) || !form_search_has_budget(self)) return AM_OK;
     if (stop_flag_is_set(options.request->callbacks.interrupted)) return AM_OK;
     form_search_share(&options, self, 1);
@@ -80,7 +80,7 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
         return AM_OK;
     }
     TRY(target_check_module(target, self->whole, error));
-    self->searches_after = 1;
+    self->has_search_after = true;
     AmStatus status = form_search(self, &refusal);
     TRY(search_freely(self, &found, plans, free, free_batching, error));
     PlanCandidate *own = fastest_on(target, &result->pool, self->whole, &why);
