@@ -15,8 +15,8 @@
  *
  * All levels share the request by pointer (SearchRequest). Each level has its own options (SearchOptions):
  * search_part() gives a part its share of the budget, search_one_stage_part() the space of one stage, and
- * search_with_request() another request. SearchLimits are limits; Budget (problem/budget.h) is the one count
- * of evaluations and time. Every level returns a SearchResult: the best plan, the pool of candidates, the
+ * search_with_request() another request. SearchLimits are the limits of a level, Budget counts against them
+ * (problem/budget.h). Every level returns a SearchResult: the best plan, the pool of candidates, the
  * baselines and a lower bound.
  */
 #ifndef PLANNERS_PLAN_SEARCH_H

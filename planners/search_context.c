@@ -12,21 +12,20 @@
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings) {
     bool is_capped = search_spans_stages(options) && options->nested.purpose != PURPOSE_TRIAL;
-    int64_t cap = is_capped ? options->limits.evaluations : 0;
-    double end = options->limits.seconds > 0 ? clock_seconds() + options->limits.seconds : 0;
+    Budget budget = budget_begin(&options->limits, 1, options->request->callbacks.interrupted);
+    budget_set_cap(&budget, is_capped ? options->limits.evaluations : 0);
     *result = (SearchResult){.model_gap = NAN};
-    return (SearchContext){
-        .result = result,
-        .arena = arena,
-        .whole = whole,
-        .cluster = cluster,
-        .options = options,
-        .settings = settings,
-        .budget = {.cap = cap, .has_cap = cap > 0, .stop = {options->request->callbacks.interrupted, end}},
-        .climb = {.whole = whole,
-                  .cluster = cluster,
-                  .options = options,
-                  .keeps_micro_batches = settings->micro_batches > 0}};
+    return (SearchContext){.result = result,
+                           .arena = arena,
+                           .whole = whole,
+                           .cluster = cluster,
+                           .options = options,
+                           .settings = settings,
+                           .budget = budget,
+                           .climb = {.whole = whole,
+                                     .cluster = cluster,
+                                     .options = options,
+                                     .keeps_micro_batches = settings->micro_batches > 0}};
 }
 
 /* ---- the budget ---- */

@@ -80,9 +80,10 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
     int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
-    bool is_short = budget_left(&single.nested.budget) < size;
+    bool is_short = single.limits.has_cap && single.limits.cap < size;
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
-    if (!is_short) budget_set_cap(&single.nested.budget, size);
+    single.limits.has_cap = true;
+    if (!is_short) single.limits.cap = size;
     single.nested.purpose = PURPOSE_FIRST_PLANS;
     if (search->result->plan)
         single.nested.known.rival_seconds = search->result->plan->predicted_step_seconds;

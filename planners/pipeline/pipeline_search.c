@@ -432,11 +432,8 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
                                   .cluster = cluster,
                                   .options = options,
                                   .relaxations = settings->relaxations};
-    self->budget = options->nested.budget;
+    self->budget = budget_begin(&options->limits, PIPELINES_SHARE, options->request->callbacks.interrupted);
     self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
-    self->budget.stop = (StopSignal){
-        .interrupted = options->request->callbacks.interrupted,
-        .deadline = options->limits.seconds > 0 ? start + PIPELINES_SHARE * options->limits.seconds : 0};
     double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = run(self, result, settings, end, error);

@@ -1,6 +1,21 @@
 /* Budgets: how many of the next evaluations a cap allows, and whether it has left out any. */
 #include "planners/problem/budget.h"
 
+#include "base/system/clock.h"
+
+Budget budget_begin(const SearchLimits *limits, double share, const volatile sig_atomic_t *interrupted) {
+    double seconds = share * limits->seconds;
+    return (Budget){.cap = limits->cap,
+                    .has_cap = limits->has_cap,
+                    .stop = {interrupted, seconds > 0 ? clock_seconds() + seconds : 0}};
+}
+
+void budget_share(SearchLimits *part, const Budget *budget) {
+    int64_t left = budget_left(budget);
+    part->has_cap = budget->has_cap;
+    part->cap = !budget->has_cap || left < 0 ? 0 : left;
+}
+
 void budget_set_cap(Budget *budget, int64_t cap) {
     budget->has_cap = cap > 0;
     budget->cap = cap;
@@ -27,9 +42,9 @@ bool budget_is_over(const Budget *budget) {
 }
 
 Budget budget_part(const Budget *budget) {
-    int64_t left = budget_left(budget);
-    return (Budget){
-        .has_cap = budget->has_cap, .cap = !budget->has_cap || left < 0 ? 0 : left, .stop = budget->stop};
+    SearchLimits left = {0};
+    budget_share(&left, budget);
+    return (Budget){.has_cap = left.has_cap, .cap = left.cap, .stop = budget->stop};
 }
 
 void budget_return(Budget *budget, int64_t used, bool is_cut) {

@@ -1,4 +1,8 @@
-/* Budget: the evaluations of a search and of its parts, and the signal that ends it.
+/* SearchLimits: the most that a search may use, in its options. Budget: the count of what it has used.
+ *
+ * Each search begins a budget from its limits, and each part gets limits from the rest of the budget:
+ *
+ *     SearchLimits -> budget_begin() -> Budget -> budget_share() -> SearchLimits of a part -> ...
  *
  * A search prices plans in a sequence of parts. The size of each part depends on the module, the cluster and
  * the options, never on the cap. The cap only cuts the sequence: a search with a cap prices the first plans
@@ -8,7 +12,7 @@
  *     limit   where the part in work ends: a part that reaches it is complete
  *     cap     where the sequence is cut: is_cut is set, and no evaluation may follow
  *
- * A part has a budget of its own, so that parts can work side by side:
+ * A part without options of its own has a budget, so that parts can work side by side:
  *
  *     Budget part = budget_part(&budget);               its cap is the remainder of the budget
  *     ...                                               budget_take() before, `used` after evaluations
@@ -30,6 +34,17 @@
 /* The refusal of a search whose budget ended before its first price. */
 #define BUDGET_CUT_TEXT "no plan was priced within the limit (expected more --evaluations or --seconds)"
 
+typedef struct SearchLimits {
+    /* Priced plans. Of the whole search: the most. Of a part: its size, on which its sequence of plans
+     * depends. 0: the searcher's default. OBJECTIVE_PAPER: episodes. */
+    int64_t evaluations;
+    bool is_default; /* `evaluations` is a default */
+    /* Of a part: the most priced plans, where the sequence is cut. A cap of 0: baselines alone. */
+    int64_t cap;
+    bool has_cap;   /* false: `cap` is 0 */
+    double seconds; /* cap on time, 0: none */
+} SearchLimits;
+
 typedef struct Budget {
     int64_t used;    /* evaluations so far */
     int64_t limit;   /* `used` at the end of the part in work */
@@ -39,6 +54,11 @@ typedef struct Budget {
     StopSignal stop; /* the deadline of --seconds, and interrupts */
 } Budget;
 
+/* Returns the budget of a search that begins now: nothing used, the cap of the limits, and a deadline after
+ * `share` of their time. `interrupted` ends it, too, or is NULL. */
+Budget budget_begin(const SearchLimits *limits, double share, const volatile sig_atomic_t *interrupted);
+/* Sets the cap of a part's limits to the evaluations that a budget has left. */
+void budget_share(SearchLimits *part, const Budget *budget);
 /* Sets a cap of evaluations; 0: none. */
 void budget_set_cap(Budget *budget, int64_t cap);
 /* Returns the evaluations that the cap leaves: INT64_MAX without a cap, perhaps below 0 with one. */

@@ -143,15 +143,14 @@ SearchOptions search_part(const SearchOptions *options, const Budget *budget, in
     SearchOptions part = *options;
     part.limits.evaluations = size;
     part.limits.is_default = false;
-    part.nested.budget = budget_part(budget);
+    budget_share(&part.limits, budget);
     search_limit_seconds(&part, &budget->stop);
     return part;
 }
 
 Budget search_user_budget(const SearchOptions *options) {
-    double seconds = options->limits.seconds;
-    Budget budget = {.stop.deadline = seconds > 0 ? clock_seconds() + seconds : 0};
-    if (!options->limits.is_default) budget_set_cap(&budget, options->limits.evaluations);
+    Budget budget = budget_begin(&options->limits, 1, NULL);
+    budget_set_cap(&budget, options->limits.is_default ? 0 : options->limits.evaluations);
     return budget;
 }
 

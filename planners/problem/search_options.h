@@ -143,9 +143,6 @@ typedef struct KnownSteps {
  * searches above it set it for the searches that they call. */
 typedef struct NestedSearch {
     SearchPurpose purpose;
-    /* The cap that the caller's budget leaves. SearchLimits.evaluations is the size of the search, on which
-     * its sequence of plans depends. A cap of 0: baselines alone are priced. */
-    Budget budget;
     bool ends_at_default; /* with a cap: nothing after the default budget, since other searches follow */
     bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
     KnownSteps known;
@@ -175,12 +172,6 @@ typedef struct MethodRequest {
     bool no_polish;
     bool no_learning; /* the policy of --searcher dqn does not learn; for benchmarks */
 } MethodRequest;
-
-typedef struct SearchLimits {
-    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    bool is_default;     /* `evaluations` is a default */
-    double seconds;      /* cap on time, 0: none */
-} SearchLimits;
 
 /* The devices of the cluster that plans may use. The caller owns the quotas. */
 typedef struct DeviceOptions {

@@ -264,10 +264,8 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .cluster = cluster,
                               .options = &single,
                               .result = result,
-                              .budget = options->nested.budget};
-    double seconds = options->limits.seconds;
-    self.budget.stop =
-        (StopSignal){options->request->callbacks.interrupted, seconds > 0 ? clock_seconds() + seconds : 0};
+                              .budget =
+                                  budget_begin(&options->limits, 1, options->request->callbacks.interrupted)};
     AmStatus status = open_search(&self, error);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_left_out[e];
     if (status == AM_OK) status = create_problems(&self, error);
@@ -315,10 +313,8 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                            ? options->limits.evaluations
                            : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
         .rounds.seed = options->seed,
-        .budget = options->nested.budget};
-    double seconds = options->limits.seconds * (options->skip_bound ? 1 : SEARCHING_SHARE);
-    self.budget.stop =
-        (StopSignal){options->request->callbacks.interrupted, seconds > 0 ? start + seconds : 0};
+        .budget = budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
+                               options->request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     if (has_stages) {

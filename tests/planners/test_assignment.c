@@ -112,7 +112,8 @@ static double mean_search(const Modules *modules, Searcher searcher) {
                                    .kind = SPACE_SINGLE_STAGE,
                                    .searcher = searcher,
                                    .limits.evaluations = FEW,
-                                   .nested.budget = {.cap = FEW, .has_cap = true},
+                                   .limits.cap = FEW,
+                                   .limits.has_cap = true,
                                    .skip_bound = true};
     double sum = 0;
     int32_t clusters = sample_of(CLUSTERS, 1);
