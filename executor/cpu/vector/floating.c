@@ -1,4 +1,5 @@
-/* Loops of the operators on f32 and f64, one row per operator.
+/* Loops of the operators on f32 and f64, one row per operator. Functions of the C library:
+ * math_functions.def.
  *
  * Maxima and minima propagate NaN; sign keeps NaN and signed zeros; remainder takes the dividend's sign.
  * <tgmath.h> picks the function of the element's own width.
@@ -33,45 +34,25 @@
     }
 
 #define UNARY_OPERATORS(X)                                   \
-    X(ABS, fabs(x))                                          \
-    X(ACOS, acos(x))                                         \
-    X(ACOSH, acosh(x))                                       \
-    X(ASIN, asin(x))                                         \
-    X(ASINH, asinh(x))                                       \
-    X(ATAN, atan(x))                                         \
-    X(ATANH, atanh(x))                                       \
-    X(CBRT, cbrt(x))                                         \
-    X(CEIL, ceil(x))                                         \
     X(COPY, x)                                               \
-    X(COSINE, cos(x))                                        \
-    X(COSH, cosh(x))                                         \
     X(ERF, BOTH(vector_erf, (erf), x))                       \
     X(EXPONENTIAL, BOTH(vector_exp, (exp), x))               \
     X(EXPONENTIAL_MINUS_ONE, BOTH(vector_expm1, (expm1), x)) \
-    X(FLOOR, floor(x))                                       \
     X(LOG, BOTH(vector_log, (log), x))                       \
     X(LOG_PLUS_ONE, BOTH(vector_log1p, (log1p), x))          \
     X(LOGISTIC, 1 / (1 + BOTH(vector_exp, (exp), -x)))       \
     X(NEGATE, -x)                                            \
-    X(ROUND_NEAREST_AFZ, round(x))                           \
-    X(ROUND_NEAREST_EVEN, rint(x))                           \
     X(RSQRT, 1 / sqrt(x))                                    \
     X(SIGN, x > 0 ? 1 : x < 0 ? -1 : x)                      \
-    X(SINE, sin(x))                                          \
-    X(SINH, sinh(x))                                         \
-    X(SQRT, sqrt(x))                                         \
-    X(TAN, tan(x))                                           \
     X(TANH, BOTH(vector_tanh, (tanh), x))
 
 #define BINARY_OPERATORS(X)             \
     X(ADD, x + y)                       \
-    X(ATAN2, atan2(x, y))               \
     X(DIVIDE, x / y)                    \
     X(MAXIMUM, x > y || x != x ? x : y) \
     X(MINIMUM, x < y || x != x ? x : y) \
     X(MULTIPLY, x *y)                   \
     X(POWER, pow(x, y))                 \
-    X(REMAINDER, fmod(x, y))            \
     X(SUBTRACT, x - y)
 
 #define DEFINE_UNARY_BOTH(NAME, EXPRESSION) \
@@ -82,6 +63,11 @@
     DEFINE_BINARY(NAME, double, EXPRESSION)
 UNARY_OPERATORS(DEFINE_UNARY_BOTH)
 BINARY_OPERATORS(DEFINE_BINARY_BOTH)
+#define UNARY_FUNCTION(NAME, FUNCTION)  DEFINE_UNARY_BOTH(NAME, FUNCTION(x))
+#define BINARY_FUNCTION(NAME, FUNCTION) DEFINE_BINARY_BOTH(NAME, FUNCTION(x, y))
+#include "executor/math_functions.def"
+#undef UNARY_FUNCTION
+#undef BINARY_FUNCTION
 
 #define DEFINE_IS_FINITE(TYPE)                                                   \
     static void IS_FINITE_##TYPE(LOOP_ARGUMENTS) {                               \
@@ -98,6 +84,9 @@ static const struct {
     ElementLoop *single, *twice;
 } rows[] = {
 #define ROW(NAME, EXPRESSION) {IR_##NAME, NAME##_float, NAME##_double},
+#define UNARY_FUNCTION        ROW
+#define BINARY_FUNCTION       ROW
+#include "executor/math_functions.def"
     UNARY_OPERATORS(ROW) BINARY_OPERATORS(ROW){IR_IS_FINITE, IS_FINITE_float, IS_FINITE_double},
 };
 

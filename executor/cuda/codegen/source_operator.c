@@ -1,5 +1,6 @@
 /* Element-wise operators as CUDA C expressions: one row per operator and class
- * of types, the twins of executor/cpu/elementwise/element_*.c.
+ * of types, the twins of executor/cpu/elementwise/element_*.c. Functions of the
+ * C library: executor/math_functions.def.
  *
  * In an expression $1 to $3 are the operands, $T the type of the result, $U and
  * $S the unsigned and signed integers of its width, $W the unsigned integer in
@@ -30,26 +31,19 @@ typedef struct OperatorRow {
 } OperatorRow;
 
 static const OperatorRow operators[] = {
-    {IR_ABS, FLOATING, "fabs$f($1)"},
+#define UNARY_FUNCTION(NAME, FUNCTION)  {IR_##NAME, FLOATING, #FUNCTION "$f($1)"},
+#define BINARY_FUNCTION(NAME, FUNCTION) {IR_##NAME, FLOATING, #FUNCTION "$f($1, $2)"},
+#include "executor/math_functions.def"
+#undef UNARY_FUNCTION
+#undef BINARY_FUNCTION
     {IR_ABS, SIGNED, "($T)($1 < 0 ? 0 - ($W)$1 : ($W)$1)"},
     {IR_ABS, UNSIGNED, "$1"},
-    {IR_ACOS, FLOATING, "acos$f($1)"},
-    {IR_ACOSH, FLOATING, "acosh$f($1)"},
     {IR_ADD, FLOATING, "$1 + $2"},
     {IR_ADD, INTEGER, "($T)(($W)$1 + ($W)$2)"},
     {IR_ADD, PRED, "($T)($1 | $2)"},
     {IR_AND, INTEGER | PRED, "($T)($1 & $2)"},
-    {IR_ASIN, FLOATING, "asin$f($1)"},
-    {IR_ASINH, FLOATING, "asinh$f($1)"},
-    {IR_ATAN, FLOATING, "atan$f($1)"},
-    {IR_ATAN2, FLOATING, "atan2$f($1, $2)"},
-    {IR_ATANH, FLOATING, "atanh$f($1)"},
-    {IR_CBRT, FLOATING, "cbrt$f($1)"},
-    {IR_CEIL, FLOATING, "ceil$f($1)"},
     {IR_CLAMP, ANY, "least_of(greatest_of($2, $1), $3)"},
     {IR_COPY, ANY, "$1"},
-    {IR_COSINE, FLOATING, "cos$f($1)"},
-    {IR_COSH, FLOATING, "cosh$f($1)"},
     {IR_COUNT_LEADING_ZEROS, INTEGER, "($T)(__clzll((u64)($U)$1) - (64 - $B))"},
     {IR_DIVIDE, FLOATING, "$1 / $2"},
     {IR_DIVIDE, SIGNED, "divide_signed($1, $2)"},
@@ -57,7 +51,6 @@ static const OperatorRow operators[] = {
     {IR_ERF, FLOATING, "erf$f($1)"},
     {IR_EXPONENTIAL, FLOATING, "exp$f($1)"},
     {IR_EXPONENTIAL_MINUS_ONE, FLOATING, "expm1$f($1)"},
-    {IR_FLOOR, FLOATING, "floor$f($1)"},
     {IR_IS_FINITE, FLOATING, "(pred)($1 - $1 == 0)"},
     {IR_LOG, FLOATING, "log$f($1)"},
     {IR_LOG_PLUS_ONE, FLOATING, "log1p$f($1)"},
@@ -80,11 +73,8 @@ static const OperatorRow operators[] = {
     {IR_POWER, FLOATING, "($T)pow((f64)$1, (f64)$2)"}, /* 1 - 0.999^t (Adam) loses three digits */
     {IR_POWER, SIGNED, "($T)power_signed($1, $2)"},
     {IR_POWER, UNSIGNED, "($T)power_unsigned($1, $2)"},
-    {IR_REMAINDER, FLOATING, "fmod$f($1, $2)"},
     {IR_REMAINDER, SIGNED, "remainder_signed($1, $2)"},
     {IR_REMAINDER, UNSIGNED, "remainder_unsigned($1, $2)"},
-    {IR_ROUND_NEAREST_AFZ, FLOATING, "round$f($1)"},
-    {IR_ROUND_NEAREST_EVEN, FLOATING, "rint$f($1)"},
     {IR_RSQRT, FLOATING, "1 / sqrt$f($1)"},
     {IR_SELECT, ANY, "$1 ? $2 : $3"},
     {IR_SHIFT_LEFT, INTEGER, "($U)$2 < $B ? ($T)(($W)$1 << $2) : ($T)0"},
@@ -93,12 +83,8 @@ static const OperatorRow operators[] = {
     {IR_SIGN, FLOATING, "$1 > 0 ? ($T)1 : $1 < 0 ? ($T)-1 : $1"},
     {IR_SIGN, SIGNED, "($T)(($1 > 0) - ($1 < 0))"},
     {IR_SIGN, UNSIGNED, "($T)($1 > 0)"},
-    {IR_SINE, FLOATING, "sin$f($1)"},
-    {IR_SINH, FLOATING, "sinh$f($1)"},
-    {IR_SQRT, FLOATING, "sqrt$f($1)"},
     {IR_SUBTRACT, FLOATING, "$1 - $2"},
     {IR_SUBTRACT, INTEGER, "($T)(($W)$1 - ($W)$2)"},
-    {IR_TAN, FLOATING, "tan$f($1)"},
     {IR_TANH, FLOATING, "tanh$f($1)"},
     {IR_XOR, INTEGER | PRED, "($T)($1 ^ $2)"},
 };

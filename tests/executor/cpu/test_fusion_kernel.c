@@ -223,54 +223,40 @@ static void test_convert_saturates(void **state) {
     case_free(c);
 }
 
+/* The functions with a formula of their own; those of the C library are in math_functions.def. */
+#define FORMULAS(X)                    \
+    X(ERF, erf(x))                     \
+    X(EXPONENTIAL, exp(x))             \
+    X(EXPONENTIAL_MINUS_ONE, expm1(x)) \
+    X(LOG, log(x))                     \
+    X(LOG_PLUS_ONE, log1p(x))          \
+    X(LOGISTIC, 1 / (1 + exp(-x)))     \
+    X(NEGATE, -x)                      \
+    X(RSQRT, 1 / sqrt(x))              \
+    X(TANH, tanh(x))
+
 static double unary(IrOpcode opcode, double x) {
     switch (opcode) {
-    case IR_ABS: return fabs(x);
-    case IR_ATAN: return atan(x);
-    case IR_CBRT: return cbrt(x);
-    case IR_CEIL: return ceil(x);
-    case IR_COSINE: return cos(x);
-    case IR_ERF: return erf(x);
-    case IR_EXPONENTIAL: return exp(x);
-    case IR_EXPONENTIAL_MINUS_ONE: return expm1(x);
-    case IR_FLOOR: return floor(x);
-    case IR_LOG: return log(x);
-    case IR_LOG_PLUS_ONE: return log1p(x);
-    case IR_LOGISTIC: return 1 / (1 + exp(-x));
-    case IR_NEGATE: return -x;
-    case IR_ROUND_NEAREST_AFZ: return round(x);
-    case IR_ROUND_NEAREST_EVEN: return rint(x);
-    case IR_RSQRT: return 1 / sqrt(x);
-    case IR_SINE: return sin(x);
-    case IR_SQRT: return sqrt(x);
-    case IR_TAN: return tan(x);
-    case IR_TANH: return tanh(x);
+#define FORMULA(NAME, EXPRESSION) \
+    case IR_##NAME:               \
+        return EXPRESSION;
+#define UNARY_FUNCTION(NAME, FUNCTION) FORMULA(NAME, FUNCTION(x))
+#define BINARY_FUNCTION(NAME, FUNCTION)
+        FORMULAS(FORMULA)
+#include "executor/math_functions.def"
+#undef UNARY_FUNCTION
     default: return NAN;
     }
 }
 
 static void test_functions(void **state) {
     (void)state;
-    static const IrOpcode opcodes[] = {IR_ABS,
-                                       IR_ATAN,
-                                       IR_CBRT,
-                                       IR_CEIL,
-                                       IR_COSINE,
-                                       IR_ERF,
-                                       IR_EXPONENTIAL,
-                                       IR_EXPONENTIAL_MINUS_ONE,
-                                       IR_FLOOR,
-                                       IR_LOG,
-                                       IR_LOG_PLUS_ONE,
-                                       IR_LOGISTIC,
-                                       IR_NEGATE,
-                                       IR_ROUND_NEAREST_AFZ,
-                                       IR_ROUND_NEAREST_EVEN,
-                                       IR_RSQRT,
-                                       IR_SINE,
-                                       IR_SQRT,
-                                       IR_TAN,
-                                       IR_TANH};
+    static const IrOpcode opcodes[] = {
+#define ELEMENT(NAME, EXPRESSION)      IR_##NAME,
+#define UNARY_FUNCTION(NAME, FUNCTION) IR_##NAME,
+        FORMULAS(ELEMENT)
+#include "executor/math_functions.def"
+    };
     enum { N = 40 };
     float single[N];
     double twice[N];
@@ -281,8 +267,12 @@ static void test_functions(void **state) {
         KernelCase *d = run_single(opcodes[k], NULL, DTYPE_F64, DTYPE_F64, N, twice, NULL, &b);
         for (int i = 0; i < N; i++) {
             double expected = unary(opcodes[k], twice[i]), size = fabs(expected) + 1e-30;
-            assert_true(fabs(((const float *)a)[i] - expected) <= 4e-7 * size);
-            assert_true(fabs(((const double *)b)[i] - expected) <= 1e-15 * size);
+            float one = ((const float *)a)[i];
+            double two = ((const double *)b)[i];
+            bool is_outside = isnan(expected) && isnan(one) && isnan(two); /* such as acos(2) */
+            bool is_near = fabs(one - expected) <= 4e-7 * size && fabs(two - expected) <= 1e-15 * size;
+            if (!is_outside && !is_near)
+                fail_msg("%s(%g) is %g and %g", ir_opcode_name(opcodes[k]), twice[i], (double)one, two);
         }
         case_free(c);
         case_free(d);
