@@ -132,6 +132,7 @@ ACCURATE = set(REAL) - {"abs", "ceil", "floor", "negate", "round-nearest-afz", "
 INTEGER = element_wise(1, False)
 REAL_PAIRS = [name for name in element_wise(2, True) if name not in ON_BITS]
 INTEGER_PAIRS = element_wise(2, False) + ON_BITS
+ELEMENTWISE = {1: (element_wise(1, True), INTEGER), 2: (REAL_PAIRS, INTEGER_PAIRS)}  # by operands: on floats, on bits
 COMPARISONS = ["EQ", "NE", "GE", "GT", "LE", "LT"]
 GROUPS = ["{}", "{{0,1},{2,3}}", "{{0},{1},{2},{3}}", "[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "[1,4]<=[4]",
           "mesh['a'=2,'b'=4] {'b'}", "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b':(2)2,'a'}"]

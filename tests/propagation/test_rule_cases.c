@@ -321,12 +321,16 @@ static void test_elementwise_operators(void **state) {
     (void)state;
     Totals totals = {0};
     random_seed(&totals.random, 7);
-    for (int32_t k = 0; k < ELEMENTWISE_CASE_COUNT; k++) {
+    for (int32_t k = 0; k < ELEMENTWISE_CASE_COUNT + ALIKE_OPCODE_COUNT; k++) {
         char entry[1024];
-        if (!is_wanted(elementwise_cases[k].opcode)) continue;
-        elementwise_case_entry(entry, &elementwise_cases[k]);
+        ElementwiseCase alike;
+        const ElementwiseCase *one = k < ELEMENTWISE_CASE_COUNT ? &elementwise_cases[k] : &alike;
+        if (one == &alike && !elementwise_case_alike(&alike, &alike_opcodes[k - ELEMENTWISE_CASE_COUNT]))
+            continue;
+        if (!is_wanted(one->opcode)) continue;
+        elementwise_case_entry(entry, one);
         for (int32_t size = first_size(k); size < SIZE_COUNT; size += sample_of(1, SIZE_COUNT))
-            run_module(elementwise_cases[k].opcode, entry, size, is_full() ? 20 : 1, &totals);
+            run_module(one->opcode, entry, size, is_full() ? 20 : 1, &totals);
     }
     report("element-wise operators", &totals);
     assert_int_equal(totals.wrong, 0);

@@ -17,6 +17,7 @@
  *   : fuse attention      attention is one fusion
  *   : refused WORDS       CUDA refuses it, in a line that has these words
  *   : operators abs sign  <OP> is one of them; such lines add up
+ *   : alike 2             <OP> is one of the element-wise opcodes of two operands of one shape and type
  *
  * A line of the entry that begins with '*' is one of its outputs: the root, a
  * tuple of them, is written after the last line.
@@ -30,6 +31,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "generated_case.h"
+#include "tests/support/alike_opcodes.h"
 
 enum { OPCODE_WORDS = 40, OPCODE_FILLS = 6, OPCODE_BYTES = 8192 };
 
@@ -74,6 +76,11 @@ static inline bool opcode_read_directive(OpcodeTemplate *self, const char *line)
         while (self->operator_count < OPCODE_WORDS &&
                sscanf(rest, "%*[ ]%31[a-z0-9-]%n", self->operators[self->operator_count], &used) == 1)
             self->operator_count++, rest += used;
+    } else if (opcode_is_word(line, "alike", &rest)) {
+        for (int32_t k = 0; k < ALIKE_OPCODE_COUNT && self->operator_count < OPCODE_WORDS; k++)
+            if (alike_is(&alike_opcodes[k]) && alike_opcodes[k].operands == atoi(rest))
+                snprintf(self->operators[self->operator_count++], sizeof *self->operators, "%s",
+                         alike_opcodes[k].name);
     } else if (opcode_is_word(line, "ulps", &rest)) {
         char of[16] = "";
         sscanf(rest, "%lf %15[a-z]", &self->ulps, of);
