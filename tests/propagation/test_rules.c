@@ -82,7 +82,8 @@ static void test_without_rule(void **state) {
     release(&derived);
 }
 
-/* docs/operators.md has one row for each operator, and says of those without a rule that they are whole. */
+/* docs/operators.md has one row for each operator whose rule is neither element-wise nor blocked; rows of
+ * blocked ones say that they are whole, and no others. */
 static void test_document(void **state) {
     (void)state;
     static const struct {
@@ -104,10 +105,11 @@ static void test_document(void **state) {
         char row[128];
         snprintf(row, sizeof row, "\n| `%s` | ", operators[k].name);
         const char *found = strstr(table, row);
+        bool is_blocked = strcmp(operators[k].rule, "BLOCKED") == 0;
+        if (!found && (is_blocked || strcmp(operators[k].rule, "ELEMENTWISE") == 0)) continue;
         if (!found || strstr(found + 1, row)) fail_msg("no single row for %s", operators[k].name);
         found += strlen(row);
         bool is_whole = strncmp(found, "whole |", 7) == 0, is_through = strncmp(found, "through ", 8) == 0;
-        bool is_blocked = strcmp(operators[k].rule, "BLOCKED") == 0;
         if (is_blocked != (is_whole || is_through)) fail_msg("the row of %s is wrong", operators[k].name);
     }
     free(text);
