@@ -64,7 +64,8 @@ static const char *name_of_command(AmCommand command) {
                                         [AM_COMMAND_AGENT_TRAIN_SEARCH] = "AGENT_TRAIN_SEARCH",
                                         [AM_COMMAND_AGENT_EVALUATE] = "AGENT_EVALUATE",
                                         [AM_COMMAND_AGENT_GENERATE] = "AGENT_GENERATE",
-                                        [AM_COMMAND_COMPARE] = "COMPARE"};
+                                        [AM_COMMAND_COMPARE] = "COMPARE",
+                                        [AM_COMMAND_CONVERT] = "CONVERT"};
     bool is_known = command >= 0 && (size_t)command < sizeof names / sizeof *names && names[command];
     return is_known ? names[command] : "(unknown)";
 }

@@ -135,6 +135,11 @@ const char *option_present_key(const char *key);
     OPTION_ROW_ROLES(ROW) \
     ROW("verbose", NULL, "every loop instead of the largest five", false, RULE_SWITCH)
 
+#define CONVERT_ROWS(ROW)                                                                     \
+    ROW("mixed-precision", "bf16", "products in bf16; weights and optimizer stay f32", false, \
+        RULE_CHOICE(OPTION_PRECISIONS))                                                       \
+    OPTION_ROW_ROLES(ROW)
+
 #define GROUPS_ROWS(ROW)                                                                               \
     ROW("strict", NULL, "Auto-MAP's mode: one axis, no reshards", false, RULE_SWITCH)                  \
     ROW("axis-size", "N", "devices on the axis (default 8)", false, RULE_INTEGER(2, MESH_MAX_DEVICES)) \

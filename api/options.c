@@ -62,6 +62,7 @@ static const OptionRow sweep_rows[] = {SWEEP_ROWS(ROW) OPTION_ROW_PROFILE(ROW)
 
 static const OptionRow compare_rows[] = {COMPARE_ROWS(ROW){0}};
 static const OptionRow info_rows[] = {INFO_ROWS(ROW){0}};
+static const OptionRow convert_rows[] = {CONVERT_ROWS(ROW){0}};
 static const OptionRow groups_rows[] = {GROUPS_ROWS(ROW){0}};
 static const OptionRow propagate_rows[] = {PROPAGATE_ROWS(ROW){0}};
 static const OptionRow lower_rows[] = {LOWER_ROWS(ROW){0}};
@@ -91,7 +92,8 @@ static const OptionRow *const tables[] = {[AM_COMMAND_SEARCH] = search_rows,
                                           [AM_COMMAND_AGENT_TRAIN_SEARCH] = train_search_rows,
                                           [AM_COMMAND_AGENT_EVALUATE] = evaluate_rows,
                                           [AM_COMMAND_AGENT_GENERATE] = generate_rows,
-                                          [AM_COMMAND_COMPARE] = compare_rows};
+                                          [AM_COMMAND_COMPARE] = compare_rows,
+                                          [AM_COMMAND_CONVERT] = convert_rows};
 enum { COMMAND_COUNT = sizeof tables / sizeof *tables };
 
 const OptionRow *option_table(AmCommand command) {
@@ -131,6 +133,11 @@ static const char *on_nan_of(int32_t k) {
     return names[k];
 }
 
+static const char *precision_of(int32_t k) {
+    static const char *const names[] = {"bf16"};
+    return names[k];
+}
+
 static const struct {
     const char *(*name_of)(int32_t);
     int32_t count;
@@ -145,6 +152,7 @@ static const struct {
                          [OPTION_SPELLINGS] = {option_spelling_name, 4},
                          [OPTION_LAYERS] = {layers_of, LAYERS_CHOICES},
                          [OPTION_ON_NAN] = {on_nan_of, 2},
+                         [OPTION_PRECISIONS] = {precision_of, 1},
                          [OPTION_GROUP_ORDERS] = {group_order_of, GROUP_ORDER_COUNT},
                          [OPTION_ATTENTIONS] = {attention_of, ATTENTION_CHOICES}};
 

@@ -37,6 +37,7 @@ typedef enum OptionList {
     OPTION_LAYERS,
     OPTION_ON_NAN,
     OPTION_GROUP_ORDERS,
+    OPTION_PRECISIONS,
     OPTION_LISTS
 } OptionList;
 

@@ -87,7 +87,8 @@ typedef enum AmCommand {
     AM_COMMAND_AGENT_TRAIN_SEARCH,
     AM_COMMAND_AGENT_EVALUATE,
     AM_COMMAND_AGENT_GENERATE,
-    AM_COMMAND_COMPARE
+    AM_COMMAND_COMPARE,
+    AM_COMMAND_CONVERT
 } AmCommand;
 
 /* Creates empty options of one command: everything has its default. */
@@ -360,6 +361,12 @@ AM_API AmStatus am_roles_path(const char *module_path, char **path, AmError *err
  * .safetensors or .npz. */
 AM_API AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks,
                            AmError *error);
+/* As am_convert(), with options of AM_COMMAND_CONVERT; NULL: none. "mixed-precision" "bf16" writes a module
+ * whose matrix products and convolutions compute in bf16, while parameters and outputs keep their types. The
+ * file of roles goes with it, where `output` is a model.* in another folder. AM_ERROR_INPUT: no product of
+ * f32 is outside the optimizer. */
+AM_API AmStatus am_rewrite(const char *input, const char *output, const AmOptions *options,
+                           const AmCallbacks *callbacks, AmError *error);
 
 /* ---- simulation ---- */
 

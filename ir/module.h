@@ -50,7 +50,8 @@ typedef enum IrOpcodeFact {
     FACT_KEEPS_TYPES = 1 << 13, /* XLA compares its element types exactly: most only pass values on */
     FACT_SHARDABLE =
         1 << 14, /* XLA's propagation gives its result a sharding; element-wise ones need no such fact */
-    FACT_REPEATABLE = 1 << 15 /* frameworks compute it again in the backward pass rather than keep it */
+    FACT_REPEATABLE = 1 << 15, /* frameworks compute it again in the backward pass rather than keep it */
+    FACT_16BIT_SAFE = 1 << 16  /* between products, mixed precision computes it in 16-bit floats */
 } IrOpcodeFact;
 bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
 

@@ -17,7 +17,7 @@ typedef struct OpcodeRow {
     const char *name;
     int32_t arity;
     bool is_elementwise;
-    uint16_t facts; /* IrOpcodeFact */
+    uint32_t facts; /* IrOpcodeFact */
 } OpcodeRow;
 
 static const OpcodeRow rows[IR_OPCODE_COUNT + 1] = {

@@ -1,16 +1,21 @@
 /* Calls that need no handle.
  *
- * am_report() runs the report of a command on files: `kinds` has a function for each. am_convert() writes a
- * module in another encoding, am_roles_path() finds the file of roles beside a module, and am_features()
- * lists the parts of this build.
+ * am_report() runs the report of a command on files: `kinds` has a function for each. am_convert() and
+ * am_rewrite() write a module in another encoding, am_roles_path() finds the file of roles beside a module,
+ * and am_features() lists the parts of this build.
  */
 #define _XOPEN_SOURCE 700
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/reports/reports.h"
 #include "automap_features.h"
+#include "base/files/file.h"
 #include "executor/checkpoint/checkpoint_export.h"
 #include "executor/processes/mpi_wire.h"
+#include "ir/precision/mixed_precision.h"
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/versions.h"
 #endif
@@ -83,38 +88,108 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
     return api_end_text(status, text, NULL, &job.text, error);
 }
 
-/* ---- am_convert ---- */
+/* ---- am_convert and am_rewrite ---- */
 
-/* Writes a checkpoint as one file of arrays, or a module in another encoding. */
+/* Writes a checkpoint as one file of arrays. */
+static AmStatus convert_checkpoint(const char *input, const char *output, const ReportCall *call,
+                                   AmError *error) {
+    Arena arena = {0};
+    AmWarnings warnings = {.arena = &arena};
+    AmStatus status = checkpoint_export(input, output, &warnings, error);
+    api_warn(call->callbacks, &warnings);
+    arena_free(&arena);
+    return status;
+}
+
+/* Copies the roles of a module to the folder of `output`, where they are found beside it. Other roles there
+ * are an error. */
+static AmStatus carry_roles(const char *roles, const char *output, AmError *error) {
+    Arena arena = {0};
+    FileBytes bytes = {0}, old = {0};
+    const char *beside = plan_context_roles_path(&arena, output);
+    AmStatus status = arena.failed ? am_fail_memory(error, 0) : AM_OK;
+    if (status == AM_OK && beside) status = file_read(&bytes, roles, error);
+    bool is_there = status == AM_OK && beside && access(beside, F_OK) == 0;
+    if (is_there) status = file_read(&old, beside, error);
+    bool is_same = is_there && status == AM_OK && old.length == bytes.length &&
+                   memcmp(old.data, bytes.data, (size_t)bytes.length) == 0;
+    if (status == AM_OK && is_there && !is_same)
+        status = am_fail(error, AM_ERROR_USAGE, beside,
+                         "this file has roles of another module (expected OUT in another folder)");
+    if (status == AM_OK && beside && !is_there)
+        status = file_write(beside, bytes.data, (size_t)bytes.length, error);
+    file_release(&bytes);
+    file_release(&old);
+    arena_free(&arena);
+    return status;
+}
+
+static AmStatus write_mixed(const PlanContext *context, const char *output, const ReportCall *call,
+                            AmError *error) {
+    IrModule *mixed;
+    IrPrecisionCounts counts;
+    char note[200];
+    TRY(ir_mixed_precision(&mixed, &counts, context->module, context->canonical, context->roles, error));
+    AmStatus status = ir_write(mixed, output, error);
+    ir_module_free(mixed);
+    snprintf(note, sizeof note,
+             "mixed precision: %d products and %d other operators in bf16, %d conversions; %d products stay",
+             (int)counts.products, (int)counts.computed, (int)counts.casts, (int)counts.kept);
+    if (status == AM_OK && call->callbacks->on_message)
+        call->callbacks->on_message(call->callbacks->user, AM_NOTE, note);
+    return status;
+}
+
+/* Writes a module in mixed precision, and its file of roles. */
+static AmStatus convert_mixed(const char *input, const char *output, const ReportCall *call, AmError *error) {
+    PlanContext *context;
+    Arena arena = {0};
+    TRY(report_read_module(&context, call, 0, error));
+    const char *roles = option_text(call->options, "roles");
+    AmStatus status = AM_OK;
+    if (!roles) roles = plan_context_roles(&arena, input);
+    if (roles) status = carry_roles(roles, output, error);
+    if (status == AM_OK) status = write_mixed(context, output, call, error);
+    plan_context_free(context);
+    arena_free(&arena);
+    return status;
+}
+
+/* Writes a checkpoint as one file of arrays, or a module in another encoding or in mixed precision. */
 static AmStatus convert(const char *input, const char *output, const ReportCall *call, AmError *error) {
     struct stat facts;
-    AmStatus status;
-    if (stat(input, &facts) == 0 && S_ISDIR(facts.st_mode)) {
-        Arena arena = {0};
-        AmWarnings warnings = {.arena = &arena};
-        status = checkpoint_export(input, output, &warnings, error);
-        api_warn(call->callbacks, &warnings);
-        arena_free(&arena);
-        return status;
-    }
+    bool is_folder = stat(input, &facts) == 0 && S_ISDIR(facts.st_mode);
+    bool is_mixed = option_has(call->options, "mixed-precision");
+    if (is_mixed && is_folder)
+        return am_fail(error, AM_ERROR_USAGE, input, "mixed-precision: this is a folder (expected a module)");
+    if (!is_mixed && option_has(call->options, "roles"))
+        return am_fail(error, AM_ERROR_USAGE, "", "roles: expected mixed-precision, which reads them");
+    if (is_mixed) return convert_mixed(input, output, call, error);
+    if (is_folder) return convert_checkpoint(input, output, call, error);
     IrModule *module;
     TRY(ir_read(&module, input, error));
     api_warn(call->callbacks, &module->warnings);
-    status = ir_write(module, output, error);
+    AmStatus status = ir_write(module, output, error);
     ir_module_free(module);
     return status;
 }
 
-AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks, AmError *error) {
+AmStatus am_rewrite(const char *input, const char *output, const AmOptions *options,
+                    const AmCallbacks *callbacks, AmError *error) {
     AmCallbacks own;
     AmStatus status;
     api_begin(error);
     TRY(api_require(input, "input", error));
     TRY(api_require(output, "output", error));
+    TRY(api_check_options(options, AM_COMMAND_CONVERT, error));
     TRY(api_copy_callbacks(&own, callbacks, error));
-    const ReportCall call = {.callbacks = &own};
+    const ReportCall call = {.files = &input, .file_count = 1, .options = options, .callbacks = &own};
     API_IN_C_LOCALE(status, convert(input, output, &call, error), error);
     return status;
+}
+
+AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks, AmError *error) {
+    return am_rewrite(input, output, NULL, callbacks, error);
 }
 
 /* ---- facts ---- */

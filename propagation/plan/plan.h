@@ -253,6 +253,9 @@ static inline const PlanContext *plan_context_used(const Plan *plan, const PlanC
     return plan && plan->context ? plan->context : context;
 }
 
+/* Returns the name of the roles file that is read beside a model (model.*), whether or not it is there; NULL
+ * for files of other names. */
+const char *plan_context_roles_path(Arena *arena, const char *path);
 /* Returns the exporter's roles file in the model's folder, where the model is the exporter's own (model.*)
  * and the file is there; else NULL. */
 const char *plan_context_roles(Arena *arena, const char *path);

@@ -14,11 +14,15 @@
 
 #define ROLES_FILE "model.roles.json"
 
-const char *plan_context_roles(Arena *arena, const char *path) {
+const char *plan_context_roles_path(Arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     if (strncmp(name, "model.", 6) != 0) return NULL;
-    char *roles = arena_format(arena, "%.*s" ROLES_FILE, (int)(name - path), path);
+    return arena_format(arena, "%.*s" ROLES_FILE, (int)(name - path), path);
+}
+
+const char *plan_context_roles(Arena *arena, const char *path) {
+    const char *roles = plan_context_roles_path(arena, path);
     return roles && access(roles, R_OK) == 0 ? roles : NULL;
 }
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "lower": c.AM_COMMAND_LOWER,
     "cluster": c.AM_COMMAND_CLUSTER,
     "published": c.AM_COMMAND_PUBLISHED,
+    "convert": c.AM_COMMAND_CONVERT,
     "agent evaluate": c.AM_COMMAND_AGENT_EVALUATE,
 }
 

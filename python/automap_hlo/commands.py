@@ -201,10 +201,14 @@ def report(
             lib.am_free(text)
 
 
-def convert(source: PathLike, target: PathLike) -> None:
+def convert(
+    source: PathLike, target: PathLike, *, on_message: OnMessage | None = None, **options: OptionValue
+) -> None:
     """Writes a module in another encoding, or a folder of checkpoints as one file of arrays: the suffix of the
-    target selects it, as in `automap convert`."""
-    call(lib.am_convert, bytes_of(source), bytes_of(target), None)
+    target selects it, as in `automap convert`. mixed_precision="bf16" rewrites the module."""
+    with Call(c.AM_COMMAND_CONVERT, options, on_message=on_message) as call:
+        if call.status(lib.am_rewrite, bytes_of(source), bytes_of(target)) != c.AM_OK:
+            call.raise_interrupt()
 
 
 def run(

@@ -49,6 +49,7 @@ AM_COMMAND_AGENT_TRAIN_SEARCH = 13
 AM_COMMAND_AGENT_EVALUATE = 14
 AM_COMMAND_AGENT_GENERATE = 15
 AM_COMMAND_COMPARE = 16
+AM_COMMAND_CONVERT = 17
 
 # AmMessage
 AM_NOTE = 0
@@ -361,6 +362,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_agent_write": (c_int, [_options, POINTER(c_char_p), c_int32, c_char_p, _callbacks, _error]),
     "am_roles_path": (c_int, [c_char_p, POINTER(c_char_p), _error]),
     "am_convert": (c_int, [c_char_p, c_char_p, _callbacks, _error]),
+    "am_rewrite": (c_int, [c_char_p, c_char_p, _options, _callbacks, _error]),
     "am_simulate": (c_int, [POINTER(_simulation), _plan, _cluster, _options, _callbacks, _error]),
     "am_simulation_free": (None, [_simulation]),
     "am_simulation_step_seconds": (c_double, [_simulation]),

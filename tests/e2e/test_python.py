@@ -240,6 +240,11 @@ class Commands(unittest.TestCase):
             path = pathlib.Path(folder) / "model.hlo.txt"
             automap.convert(MLP, path)
             self.assertEqual(automap.Module(path).sha256, self.module.sha256)
+            automap.convert(MLP, path, mixed_precision="bf16")
+            self.assertIn("bf16", path.read_text())
+            self.assertNotEqual(automap.Module(path).sha256, self.module.sha256)
+            with self.assertRaisesRegex(automap.InputError, "nothing to do"):
+                automap.convert(path, pathlib.Path(folder) / "model.hlo.pb", mixed_precision="bf16")
         with self.assertRaisesRegex(ValueError, "'search': no report .expected one of info, groups"):
             automap.report("search", MLP)
         with self.assertRaises(automap.UsageError):

@@ -1,0 +1,564 @@
+/* Choice of types, by data flow between values.
+ *
+ * 1. collect() gives each value a kind, and lists the flows: value `from` is read to make value `to`. Other
+ *    readers only mark the value that they read as read in f32 or in bf16.
+ * 2. Marks spread along the flows, each in linear time:
+ *    unsafe        follows from something other than products, weights and constants
+ *    is_wanted     a product reads it, directly or through computed and moved values
+ *    is_wide       moved elements that were f32 before
+ *    is_read_wide  some reader of a moved value needs f32
+ * 3. A computed value is bf16 if it is safe and wanted. A moved one is bf16 if it is not wide, and also if it
+ *    is wanted and no reader needs f32.
+ * A weight that a loop updates is read in f32 by its update, which is of the optimizer, and so stays f32.
+ */
+#include "ir/precision/precision_choice.h"
+
+#include <string.h>
+
+#include "base/union_find.h"
+#include "ir/hlo.pb-c.h"
+
+/* A flow between roots. */
+typedef struct Flow {
+    int32_t from, to;
+} Flow;
+
+/* Flows by one of their ends. */
+typedef struct FlowList {
+    int32_t *first; /* [value + 1] */
+    int32_t *other; /* [flow]: the other end */
+} FlowList;
+
+typedef struct Chooser {
+    PrecisionChoice *choice;
+    Arena scratch;
+    Flow *flows;
+    int32_t flow_count, flow_capacity;
+    FlowList readers, sources;
+    int32_t *stack;        /* [value] */
+    const IrShape *summed; /* the tuple whose leaves `sums` counts */
+    int32_t *sums, sum_capacity;
+    bool *is_weight;  /* [value]: a parameter that is a weight */
+    bool *is_inexact; /* [value]: it must not follow from integers or other types */
+    bool *reads_f32;  /* [value]: some reader without a flow needs f32 */
+    bool *reads_bf16; /* [value]: a product, or a conversion of the source, reads bf16 */
+    bool *is_called;  /* [computation]: by other operators than loops and conditionals */
+    bool *unsafe, *is_wanted, *is_wide, *is_read_wide;
+} Chooser;
+
+int32_t precision_leaf_count(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return 1;
+    int32_t count = 0;
+    for (int32_t k = 0; k < shape->rank; k++) count += precision_leaf_count(&shape->elements[k]);
+    return count;
+}
+
+/* Returns the number of leaves before element k of a tuple. The sums of the last tuple are kept: elements of
+ * one tuple follow one another. */
+static int32_t leaves_before(Chooser *self, const IrShape *tuple, int64_t k) {
+    if (self->summed != tuple) {
+        if (self->sum_capacity <= tuple->rank) {
+            self->sum_capacity = 2 * tuple->rank + 8;
+            self->sums = ARENA_ARRAY(&self->scratch, int32_t, self->sum_capacity);
+            if (!self->sums) return 0;
+        }
+        self->sums[0] = 0;
+        for (int32_t e = 0; e < tuple->rank; e++)
+            self->sums[e + 1] = self->sums[e] + precision_leaf_count(&tuple->elements[e]);
+        self->summed = tuple;
+    }
+    return self->sums[k];
+}
+
+int32_t precision_value(const PrecisionChoice *choice, int32_t instruction, int32_t leaf) {
+    return union_find_root(choice->set, choice->first[instruction] + leaf);
+}
+
+bool precision_is_product(const PrecisionChoice *choice, int32_t i) {
+    const IrInstruction *instruction = &choice->module->instructions[i];
+    const IrInstruction *all = choice->module->instructions;
+    bool is_product = ir_is_product(instruction->opcode) || instruction->opcode == IR_RAGGED_DOT;
+    return is_product && precision_is_f32(&instruction->shape) &&
+           precision_is_f32(&all[instruction->operands[0]].shape) &&
+           precision_is_f32(&all[instruction->operands[1]].shape) &&
+           choice->roles->phases[i] != IR_PHASE_OPTIMIZER;
+}
+
+/* ---- values ---- */
+
+static bool passes_values(IrOpcode opcode) {
+    return opcode == IR_WHILE || opcode == IR_CONDITIONAL;
+}
+
+/* Marks the computations that are rewritten, and those that other operators call. */
+static void find_computations(Chooser *self) {
+    PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    choice->is_rewritten[module->entry] = true;
+    for (bool goes_on = true; goes_on;) {
+        goes_on = false;
+        for (int32_t c = 0; c < module->computation_count; c++)
+            for (int32_t n = 0; choice->is_rewritten[c] && n < module->computations[c].count; n++) {
+                const IrInstruction *caller = &module->instructions[module->computations[c].first + n];
+                for (int32_t k = 0; passes_values(caller->opcode) && k < caller->called_count; k++) {
+                    goes_on |= !choice->is_rewritten[caller->called[k]];
+                    choice->is_rewritten[caller->called[k]] = true;
+                }
+            }
+    }
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t n = 0; n < module->computations[c].count; n++) {
+            const IrInstruction *caller = &module->instructions[module->computations[c].first + n];
+            bool is_rewritten = choice->is_rewritten[c] && passes_values(caller->opcode);
+            for (int32_t k = 0; !is_rewritten && k < caller->called_count; k++)
+                self->is_called[caller->called[k]] = true;
+        }
+}
+
+static void mark_f32(bool *is_f32, int32_t *value, const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) is_f32[(*value)++] = precision_is_f32(shape);
+    for (int32_t k = 0; shape->type == DTYPE_TUPLE && k < shape->rank; k++)
+        mark_f32(is_f32, value, &shape->elements[k]);
+}
+
+/* Numbers the values of the rewritten computations. */
+static AmStatus number_values(Chooser *self, AmError *error) {
+    PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    int64_t count = 0;
+    choice->first = ARENA_ARRAY(choice->arena, int32_t, module->instruction_count + 1);
+    if (!choice->first) return am_fail_memory(error, module->instruction_count);
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t k = 0; k < module->computations[c].count; k++) {
+            int32_t i = module->computations[c].first + k;
+            choice->first[i] = (int32_t)count;
+            if (choice->is_rewritten[c]) count += precision_leaf_count(&module->instructions[i].shape);
+            if (count >= INT32_MAX / 2) return am_fail_memory(error, count);
+        }
+    choice->value_count = (int32_t)count;
+    choice->set = ARENA_ARRAY(choice->arena, int32_t, count + 1);
+    choice->kinds = ARENA_ARRAY(choice->arena, ValueKind, count + 1);
+    choice->is_f32 = ARENA_ARRAY(choice->arena, bool, count + 1);
+    choice->is_bf16 = ARENA_ARRAY(choice->arena, bool, count + 1);
+    choice->is_bf16_reader = ARENA_ARRAY(choice->arena, bool, module->instruction_count + 1);
+    bool **marks[] = {&self->is_weight, &self->is_inexact, &self->reads_f32, &self->reads_bf16,
+                      &self->unsafe,    &self->is_wanted,  &self->is_wide,   &self->is_read_wide};
+    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
+        *marks[k] = ARENA_ARRAY(&self->scratch, bool, count + 1);
+    self->stack = ARENA_ARRAY(&self->scratch, int32_t, count + 1);
+    if (choice->arena->failed || self->scratch.failed) return am_fail_memory(error, count);
+    union_find_begin(choice->set, (int32_t)count);
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t k = 0; choice->is_rewritten[c] && k < module->computations[c].count; k++) {
+            int32_t i = module->computations[c].first + k, value = choice->first[i];
+            mark_f32(choice->is_f32, &value, &module->instructions[i].shape);
+        }
+    return AM_OK;
+}
+
+/* Joins the leaves of an instruction with as many of another, from leaf `leaf` on. */
+static void join(Chooser *self, int32_t a, int32_t b, int32_t leaf) {
+    PrecisionChoice *choice = self->choice;
+    int32_t count = precision_leaf_count(&choice->module->instructions[a].shape);
+    for (int32_t k = 0; k < count; k++)
+        union_find_join(choice->set, choice->first[a] + k, choice->first[b] + leaf + k);
+}
+
+static void join_loop(Chooser *self, int32_t i) {
+    const IrModule *module = self->choice->module;
+    const IrInstruction *loop = &module->instructions[i];
+    const IrComputation *body = &module->computations[loop->called[0]];
+    const IrComputation *condition = &module->computations[loop->called[1]];
+    join(self, i, loop->operands[0], 0);
+    join(self, i, body->parameters[0], 0);
+    join(self, i, body->root, 0);
+    join(self, i, condition->parameters[0], 0);
+}
+
+static void join_branches(Chooser *self, int32_t i) {
+    const IrModule *module = self->choice->module;
+    const IrInstruction *conditional = &module->instructions[i];
+    for (int32_t k = 0; k < conditional->called_count; k++) {
+        const IrComputation *branch = &module->computations[conditional->called[k]];
+        int32_t operand = conditional->operands[k + 1];
+        if (module->instructions[operand].shape.type == DTYPE_TUPLE)
+            join(self, operand, branch->parameters[0], 0);
+        if (conditional->shape.type == DTYPE_TUPLE) join(self, i, branch->root, 0);
+    }
+}
+
+/* Joins the leaves that are one array: nothing is converted between them. */
+static void join_values(Chooser *self) {
+    const IrModule *module = self->choice->module;
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t n = 0; self->choice->is_rewritten[c] && n < module->computations[c].count; n++) {
+            int32_t i = module->computations[c].first + n;
+            const IrInstruction *instruction = &module->instructions[i];
+            bool is_tuple = instruction->shape.type == DTYPE_TUPLE;
+            if (instruction->opcode == IR_GET_TUPLE_ELEMENT) {
+                const IrShape *tuple = &module->instructions[instruction->operands[0]].shape;
+                join(self, i, instruction->operands[0],
+                     leaves_before(self, tuple, instruction->attributes->tuple_index));
+            } else if (instruction->opcode == IR_TUPLE) {
+                int32_t leaf = 0;
+                for (int32_t k = 0; k < instruction->operand_count; k++) {
+                    const IrShape *element = &instruction->shape.elements[k];
+                    if (element->type == DTYPE_TUPLE) join(self, instruction->operands[k], i, leaf);
+                    leaf += precision_leaf_count(element);
+                }
+            } else if (instruction->opcode == IR_OPT_BARRIER && is_tuple) {
+                join(self, i, instruction->operands[0], 0);
+            } else if (instruction->opcode == IR_WHILE && is_tuple) {
+                join_loop(self, i);
+            } else if (instruction->opcode == IR_CONDITIONAL) {
+                join_branches(self, i);
+            }
+        }
+}
+
+/* ---- kinds and flows ---- */
+
+static void add_flow(Chooser *self, int32_t from, int32_t to) {
+    ARENA_RESERVE(&self->scratch, self->flows, self->flow_count, self->flow_capacity);
+    if (!self->scratch.failed && from != to) self->flows[self->flow_count++] = (Flow){from, to};
+}
+
+static void set_kind(Chooser *self, int32_t i, ValueKind kind) {
+    self->choice->kinds[precision_value(self->choice, i, 0)] = kind;
+}
+
+static void fix(Chooser *self, int32_t i) {
+    int32_t count = precision_leaf_count(&self->choice->module->instructions[i].shape);
+    for (int32_t k = 0; k < count; k++)
+        self->choice->kinds[precision_value(self->choice, i, k)] = VALUE_FIXED;
+}
+
+/* Marks the arrays that instruction i reads; leaves of tuples that it reads keep their types. */
+static void read_operands(Chooser *self, int32_t i, bool *reads) {
+    const IrInstruction *instruction = &self->choice->module->instructions[i];
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t operand = instruction->operands[k];
+        if (self->choice->module->instructions[operand].shape.type == DTYPE_TUPLE) fix(self, operand);
+        else reads[precision_value(self->choice, operand, 0)] = true;
+    }
+}
+
+/* Adds flows from the f32 operands of instruction i to its value. */
+static void flow_operands(Chooser *self, int32_t i) {
+    const PrecisionChoice *choice = self->choice;
+    const IrInstruction *instruction = &choice->module->instructions[i];
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t operand = instruction->operands[k];
+        if (precision_is_f32(&choice->module->instructions[operand].shape))
+            add_flow(self, precision_value(choice, operand, 0), precision_value(choice, i, 0));
+    }
+}
+
+static void keep(Chooser *self, int32_t i) {
+    fix(self, i);
+    read_operands(self, i, self->reads_f32);
+}
+
+static void collect_conversion(Chooser *self, int32_t i) {
+    const IrModule *module = self->choice->module;
+    const IrInstruction *instruction = &module->instructions[i];
+    Dtype from = module->instructions[instruction->operands[0]].shape.type, to = instruction->shape.type;
+    if (to != DTYPE_F32) {
+        fix(self, i);
+        read_operands(self, i, to == DTYPE_BF16 && from == DTYPE_F32 ? self->reads_bf16 : self->reads_f32);
+    } else if (from == DTYPE_BF16) {
+        set_kind(self, i, VALUE_WIDENED);
+    } else if (from == DTYPE_F32) {
+        flow_operands(self, i);
+    } else if (from != DTYPE_PRED && !dtype_is_integer(from)) {
+        keep(self, i);
+    } else {
+        self->is_inexact[precision_value(self->choice, i, 0)] = from != DTYPE_PRED;
+    }
+}
+
+/* Returns whether the broadcast of a constant, or the constant, can be made in both types. */
+static bool is_constant(const IrModule *module, const IrInstruction *instruction) {
+    if (!precision_is_f32(&instruction->shape) || instruction->control_count > 0 ||
+        instruction->message->sharding)
+        return false;
+    if (instruction->opcode == IR_BROADCAST) instruction = &module->instructions[instruction->operands[0]];
+    return instruction->opcode == IR_CONSTANT && instruction->literal && instruction->literal->data &&
+           instruction->control_count == 0 && !instruction->message->sharding;
+}
+
+static void collect_array(Chooser *self, int32_t i) {
+    PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    const IrInstruction *instruction = &module->instructions[i];
+    IrOpcode opcode = instruction->opcode;
+    bool is_f32 = precision_is_f32(&instruction->shape);
+    bool reads_f32 = instruction->operand_count > 0 &&
+                     precision_is_f32(&module->instructions[instruction->operands[0]].shape);
+    if (is_constant(module, instruction)) {
+        set_kind(self, i, VALUE_CONSTANT);
+    } else if (precision_is_product(choice, i)) {
+        set_kind(self, i, VALUE_PRODUCT);
+        read_operands(self, i, self->reads_bf16);
+    } else if (opcode == IR_CONVERT) {
+        collect_conversion(self, i);
+    } else if (is_f32 && ir_opcode_has(opcode, FACT_16BIT_SAFE) &&
+               choice->roles->phases[i] != IR_PHASE_OPTIMIZER) {
+        set_kind(self, i, VALUE_COMPUTED);
+        flow_operands(self, i);
+    } else if (is_f32 && reads_f32 && opcode == IR_GATHER) {
+        set_kind(self, i, VALUE_GATHERED);
+        flow_operands(self, i);
+    } else if (is_f32 && reads_f32 && ir_opcode_has(opcode, FACT_MOVES)) {
+        flow_operands(self, i);
+    } else {
+        keep(self, i);
+    }
+}
+
+static void collect_tuple(Chooser *self, int32_t i) {
+    const PrecisionChoice *choice = self->choice;
+    const IrInstruction *instruction = &choice->module->instructions[i];
+    int32_t leaf = 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        const IrShape *element = &instruction->shape.elements[k];
+        if (element->type != DTYPE_TUPLE)
+            add_flow(self, precision_value(choice, instruction->operands[k], 0),
+                     precision_value(choice, i, leaf));
+        leaf += precision_leaf_count(element);
+    }
+}
+
+static void collect_loop(Chooser *self, int32_t i) {
+    const PrecisionChoice *choice = self->choice;
+    const IrInstruction *loop = &choice->module->instructions[i];
+    if (loop->shape.type == DTYPE_TUPLE) return; /* its leaves are joined */
+    keep(self, i);
+    for (int32_t k = 0; k < loop->called_count; k++)
+        fix(self, choice->module->computations[loop->called[k]].parameters[0]);
+}
+
+static void collect_conditional(Chooser *self, int32_t i) {
+    const PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    const IrInstruction *conditional = &module->instructions[i];
+    if (conditional->shape.type != DTYPE_TUPLE) fix(self, i);
+    for (int32_t k = 0; k < conditional->called_count; k++) {
+        int32_t operand = conditional->operands[k + 1];
+        if (module->instructions[operand].shape.type == DTYPE_TUPLE) continue;
+        self->reads_f32[precision_value(choice, operand, 0)] = true;
+        fix(self, module->computations[conditional->called[k]].parameters[0]);
+    }
+}
+
+static void collect_instruction(Chooser *self, int32_t i) {
+    const IrInstruction *instruction = &self->choice->module->instructions[i];
+    bool is_tuple = instruction->shape.type == DTYPE_TUPLE;
+    switch (instruction->opcode) {
+    case IR_PARAMETER: /* by its callers */
+    case IR_GET_TUPLE_ELEMENT: break;
+    case IR_TUPLE: collect_tuple(self, i); break;
+    case IR_WHILE: collect_loop(self, i); break;
+    case IR_CONDITIONAL: collect_conditional(self, i); break;
+    case IR_OPT_BARRIER:
+        if (!is_tuple) flow_operands(self, i);
+        break;
+    default:
+        if (is_tuple) keep(self, i);
+        else collect_array(self, i);
+    }
+}
+
+/* Kinds of the parameters and the result of the entry, and of computations that other operators call. */
+static void collect_borders(Chooser *self) {
+    const PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    for (int32_t c = 0; c < module->computation_count; c++) {
+        const IrComputation *computation = &module->computations[c];
+        if (!choice->is_rewritten[c]) continue;
+        /* An array is converted where it is the result, the leaves of a tuple where they enter it. */
+        if (module->instructions[computation->root].shape.type != DTYPE_TUPLE)
+            self->reads_f32[precision_value(choice, computation->root, 0)] = true;
+        if (c != module->entry && !self->is_called[c]) continue;
+        if (module->instructions[computation->root].shape.type == DTYPE_TUPLE) fix(self, computation->root);
+        for (int32_t k = 0; k < computation->parameter_count; k++) fix(self, computation->parameters[k]);
+    }
+    for (int32_t p = 0; p < choice->roles->parameter_count; p++) {
+        const IrParameter *parameter = &choice->roles->parameters[p];
+        if (module->instructions[parameter->instruction].shape.type != DTYPE_TUPLE)
+            self->is_weight[precision_value(choice, parameter->instruction, 0)] =
+                parameter->role == IR_ROLE_WEIGHT;
+    }
+}
+
+/* ---- spreading ---- */
+
+static AmStatus list_flows(Chooser *self, FlowList *list, bool by_source, AmError *error) {
+    int32_t values = self->choice->value_count;
+    list->first = ARENA_ARRAY(&self->scratch, int32_t, values + 2);
+    list->other = ARENA_ARRAY(&self->scratch, int32_t, self->flow_count + 1);
+    if (self->scratch.failed) return am_fail_memory(error, self->flow_count);
+    for (int32_t k = 0; k < self->flow_count; k++)
+        list->first[(by_source ? self->flows[k].from : self->flows[k].to) + 2]++;
+    for (int32_t v = 0; v < values; v++) list->first[v + 2] += list->first[v + 1];
+    for (int32_t k = 0; k < self->flow_count; k++) {
+        int32_t end = by_source ? self->flows[k].from : self->flows[k].to;
+        list->other[list->first[end + 1]++] = by_source ? self->flows[k].to : self->flows[k].from;
+    }
+    return AM_OK;
+}
+
+static bool is_moved(const Chooser *self, int32_t value) {
+    ValueKind kind = self->choice->kinds[value];
+    return kind == VALUE_MOVED || kind == VALUE_GATHERED;
+}
+
+static bool is_made_of_operands(const Chooser *self, int32_t value) {
+    return is_moved(self, value) || self->choice->kinds[value] == VALUE_COMPUTED;
+}
+
+static bool passes_wants(const Chooser *self, int32_t value) {
+    return is_moved(self, value) || (self->choice->kinds[value] == VALUE_COMPUTED && !self->unsafe[value]);
+}
+
+static bool passes_all(const Chooser *self, int32_t value) {
+    (void)self, (void)value;
+    return true;
+}
+
+/* Spreads a mark along the flows of `list`, from values that leave() accepts to those that enter() accepts.
+ */
+static void spread(Chooser *self, bool *is_marked, const FlowList *list,
+                   bool (*leave)(const Chooser *, int32_t), bool (*enter)(const Chooser *, int32_t)) {
+    int32_t depth = 0;
+    for (int32_t v = 0; v < self->choice->value_count; v++)
+        if (is_marked[v]) self->stack[depth++] = v;
+    while (depth > 0) {
+        int32_t v = self->stack[--depth];
+        for (int32_t k = list->first[v]; leave(self, v) && k < list->first[v + 1]; k++) {
+            int32_t other = list->other[k];
+            if (is_marked[other] || !enter(self, other)) continue;
+            is_marked[other] = true;
+            self->stack[depth++] = other;
+        }
+    }
+}
+
+/* Returns whether some source of a moved value is no constant. */
+static bool has_source(const Chooser *self, int32_t value) {
+    for (int32_t k = self->sources.first[value]; k < self->sources.first[value + 1]; k++)
+        if (self->choice->kinds[self->sources.other[k]] != VALUE_CONSTANT) return true;
+    return false;
+}
+
+static bool has_wide_reader(const Chooser *self, int32_t value) {
+    if (self->reads_f32[value]) return true;
+    for (int32_t k = self->readers.first[value]; k < self->readers.first[value + 1]; k++) {
+        int32_t reader = self->readers.other[k];
+        if (!is_moved(self, reader) && !self->choice->is_bf16[reader]) return true;
+    }
+    return false;
+}
+
+/* Returns whether the table of a gathered value has another reader in bf16, and thus a conversion. */
+static bool is_table_converted(const Chooser *self, int32_t value) {
+    const PrecisionChoice *choice = self->choice;
+    if (self->sources.first[value] == self->sources.first[value + 1]) return false;
+    int32_t table = self->sources.other[self->sources.first[value]];
+    if (self->reads_bf16[table] || choice->is_bf16[table]) return true;
+    for (int32_t k = self->readers.first[table]; k < self->readers.first[table + 1]; k++) {
+        int32_t reader = self->readers.other[k];
+        if (choice->kinds[reader] != VALUE_GATHERED && choice->is_bf16[reader]) return true;
+    }
+    return false;
+}
+
+static void choose(Chooser *self) {
+    PrecisionChoice *choice = self->choice;
+    int32_t count = choice->value_count;
+    for (int32_t v = 0; v < count; v++) {
+        ValueKind kind = choice->kinds[v];
+        self->unsafe[v] =
+            (kind == VALUE_FIXED && !self->is_weight[v]) || kind == VALUE_WIDENED || self->is_inexact[v];
+        self->is_wanted[v] = self->reads_bf16[v];
+    }
+    spread(self, self->unsafe, &self->readers, passes_all, is_made_of_operands);
+    spread(self, self->is_wanted, &self->sources, passes_wants, passes_all);
+    for (int32_t v = 0; v < count; v++) {
+        ValueKind kind = choice->kinds[v];
+        bool is_safe = kind == VALUE_COMPUTED && !self->unsafe[v] && self->is_wanted[v];
+        choice->is_bf16[v] = choice->is_f32[v] && (kind == VALUE_PRODUCT || kind == VALUE_WIDENED || is_safe);
+        self->is_wide[v] = kind == VALUE_FIXED || (kind == VALUE_COMPUTED && !is_safe) ||
+                           (is_moved(self, v) && !has_source(self, v));
+    }
+    spread(self, self->is_wide, &self->readers, passes_all, is_moved);
+    for (int32_t v = 0; v < count; v++)
+        self->is_read_wide[v] = is_moved(self, v) && (!self->is_wanted[v] || has_wide_reader(self, v));
+    spread(self, self->is_read_wide, &self->sources, passes_all, is_moved);
+    for (int32_t v = 0; v < count; v++)
+        if (choice->is_f32[v] && choice->kinds[v] == VALUE_MOVED)
+            choice->is_bf16[v] = !self->is_wide[v] || !self->is_read_wide[v];
+    for (int32_t v = 0; v < count; v++)
+        if (choice->is_f32[v] && choice->kinds[v] == VALUE_GATHERED)
+            choice->is_bf16[v] = !self->is_wide[v] || (!self->is_read_wide[v] && is_table_converted(self, v));
+}
+
+/* Returns whether every element of a constant is a bf16 number. */
+static bool is_exact(const IrModule *module, int32_t i) {
+    const IrInstruction *constant = &module->instructions[i];
+    if (constant->opcode == IR_BROADCAST) constant = &module->instructions[constant->operands[0]];
+    const float *elements = constant->literal->data;
+    int64_t count = ir_shape_elements(&constant->shape);
+    for (int64_t k = 0; k < count; k++)
+        if (dtype_bf16_to_float(dtype_float_to_bf16(elements[k])) != elements[k]) return false;
+    return true;
+}
+
+/* Marks comparisons of values that are bf16 with one another, or with constants. */
+static void choose_comparisons(PrecisionChoice *choice) {
+    const IrModule *module = choice->module;
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t n = 0; choice->is_rewritten[c] && n < module->computations[c].count; n++) {
+            int32_t i = module->computations[c].first + n;
+            const IrInstruction *instruction = &module->instructions[i];
+            bool has_bf16 = false, has_other = false;
+            if (instruction->opcode != IR_COMPARE) continue;
+            for (int32_t k = 0; k < instruction->operand_count; k++) {
+                int32_t value = precision_value(choice, instruction->operands[k], 0);
+                has_bf16 |= choice->is_bf16[value];
+                has_other |= !choice->is_bf16[value] && (choice->kinds[value] != VALUE_CONSTANT ||
+                                                         !is_exact(module, instruction->operands[k]));
+            }
+            choice->is_bf16_reader[i] = has_bf16 && !has_other;
+        }
+}
+
+static AmStatus choose_types(Chooser *self, AmError *error) {
+    PrecisionChoice *choice = self->choice;
+    const IrModule *module = choice->module;
+    self->is_called = ARENA_ARRAY(&self->scratch, bool, module->computation_count + 1);
+    choice->is_rewritten = ARENA_ARRAY(choice->arena, bool, module->computation_count + 1);
+    if (!self->is_called || !choice->is_rewritten) return am_fail_memory(error, module->computation_count);
+    find_computations(self);
+    TRY(number_values(self, error));
+    join_values(self);
+    if (self->scratch.failed) return am_fail_memory(error, choice->value_count);
+    for (int32_t c = 0; c < module->computation_count; c++)
+        for (int32_t n = 0; choice->is_rewritten[c] && n < module->computations[c].count; n++)
+            collect_instruction(self, module->computations[c].first + n);
+    collect_borders(self);
+    TRY(list_flows(self, &self->readers, true, error));
+    TRY(list_flows(self, &self->sources, false, error));
+    choose(self);
+    choose_comparisons(choice);
+    return AM_OK;
+}
+
+AmStatus precision_choose(PrecisionChoice *choice, Arena *arena, const IrModule *canonical,
+                          const IrRoles *roles, AmError *error) {
+    *choice = (PrecisionChoice){.module = canonical, .roles = roles, .arena = arena};
+    Chooser self = {.choice = choice};
+    AmStatus status = choose_types(&self, error);
+    arena_free(&self.scratch);
+    return status;
+}
