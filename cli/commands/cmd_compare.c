@@ -3,35 +3,28 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-typedef struct Comparing {
-    AmModule *module;
-    AmPlan *plan;
-    AmCluster *cluster; /* of --cluster, or NULL */
-    AmOptions *options;
-} Comparing;
-
-static AmStatus compare(const Cli *cli, Comparing *self, AmError *error) {
+static AmStatus run(const Cli *cli, AmError *error) {
     const char *other = cli_text(cli, "--cluster"), *trace;
     const AmCallbacks callbacks = cli_callbacks(cli);
+    AmModule *module = NULL;
+    AmPlan *plan = NULL;
+    AmCluster *cluster = NULL; /* of --cluster */
+    AmOptions *options = NULL;
+    AmStatus status;
     char *text;
     size_t bytes;
-    TRY(cli_need(cli, "--trace", &trace, error));
-    TRY(cli_read_module(cli, 1, &self->module, error));
-    TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
-    if (other) TRY(cli_open_cluster(cli, &self->cluster, other, NULL, error));
-    TRY(cli_api_options(cli, AM_COMMAND_COMPARE, &self->options, error));
-    TRY(am_compare(self->plan, self->cluster, cli_format(cli), self->options, &callbacks, &text, &bytes,
-                   error));
-    return cli_output_buffer(cli, text, bytes, error);
-}
-
-static AmStatus run(const Cli *cli, AmError *error) {
-    Comparing self = {0};
-    AmStatus status = compare(cli, &self, error);
-    am_options_free(self.options);
-    am_plan_free(self.plan);
-    am_cluster_free(self.cluster);
-    am_module_free(self.module);
+    TRY_OR_FAIL(cli_need(cli, "--trace", &trace, error));
+    TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
+    TRY_OR_FAIL(am_plan_read(&plan, module, cli->arguments[0], error));
+    if (other) TRY_OR_FAIL(cli_open_cluster(cli, &cluster, other, NULL, error));
+    TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_COMPARE, &options, error));
+    TRY_OR_FAIL(am_compare(plan, cluster, cli_format(cli), options, &callbacks, &text, &bytes, error));
+    status = cli_output_buffer(cli, text, bytes, error);
+fail:
+    am_options_free(options);
+    am_plan_free(plan);
+    am_cluster_free(cluster);
+    am_module_free(module);
     return status;
 }
 

@@ -2,28 +2,21 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-typedef struct Comparing {
-    AmModule *module;
-    AmPlan *plans[2];
-} Comparing;
-
-static AmStatus compare(const Cli *cli, Comparing *self, AmError *error) {
+static AmStatus run(const Cli *cli, AmError *error) {
     AmCallbacks callbacks = cli_callbacks(cli);
+    AmModule *module = NULL;
+    AmPlan *plans[2] = {NULL, NULL};
+    AmStatus status;
     char *text;
     size_t bytes;
-    TRY(cli_read_module(cli, 2, &self->module, error));
-    for (int32_t k = 0; k < 2; k++)
-        TRY(am_plan_read(&self->plans[k], self->module, cli->arguments[k], error));
-    TRY(am_diff(self->plans[0], self->plans[1], cli_format(cli), &callbacks, &text, &bytes, error));
-    return cli_output_buffer(cli, text, bytes, error);
-}
-
-static AmStatus run(const Cli *cli, AmError *error) {
-    Comparing self = {0};
-    AmStatus status = compare(cli, &self, error);
-    am_plan_free(self.plans[0]);
-    am_plan_free(self.plans[1]);
-    am_module_free(self.module);
+    TRY_OR_FAIL(cli_read_module(cli, 2, &module, error));
+    for (int32_t k = 0; k < 2; k++) TRY_OR_FAIL(am_plan_read(&plans[k], module, cli->arguments[k], error));
+    TRY_OR_FAIL(am_diff(plans[0], plans[1], cli_format(cli), &callbacks, &text, &bytes, error));
+    status = cli_output_buffer(cli, text, bytes, error);
+fail:
+    am_plan_free(plans[0]);
+    am_plan_free(plans[1]);
+    am_module_free(module);
     return status;
 }
 

@@ -31,42 +31,36 @@ static void note(void *user, AmMessage kind, const char *text) {
     cli_on_message((void *)((SearchProgressLine *)user)->cli, kind, text);
 }
 
-typedef struct Explaining {
-    AmModule *module;
-    AmPlan *plan;
-    AmOptions *options;
-    AmExplanation *explanation;
-} Explaining;
-
-static AmStatus explain(const Cli *cli, Explaining *self, AmError *error) {
+static AmStatus run(const Cli *cli, AmError *error) {
+    AmModule *module = NULL;
+    AmPlan *plan = NULL;
+    AmOptions *options = NULL;
+    AmExplanation *explanation = NULL;
     SearchProgressLine progress;
+    AmStatus status;
     char *text;
     size_t bytes;
-    TRY(cli_read_module(cli, 1, &self->module, error));
-    if (cli_has(cli, "--html")) TRY(file_check_writable(cli_text(cli, "--html"), error));
-    TRY(cli_api_options(cli, AM_COMMAND_EXPLAIN, &self->options, error));
-    if (cli_has(cli, "--html")) TRY(set_page_options(cli, self->options, error));
-    TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
+    TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
+    if (cli_has(cli, "--html")) TRY_OR_FAIL(file_check_writable(cli_text(cli, "--html"), error));
+    TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_EXPLAIN, &options, error));
+    if (cli_has(cli, "--html")) TRY_OR_FAIL(set_page_options(cli, options, error));
+    TRY_OR_FAIL(am_plan_read(&plan, module, cli->arguments[0], error));
     bool is_shown = search_progress_open(&progress, cli, PROGRESS_EXPLANATION, 0);
     const AmCallbacks callbacks = {.size = sizeof callbacks,
                                    .user = &progress,
                                    .on_progress = is_shown ? search_progress_show : NULL,
                                    .on_message = note};
-    AmStatus status = am_explain(&self->explanation, self->plan, self->options, &callbacks, error);
+    status = am_explain(&explanation, plan, options, &callbacks, error);
     search_progress_close(&progress);
-    TRY(status);
-    TRY(write_page(cli, self->explanation, error));
-    TRY(am_explanation_print(self->explanation, cli_format(cli), &text, &bytes, error));
-    return cli_output_buffer(cli, text, bytes, error);
-}
-
-static AmStatus run(const Cli *cli, AmError *error) {
-    Explaining self = {0};
-    AmStatus status = explain(cli, &self, error);
-    am_explanation_free(self.explanation);
-    am_options_free(self.options);
-    am_plan_free(self.plan);
-    am_module_free(self.module);
+    if (status != AM_OK) goto fail;
+    TRY_OR_FAIL(write_page(cli, explanation, error));
+    TRY_OR_FAIL(am_explanation_print(explanation, cli_format(cli), &text, &bytes, error));
+    status = cli_output_buffer(cli, text, bytes, error);
+fail:
+    am_explanation_free(explanation);
+    am_options_free(options);
+    am_plan_free(plan);
+    am_module_free(module);
     return status;
 }
 

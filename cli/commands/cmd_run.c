@@ -10,23 +10,6 @@
 #include "cli/run/run_report.h"
 #include "cli/run/run_watch.h"
 
-typedef struct Running {
-    AmProcesses *processes; /* process 0 alone prints and writes */
-    AmModule *module;
-    AmOptions *options;
-    AmPlan *plan; /* NULL: the whole module on one device */
-    RunWatch watch;
-} Running;
-
-static AmStatus read_inputs(const Cli *cli, Running *self, bool writes, AmError *error) {
-    const char *plan_path;
-    TRY(cli_need(cli, "--plan", &plan_path, error));
-    if (writes) TRY(cli_read_module(cli, 0, &self->module, error));
-    else TRY(am_module_read(&self->module, cli->arguments[0], cli_text(cli, "--roles"), error));
-    if (strcmp(plan_path, "none") == 0) return AM_OK;
-    return am_plan_read(&self->plan, self->module, plan_path, error);
-}
-
 static void report(void *user, const AmRunResult *result) {
     RunWatch *watch = user;
     run_watch_end(watch);
@@ -34,38 +17,44 @@ static void report(void *user, const AmRunResult *result) {
     else if (!cli_has(watch->cli, "--quiet")) run_report_text(&watch->stream, result);
 }
 
-static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
+static AmStatus run(const Cli *cli, AmError *error) {
+    AmProcesses *processes = NULL;
+    AmModule *module = NULL;
+    AmOptions *options = NULL;
+    AmPlan *plan = NULL; /* NULL: the whole module on one device */
+    RunWatch watch = {0};
     AmCallbacks callbacks = {.size = sizeof callbacks,
-                             .user = &self->watch,
+                             .user = &watch,
                              .on_step = run_watch_step,
                              .on_message = run_watch_message,
                              .on_result = report};
+    const char *plan_path;
     double join_seconds = 0;
-    TRY(cli_number(cli, "--join-seconds", 0.1, 1e6, &join_seconds, error));
-    TRY(am_processes_join(&self->processes, join_seconds, error));
+    AmStatus status;
+    TRY_OR_FAIL(cli_number(cli, "--join-seconds", 0.1, 1e6, &join_seconds, error));
+    TRY_OR_FAIL(am_processes_join(&processes, join_seconds, error));
     /* A launcher that loses a process sends SIGTERM to the others: they are to end by themselves. */
-    if (am_processes_count(self->processes) > 1) cli_catch_interrupts();
-    bool writes = am_processes_index(self->processes) == 0;
-    TRY(cli_api_options(cli, AM_COMMAND_RUN, &self->options, error));
-    TRY(read_inputs(cli, self, writes, error));
+    if (am_processes_count(processes) > 1) cli_catch_interrupts();
+    bool writes = am_processes_index(processes) == 0;
+    TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_RUN, &options, error));
+    TRY_OR_FAIL(cli_need(cli, "--plan", &plan_path, error));
+    if (writes) TRY_OR_FAIL(cli_read_module(cli, 0, &module, error));
+    else TRY_OR_FAIL(am_module_read(&module, cli->arguments[0], cli_text(cli, "--roles"), error));
+    if (strcmp(plan_path, "none") != 0) TRY_OR_FAIL(am_plan_read(&plan, module, plan_path, error));
     callbacks.cancel = cli_catch_interrupts();
-    if (writes) TRY(run_watch_open(&self->watch, cli, self->module, error));
-    AmStatus status =
-        am_processes_run(self->processes, self->module, self->plan, self->options, &callbacks, NULL, error);
-    if (writes) run_watch_end(&self->watch);
-    if (status != AM_OK && status != AM_INTERRUPTED) return status;
-    if (writes) TRY(run_watch_commit(&self->watch, error));
-    return status;
-}
-
-static AmStatus run(const Cli *cli, AmError *error) {
-    Running self = {0};
-    AmStatus status = run_all(cli, &self, error);
-    run_watch_close(&self.watch);
-    am_processes_leave(self.processes, status != AM_OK && status != AM_INTERRUPTED ? error : NULL);
-    am_plan_free(self.plan);
-    am_options_free(self.options);
-    am_module_free(self.module);
+    if (writes) TRY_OR_FAIL(run_watch_open(&watch, cli, module, error));
+    status = am_processes_run(processes, module, plan, options, &callbacks, NULL, error);
+    if (writes) run_watch_end(&watch);
+    if (writes && (status == AM_OK || status == AM_INTERRUPTED)) {
+        AmStatus written = run_watch_commit(&watch, error);
+        if (written != AM_OK) status = written;
+    }
+fail:
+    run_watch_close(&watch);
+    am_processes_leave(processes, status != AM_OK && status != AM_INTERRUPTED ? error : NULL);
+    am_plan_free(plan);
+    am_options_free(options);
+    am_module_free(module);
     return status;
 }
 

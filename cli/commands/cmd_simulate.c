@@ -4,39 +4,33 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-typedef struct Simulating {
-    AmModule *module;
-    AmPlan *plan;
-    AmCluster *cluster; /* of --cluster, or NULL */
-    AmOptions *options;
-    AmSimulation *simulation;
-} Simulating;
-
-static AmStatus simulate(const Cli *cli, Simulating *self, AmError *error) {
+static AmStatus run(const Cli *cli, AmError *error) {
     const char *other = cli_text(cli, "--cluster");
     const AmCallbacks callbacks = cli_callbacks(cli);
+    AmModule *module = NULL;
+    AmPlan *plan = NULL;
+    AmCluster *cluster = NULL; /* of --cluster */
+    AmOptions *options = NULL;
+    AmSimulation *simulation = NULL;
+    AmStatus status;
     char *text;
     size_t bytes;
-    TRY(cli_read_module(cli, 1, &self->module, error));
-    TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
-    if (other) TRY(cli_open_cluster(cli, &self->cluster, other, NULL, error));
-    TRY(cli_api_options(cli, AM_COMMAND_SIMULATE, &self->options, error));
-    TRY(am_simulate(&self->simulation, self->plan, self->cluster, self->options, &callbacks, error));
-    TRY(am_simulation_print(self->simulation, cli_format(cli), &text, &bytes, error));
-    return cli_output_buffer(cli, text, bytes, error);
-}
-
-static AmStatus run(const Cli *cli, AmError *error) {
-    Simulating self = {0};
     bool sweeps;
     TRY(simulate_sweep_wanted(&sweeps, cli, error));
     if (sweeps) return simulate_sweep(cli, error);
-    AmStatus status = simulate(cli, &self, error);
-    am_simulation_free(self.simulation);
-    am_options_free(self.options);
-    am_plan_free(self.plan);
-    am_cluster_free(self.cluster);
-    am_module_free(self.module);
+    TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
+    TRY_OR_FAIL(am_plan_read(&plan, module, cli->arguments[0], error));
+    if (other) TRY_OR_FAIL(cli_open_cluster(cli, &cluster, other, NULL, error));
+    TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_SIMULATE, &options, error));
+    TRY_OR_FAIL(am_simulate(&simulation, plan, cluster, options, &callbacks, error));
+    TRY_OR_FAIL(am_simulation_print(simulation, cli_format(cli), &text, &bytes, error));
+    status = cli_output_buffer(cli, text, bytes, error);
+fail:
+    am_simulation_free(simulation);
+    am_options_free(options);
+    am_plan_free(plan);
+    am_cluster_free(cluster);
+    am_module_free(module);
     return status;
 }
 

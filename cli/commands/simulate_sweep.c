@@ -29,52 +29,48 @@ AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
     return AM_OK;
 }
 
-typedef struct Sweeping {
-    AmModule *module;
-    AmCluster *cluster;
-    AmOptions *options;
-    AmSweep *sweep;
-    AmPlan *plan; /* --plan */
-} Sweeping;
-
-static AmStatus write_best(const Cli *cli, Sweeping *self, AmError *error) {
+/* Writes the fastest strategy to --plan. */
+static AmStatus write_best(const Cli *cli, const AmSweep *sweep, AmError *error) {
     const char *path = cli_text(cli, "--plan");
     AmStrategy best = {.size = sizeof best};
+    AmPlan *plan;
     if (!path) return AM_OK;
-    if (am_sweep_count(self->sweep) > 0) TRY(am_sweep_strategy(self->sweep, 0, &best, error));
+    if (am_sweep_count(sweep) > 0) TRY(am_sweep_strategy(sweep, 0, &best, error));
     if (!best.fits) return am_fail(error, AM_ERROR_INFEASIBLE, "", "--plan: no strategy of the sweep fits");
-    TRY(am_sweep_plan(&self->plan, self->sweep, 0, error));
-    return am_plan_write(self->plan, path, error);
-}
-
-static AmStatus run_sweep(const Cli *cli, Sweeping *self, AmError *error) {
-    const char *name;
-    SearchProgressLine progress;
-    char *text;
-    size_t bytes;
-    TRY(cli_need(cli, "--cluster", &name, error));
-    TRY(cli_api_options(cli, AM_COMMAND_SWEEP, &self->options, error));
-    if (cli_has(cli, "--plan")) TRY(file_check_writable(cli_text(cli, "--plan"), error));
-    TRY(cli_open_cluster(cli, &self->cluster, name, NULL, error));
-    TRY(cli_read_module(cli, 0, &self->module, error));
-    bool is_shown = search_progress_open(&progress, cli, PROGRESS_SWEEP, 0);
-    const AmCallbacks callbacks = {
-        .size = sizeof callbacks, .user = &progress, .on_progress = is_shown ? search_progress_show : NULL};
-    AmStatus status = am_sweep(&self->sweep, self->module, self->cluster, self->options, &callbacks, error);
-    search_progress_close(&progress);
-    TRY(status);
-    TRY(write_best(cli, self, error));
-    TRY(am_sweep_print(self->sweep, cli_format(cli), &text, &bytes, error));
-    return cli_output_buffer(cli, text, bytes, error);
+    TRY(am_sweep_plan(&plan, sweep, 0, error));
+    AmStatus status = am_plan_write(plan, path, error);
+    am_plan_free(plan);
+    return status;
 }
 
 AmStatus simulate_sweep(const Cli *cli, AmError *error) {
-    Sweeping self = {0};
-    AmStatus status = run_sweep(cli, &self, error);
-    am_plan_free(self.plan);
-    am_sweep_free(self.sweep);
-    am_options_free(self.options);
-    am_cluster_free(self.cluster);
-    am_module_free(self.module);
+    const char *name;
+    AmModule *module = NULL;
+    AmCluster *cluster = NULL;
+    AmOptions *options = NULL;
+    AmSweep *sweep = NULL;
+    SearchProgressLine progress;
+    AmStatus status;
+    char *text;
+    size_t bytes;
+    TRY_OR_FAIL(cli_need(cli, "--cluster", &name, error));
+    TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_SWEEP, &options, error));
+    if (cli_has(cli, "--plan")) TRY_OR_FAIL(file_check_writable(cli_text(cli, "--plan"), error));
+    TRY_OR_FAIL(cli_open_cluster(cli, &cluster, name, NULL, error));
+    TRY_OR_FAIL(cli_read_module(cli, 0, &module, error));
+    bool is_shown = search_progress_open(&progress, cli, PROGRESS_SWEEP, 0);
+    const AmCallbacks callbacks = {
+        .size = sizeof callbacks, .user = &progress, .on_progress = is_shown ? search_progress_show : NULL};
+    status = am_sweep(&sweep, module, cluster, options, &callbacks, error);
+    search_progress_close(&progress);
+    if (status != AM_OK) goto fail;
+    TRY_OR_FAIL(write_best(cli, sweep, error));
+    TRY_OR_FAIL(am_sweep_print(sweep, cli_format(cli), &text, &bytes, error));
+    status = cli_output_buffer(cli, text, bytes, error);
+fail:
+    am_sweep_free(sweep);
+    am_options_free(options);
+    am_cluster_free(cluster);
+    am_module_free(module);
     return status;
 }
