@@ -139,25 +139,23 @@ static AmStatus transfer_acting(Stream *stream, Agent *agent, AmError *error) {
 }
 
 /* Writes all parts of an agent, in the order in which they are read. */
-static AmStatus save(Agent *agent, Arena *scratch, Text *bytes, AmError *error) {
+AmStatus agent_save(Agent *agent, Text *bytes, AmError *error) {
     Learner *learner = agent->learner;
     LearnerState state;
-    TRY(learner_state_create(&state, scratch, learner, learner->count, error));
-    TRY(learner_get_state(learner, &state, error));
+    Arena scratch = {0};
     Stream stream = {.out = bytes};
     uint64_t magic = MAGIC;
     int32_t size = agent->shape.observation_size, actions = agent->shape.action_count;
+    AmStatus status;
+    TRY(agent_check(agent, error));
+    TRY_OR_FAIL(learner_state_create(&state, &scratch, learner, learner->count, error));
+    TRY_OR_FAIL(learner_get_state(learner, &state, error));
     transfer_header(&stream, &magic, &agent->settings, &size, &actions);
     transfer_counters(&stream, &state);
     transfer_arrays(&stream, &state, &agent->shape);
-    TRY(transfer_acting(&stream, agent, error));
-    return bytes->failed ? am_fail_memory(error, (int64_t)bytes->capacity * 2) : AM_OK;
-}
-
-AmStatus agent_save(Agent *agent, Text *bytes, AmError *error) {
-    TRY(agent_check(agent, error));
-    Arena scratch = {0};
-    AmStatus status = save(agent, &scratch, bytes, error);
+    TRY_OR_FAIL(transfer_acting(&stream, agent, error));
+    if (bytes->failed) status = am_fail_memory(error, (int64_t)bytes->capacity * 2);
+fail:
     arena_free(&scratch);
     return status;
 }

@@ -101,15 +101,18 @@ static AmStatus add_group(PublishedSummary *summary, const PublishedPair *const 
 }
 
 /* Computes errors, their quantiles, and the orders inside of groups. */
-static AmStatus summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count, Arena *arena,
-                          AmError *error) {
-    const PublishedPair **sorted = ARENA_ARRAY(arena, const PublishedPair *, count + 1);
-    double *errors = ARENA_ARRAY(arena, double, count + 1), *x = ARENA_ARRAY(arena, double, count + 1);
-    double *y = ARENA_ARRAY(arena, double, count + 1), *regrets = ARENA_ARRAY(arena, double, count + 1);
+AmStatus published_summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count,
+                             AmError *error) {
+    Arena arena = {0};
+    const PublishedPair **sorted = ARENA_ARRAY(&arena, const PublishedPair *, count + 1);
+    double *errors = ARENA_ARRAY(&arena, double, count + 1), *x = ARENA_ARRAY(&arena, double, count + 1);
+    double *y = ARENA_ARRAY(&arena, double, count + 1), *regrets = ARENA_ARRAY(&arena, double, count + 1);
     double sum = 0, sum_absolute = 0;
     int64_t unequal = 0;
     int32_t compared = 0;
-    if (arena->failed) return am_fail_memory(error, count * 40);
+    AmStatus status = AM_OK;
+    *summary = (PublishedSummary){0};
+    if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count * 40));
     for (int32_t k = 0; k < count; k++) {
         const PublishedPair *pair = &pairs[k];
         bool is_measured = isfinite(pair->measured);
@@ -132,19 +135,12 @@ static AmStatus summarize(PublishedSummary *summary, const PublishedPair *pairs,
     qsort(sorted, (size_t)compared, sizeof *sorted, compare_groups);
     for (int32_t k = 0, end; k < compared; k = end) {
         for (end = k + 1; end < compared && strcmp(sorted[end]->group, sorted[k]->group) == 0;) end++;
-        TRY(add_group(summary, sorted + k, end - k, x, y, regrets, &unequal, error));
+        TRY_OR_FAIL(add_group(summary, sorted + k, end - k, x, y, regrets, &unequal, error));
     }
     int64_t difference = summary->concordant - summary->discordant;
     summary->tau = unequal > 0 ? (double)difference / (double)unequal : NAN;
     summary->regret = published_quantile(regrets, summary->groups, 0.5);
-    return AM_OK;
-}
-
-AmStatus published_summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count,
-                             AmError *error) {
-    Arena arena = {0};
-    *summary = (PublishedSummary){0};
-    AmStatus status = summarize(summary, pairs, count, &arena, error);
+fail:
     arena_free(&arena);
     return status;
 }

@@ -43,26 +43,27 @@ static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_
     return trained_agent_create(agent, &settings, CUT_AGENT_FEATURES, parameters, count, source, error);
 }
 
-static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {
-    const ArrayEntry *hidden = array_file_find(file, "hidden"), *entry = array_file_find(file, "parameters");
-    const char *format = array_file_metadata(file, "format");
-    if (!format || strcmp(format, FORMAT) != 0 || !hidden || !entry || hidden->type != DTYPE_S32 ||
-        hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1)
-        return am_fail(error, AM_ERROR_INPUT, file->path, "expected a trained agent (%s)", FORMAT);
-    int32_t *sizes = arena_alloc(&file->arena, (size_t)hidden->bytes + 1);
-    float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
-    if (!sizes || !parameters) return am_fail_memory(error, hidden->bytes + entry->bytes);
-    TRY(array_file_read(file, hidden, sizes, error));
-    TRY(array_file_read(file, entry, parameters, error));
-    return make_agent(agent, sizes, hidden->dimensions[0], array_file_metadata(file, "learner"), parameters,
-                      entry->dimensions[0], file->path, error);
-}
-
 AmStatus cut_agent_read(Agent **agent, const char *path, AmError *error) {
     ArrayFile file;
+    AmStatus status;
     *agent = NULL;
     TRY(array_file_open(&file, path, error));
-    AmStatus status = read_parameters(agent, &file, error);
+    const ArrayEntry *hidden = array_file_find(&file, "hidden"),
+                     *entry = array_file_find(&file, "parameters");
+    const char *format = array_file_metadata(&file, "format");
+    if (!format || strcmp(format, FORMAT) != 0 || !hidden || !entry || hidden->type != DTYPE_S32 ||
+        hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1) {
+        status = am_fail(error, AM_ERROR_INPUT, file.path, "expected a trained agent (%s)", FORMAT);
+        goto fail;
+    }
+    int32_t *sizes = arena_alloc(&file.arena, (size_t)hidden->bytes + 1);
+    float *parameters = arena_alloc(&file.arena, (size_t)entry->bytes + 1);
+    if (!sizes || !parameters) TRY_OR_FAIL(am_fail_memory(error, hidden->bytes + entry->bytes));
+    TRY_OR_FAIL(array_file_read(&file, hidden, sizes, error));
+    TRY_OR_FAIL(array_file_read(&file, entry, parameters, error));
+    status = make_agent(agent, sizes, hidden->dimensions[0], array_file_metadata(&file, "learner"),
+                        parameters, entry->dimensions[0], file.path, error);
+fail:
     array_file_close(&file);
     return status;
 }

@@ -206,29 +206,26 @@ static void add_lane(const ExplainedTimeline *self, const StageLane *lane) {
     }
 }
 
-static AmStatus draw(ExplainedTimeline *self) {
-    Explainer *explainer = self->explainer;
-    const SimulationObserver observer = {on_slice, self};
+AmStatus explain_timeline(Explainer *explainer) {
+    ExplainedTimeline self = {.explainer = explainer,
+                              .shortest = explainer->simulation->step_seconds / RESOLUTION};
+    const SimulationObserver observer = {on_slice, &self};
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                        .observer = &observer};
     int32_t lanes = explainer->plan->stage_count * LANES, most = 0;
     Simulation *simulation;
-    self->lanes = ARENA_ARRAY(&self->arena, StageLane, lanes);
-    if (!self->lanes) return am_fail_memory(explainer->error, lanes);
+    AmStatus status;
+    self.lanes = ARENA_ARRAY(&self.arena, StageLane, lanes);
+    if (!self.lanes) TRY_OR_FAIL(am_fail_memory(explainer->error, lanes));
     for (int32_t s = 0; s < explainer->plan->stage_count; s++)
-        find_loops(self, plan_costs_program(explainer->costs, explainer->ranks.first_rank[s]));
-    TRY(simulate_costs(&simulation, &self->of_simulation, explainer->costs, &options, explainer->error));
-    for (int32_t k = 0; k < lanes; k++) most += self->lanes[k].count;
+        find_loops(&self, plan_costs_program(explainer->costs, explainer->ranks.first_rank[s]));
+    TRY_OR_FAIL(
+        simulate_costs(&simulation, &self.of_simulation, explainer->costs, &options, explainer->error));
+    for (int32_t k = 0; k < lanes; k++) most += self.lanes[k].count;
     explainer->result->spans.of = ARENA_ARRAY(explainer->arena, ExplainedSpan, most + 1);
-    if (self->arena.failed || explainer->arena->failed) return am_fail_memory(explainer->error, most);
-    for (int32_t k = 0; k < lanes; k++) add_lane(self, &self->lanes[k]);
-    return AM_OK;
-}
-
-AmStatus explain_timeline(Explainer *explainer) {
-    ExplainedTimeline self = {.explainer = explainer,
-                              .shortest = explainer->simulation->step_seconds / RESOLUTION};
-    AmStatus status = draw(&self);
+    if (self.arena.failed || explainer->arena->failed) TRY_OR_FAIL(am_fail_memory(explainer->error, most));
+    for (int32_t k = 0; k < lanes; k++) add_lane(&self, &self.lanes[k]);
+fail:
     arena_free(&self.of_simulation);
     arena_free(&self.arena);
     return status;

@@ -212,38 +212,33 @@ AmStatus pins_find_contents(StageContents **contents, Arena *arena, const Plan *
     return AM_OK;
 }
 
-/* Checks the assignment of every part of a plan; everything is in the arena. */
-static AmStatus check_parts(const PropagationPin *pins, int32_t count, const Plan *plan, Arena *arena,
-                            AmError *error) {
+AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error) {
     const PlanContext *context = plan->context;
+    bool has_states = false;
     PlanRanks ranks;
-    TRY(plan_ranks(&ranks, arena, context, plan, error));
-    bool *is_computed = ranks.map ? ARENA_ARRAY(arena, bool, context->rules->count + 1) : NULL;
-    if (arena->failed) return am_fail_memory(error, context->rules->count);
+    Arena arena = {0};
+    AmStatus status;
+    for (int32_t k = 0; k < count; k++) has_states |= pin_kind(&pins[k]) < PIN_STAGE;
+    if (!has_states) return AM_OK;
+    TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
+    bool *is_computed = ranks.map ? ARENA_ARRAY(&arena, bool, context->rules->count + 1) : NULL;
+    if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, context->rules->count));
     for (int32_t s = 0; s < ranks.parts->stage_count; s++) {
         const Mesh *mesh = &ranks.parts->stages[s].mesh;
         const Assignment *assignment = ranks.assignments[s];
         PinnedParameter *pinned;
         PinnedValue *values;
         int32_t value_count;
-        TRY(propagation_resolve_pins(&pinned, arena, context, mesh, pins, count, error));
+        TRY_OR_FAIL(propagation_resolve_pins(&pinned, &arena, context, mesh, pins, count, error));
         for (int32_t p = 0; ranks.map && p < context->roles->parameter_count; p++)
             if (ranks.map->owner[p] != s) pinned[p].pin = NULL;
         for (int32_t i = 0; ranks.map && i < context->rules->count; i++)
             is_computed[i] = stage_in(ranks.map->held[i], s);
-        TRY(check_states(pinned, context, mesh, assignment, NULL, error));
-        TRY(value_pins_find(&values, &value_count, arena, context, mesh, pins, count, error));
-        TRY(check_values(values, value_count, context, mesh, assignment, is_computed, error));
+        TRY_OR_FAIL(check_states(pinned, context, mesh, assignment, NULL, error));
+        TRY_OR_FAIL(value_pins_find(&values, &value_count, &arena, context, mesh, pins, count, error));
+        TRY_OR_FAIL(check_values(values, value_count, context, mesh, assignment, is_computed, error));
     }
-    return AM_OK;
-}
-
-AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error) {
-    bool has_states = false;
-    Arena arena = {0};
-    for (int32_t k = 0; k < count; k++) has_states |= pin_kind(&pins[k]) < PIN_STAGE;
-    if (!has_states) return AM_OK;
-    AmStatus status = check_parts(pins, count, plan, &arena, error);
+fail:
     arena_free(&arena);
     return status;
 }

@@ -42,26 +42,23 @@ static AmStatus read_array(Agent **agent, const AgentSettings *settings, ArrayFi
                                 error);
 }
 
-static AmStatus read_policy(AssignmentPolicy *policy, const AgentSettings *settings, ArrayFile *file,
-                            AmError *error) {
-    const char *format = array_file_metadata(file, "format");
-    if (!format) format = "none";
-    if (strcmp(format, ASSIGNMENT_VERSION) != 0)
-        return am_fail(error, AM_ERROR_INPUT, file->path,
-                       "expected an assignment policy of format %s, got format %.40s; train it again",
-                       ASSIGNMENT_VERSION, format);
-    AgentSettings trained = *settings;
-    TRY(trained_agent_parts(&trained, array_file_metadata(file, "learner"), file->path, error));
-    TRY(read_array(&policy->actions, &trained, file, "parameters", ASSIGNMENT_FEATURES, error));
-    return read_array(&policy->errors, &trained, file, "errors", ASSIGNMENT_FACTS, error);
-}
-
 AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *settings, const char *path,
                                 AmError *error) {
     ArrayFile file;
+    AgentSettings trained = *settings;
+    AmStatus status;
     *policy = (AssignmentPolicy){0};
     TRY(array_file_open(&file, path, error));
-    AmStatus status = read_policy(policy, settings, &file, error);
+    const char *format = array_file_metadata(&file, "format");
+    if (!format) format = "none";
+    if (strcmp(format, ASSIGNMENT_VERSION) != 0)
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, file.path,
+                            "expected an assignment policy of format %s, got format %.40s; train it again",
+                            ASSIGNMENT_VERSION, format));
+    TRY_OR_FAIL(trained_agent_parts(&trained, array_file_metadata(&file, "learner"), file.path, error));
+    TRY_OR_FAIL(read_array(&policy->actions, &trained, &file, "parameters", ASSIGNMENT_FEATURES, error));
+    status = read_array(&policy->errors, &trained, &file, "errors", ASSIGNMENT_FACTS, error);
+fail:
     array_file_close(&file);
     if (status != AM_OK) assignment_policy_close(policy);
     return status;
