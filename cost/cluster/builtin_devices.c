@@ -17,6 +17,12 @@
  * reaches). Links of a mesh or a torus join two devices. A network has its one-way wire rate, except 100 Gb/s
  * TCP, which was measured at 4 to 5 GB/s with 8 to 16 MB. Between servers of TPUs 100 Gb/s are assumed.
  *
+ * Hosts: copies between the host's memory and a device have the rate of its PCIe link, or of NVLink-C2C (450
+ * GB/s one way, which the two devices of a GB200 or GB300 share). A device's part of the host's memory is
+ * that of a DGX-1 (512 GB), DGX A100 (1 TB with 40 GB devices, 2 TB with 80 GB), DGX H100, H200 and B200 (2
+ * TB, of eight devices each), or of a Grace (480 GB). Sources: NVIDIA data sheets and user guides of these
+ * systems.
+ *
  * Curves: fraction of the peak against the FLOPs of a product or the bytes of an access. Measured: V100 in
  * f32 (256, 512, 1024 and 4096 cubed reach 0.2, 0.6, 0.8 and 0.92), the H200 at large sizes, and the B200
  * from 1e10 FLOPs (medians of 514 products; below, the absolute rate of the H100). The other devices take the
@@ -250,6 +256,19 @@ enum {
     LINK_COUNT = sizeof links / sizeof *links
 };
 
+/* Hosts that are known: each device's part of the memory; the rate where it is not that of PCIe. */
+static const struct {
+    const char *type;
+    int64_t memory_bytes;
+    double bytes_per_second;
+} hosts[] = {
+    {"V100-32GB", 64 * GB, 0},  {"V100-16GB", 64 * GB, 0},  {"P100-16GB", 64 * GB, 0},
+    {"A100-40GB", 128 * GB, 0}, {"A100-80GB", 256 * GB, 0}, {"A800-40GB", 128 * GB, 0},
+    {"A800-80GB", 256 * GB, 0}, {"H100-80GB", 256 * GB, 0}, {"H800-80GB", 256 * GB, 0},
+    {"H200", 256 * GB, 0},      {"B200", 256 * GB, 0},      {"GH200-96GB", 480 * GB, 450e9},
+    {"GB200", 240 * GB, 225e9}, {"GB300", 240 * GB, 225e9},
+};
+
 static void add_curve(json_t *holder, const char *key, const Curve *curve) {
     if (!curve) return;
     json_t *points = json_array();
@@ -304,6 +323,25 @@ const ClusterDeviceLinks *cluster_builtin_device_links(const char *name) {
     for (int k = 0; k < DEVICE_COUNT; k++)
         if (strcmp(devices[k].name, name) == 0) return devices[k].links;
     return NULL;
+}
+
+bool cluster_builtin_device_host(const char *name, double *bytes_per_second, double *latency_seconds,
+                                 int64_t *memory_bytes) {
+    const char *known = cluster_builtin_device_named(name);
+    if (!known) return false;
+    const char *pcie = cluster_builtin_device_links(known)->pcie;
+    *memory_bytes = 0;
+    for (int k = 0; k < LINK_COUNT; k++) {
+        if (strcmp(links[k].name, pcie) != 0) continue;
+        *bytes_per_second = links[k].bytes_per_second;
+        *latency_seconds = links[k].latency_seconds;
+    }
+    for (size_t k = 0; k < sizeof hosts / sizeof *hosts; k++) {
+        if (strcmp(hosts[k].type, known) != 0) continue;
+        *memory_bytes = hosts[k].memory_bytes;
+        if (hosts[k].bytes_per_second > 0) *bytes_per_second = hosts[k].bytes_per_second;
+    }
+    return true;
 }
 
 const char *cluster_builtin_device_link(const char *name) {

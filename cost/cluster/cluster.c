@@ -20,6 +20,7 @@
 #include "base/files/json.h"
 #include "base/hash.h"
 #include "base/suggest.h"
+#include "cost/cluster/builtin_devices.h"
 #include "cost/cluster/nccl_options.h"
 #include "cost/cluster/operator_curves.h"
 #include "cost/cluster/topology.h"
@@ -226,6 +227,8 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "host_kernel_seconds",
                                        "processors",
                                        "price_per_hour",
+                                       "host_bytes_per_second",
+                                       "host_latency_seconds",
                                        NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -246,6 +249,13 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     if (json_object_get(object, "processors"))
         TRY(json_get_number(&type->processors, object, "processors", 1e-3, 1, self->source, where,
                             self->error));
+    int64_t ignored;
+    cluster_builtin_device_host(type->name, &type->host_bytes_per_second, &type->host_latency_seconds,
+                                &ignored);
+    TRY(read_optional_seconds(self, &type->host_latency_seconds, object, "host_latency_seconds", where));
+    if (json_object_get(object, "host_bytes_per_second"))
+        TRY(json_get_number(&type->host_bytes_per_second, object, "host_bytes_per_second", 1, 1e30,
+                            self->source, where, self->error));
     type->price_per_hour = NAN;
     if (json_object_get(object, "price_per_hour"))
         TRY(json_get_number(&type->price_per_hour, object, "price_per_hour", 0, 1e9, self->source, where,
@@ -340,9 +350,30 @@ static AmStatus find_type(ClusterReader *self, int32_t *type, json_t *holder, co
                    "%s.device_type: no device type \"%s\" in $.device_types", where, name);
 }
 
+/* Reads what a server's devices have of its host; without keys the usual part of the type, or as many bytes
+ * for each device as the device has. */
+static AmStatus read_host(ClusterReader *self, ClusterServer *server, json_t *row, const char *where) {
+    const ClusterDeviceType *type = &self->cluster->types[server->type];
+    double rate = 0, latency;
+    int64_t part = 0;
+    cluster_builtin_device_host(type->name, &rate, &latency, &part);
+    server->host_memory_bytes = (part > 0 ? part : type->memory_bytes) * server->device_count;
+    server->host_bytes_per_second = type->host_bytes_per_second;
+    if (json_object_get(row, "host_memory_bytes"))
+        TRY(json_get_integer(&server->host_memory_bytes, row, "host_memory_bytes", 0, (int64_t)1 << 53,
+                             self->source, where, self->error));
+    if (!json_object_get(row, "host_bytes_per_second")) return AM_OK;
+    TRY(json_get_number(&rate, row, "host_bytes_per_second", 1, 1e30, self->source, where, self->error));
+    rate /= server->device_count;
+    if (server->host_bytes_per_second <= 0 || rate < server->host_bytes_per_second)
+        server->host_bytes_per_second = rate;
+    return AM_OK;
+}
+
 static AmStatus read_server_row(ClusterReader *self, json_t *row, const char *where,
                                 int32_t *server_capacity) {
-    static const char *const keys[] = {"count", "device_type", "devices", "link", NULL};
+    static const char *const keys[] = {
+        "count", "device_type", "devices", "link", "host_memory_bytes", "host_bytes_per_second", NULL};
     Cluster *cluster = self->cluster;
     ClusterServer server = {.link = -1, .width = 1};
     int64_t count = 1, devices;
@@ -358,6 +389,7 @@ static AmStatus read_server_row(ClusterReader *self, json_t *row, const char *wh
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: more than %d devices in all", where,
                        MESH_MAX_DEVICES);
     server.device_count = (int32_t)devices;
+    TRY(read_host(self, &server, row, where));
     for (int64_t k = 0; k < count; k++) {
         ARENA_RESERVE(self->arena, cluster->servers, cluster->server_count, *server_capacity);
         if (self->arena->failed) return am_fail_memory(self->error, count);

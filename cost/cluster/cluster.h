@@ -43,9 +43,11 @@ typedef struct ClusterDeviceType {
     const struct ProfileType *profile;                       /* measured events (profile.h); or NULL */
     const struct OperatorCurves *operators; /* measured classes (operator_curves.h); or NULL */
     const struct MeasuredDevice *measured;  /* products of 16-bit types (measured_device.h); or NULL */
-    double measured_rate;  /* of this type over the measured one, at equal shares of the peak */
-    double price_per_hour; /* of a device, in any currency; NAN: unknown */
-    double processors;     /* of the host, that a device has; 1, or less where ranks share them */
+    double measured_rate;         /* of this type over the measured one, at equal shares of the peak */
+    double price_per_hour;        /* of a device, in any currency; NAN: unknown */
+    double processors;            /* of the host, that a device has; 1, or less where ranks share them */
+    double host_bytes_per_second; /* between the host's memory and one device, one way; 0: unknown */
+    double host_latency_seconds;  /* of such a copy */
 } ClusterDeviceType;
 
 typedef struct ClusterLink {
@@ -60,6 +62,8 @@ typedef struct ClusterServer {
     int32_t link; /* between its devices (the slowest, where `topology` says them); -1 where there is one
                      device */
     double width; /* parallel links that a device has by `topology`; else 1 */
+    int64_t host_memory_bytes;    /* of the host, for the optimizer state of all its devices */
+    double host_bytes_per_second; /* of one device while all copy; 0: unknown */
 } ClusterServer;
 
 typedef struct Cluster {
@@ -104,6 +108,9 @@ void cluster_free(Cluster *cluster);
  * cluster_free() releases it. */
 AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int32_t *devices, int32_t count,
                       AmError *error);
+/* Returns the seconds of a copy of `bytes` between a device and its host, while all devices of the server
+ * copy. INFINITY: the cluster has no rate for it. */
+double cluster_host_copy_seconds(const Cluster *cluster, int32_t device, double bytes);
 /* Returns the number of a device in the cluster's description. */
 static inline int32_t cluster_number(const Cluster *cluster, int32_t device) {
     return cluster->numbers ? cluster->numbers[device] : device;

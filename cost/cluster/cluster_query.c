@@ -41,6 +41,12 @@ int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b) {
     return server == cluster->server_of[b] ? cluster->servers[server].link : cluster->between_servers;
 }
 
+double cluster_host_copy_seconds(const Cluster *cluster, int32_t device, double bytes) {
+    double rate = cluster->servers[cluster->server_of[device]].host_bytes_per_second;
+    if (rate <= 0) return INFINITY;
+    return cluster_device_type(cluster, device)->host_latency_seconds + bytes / rate;
+}
+
 int32_t cluster_type_named(const Cluster *cluster, const char *name) {
     const char *alias = cluster_builtin_device_named(name);
     int32_t found = -1;
