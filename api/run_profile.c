@@ -41,7 +41,7 @@ static AmStatus add_collective(RunProfile *self, int32_t rank, const Program *pr
                                    .link = link_of(self, self->stage_of[rank], collective),
                                    .bytes = collective_tensor_bytes(program, instruction),
                                    .seconds = seconds};
-    if (!timed.link) return AM_OK;
+    if (!timed.link || program_is_host_copy(collective)) return AM_OK;
     for (int32_t k = 0; k < self->collective_count; k++) {
         TimedCollective *known = &self->collectives[k];
         if (known->kind != timed.kind || known->stage != timed.stage || known->first != timed.first ||

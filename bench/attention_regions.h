@@ -406,7 +406,7 @@ static inline AmStatus attention_prepare(AttentionRegion *self, KernelDevice *de
                                         .regions.count = 1,
                                         .regions.programs = &self->region};
     TRY(executable_prepare(&self->plain, &self->arena, device, NULL, self->region, false, error));
-    TRY(executable_allocate(self->plain, &self->plain_memory, error));
+    TRY(executable_allocate(self->plain, &self->plain_memory, NULL, error));
     ProgramStep step = {.instruction = 0, .fusion = -1};
     TRY(kernel_prepare(&self->blocked, &self->arena, device, &self->wrapper, &step, error));
     for (int32_t k = 0; k < self->input_count; k++) self->blocked->operands[k] = self->inputs[k];

@@ -148,7 +148,7 @@ static void measure(const char *label, const char *name) {
             int kind = k % DISTINCT;
             const CollectivePartition *partition = &partitions[kind % (sizeof axes / sizeof *axes)];
             for (int32_t d = 0; d < partition->distinct_count; d++)
-                sum += collective_seconds((ProgramCollectiveKind)(kind % PROGRAM_COLLECTIVE_KINDS),
+                sum += collective_seconds((ProgramCollectiveKind)(kind % PROGRAM_DEVICE_COLLECTIVES),
                                           1e3 * (1 + kind) * (1 + kind), &partition->distinct[d], cluster);
         }
         double end = clock_thread_seconds();

@@ -200,7 +200,7 @@ static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
                                  loaded->canonical->entry, false, &self->error));
     TRY(executable_prepare(&loaded->entry, &loaded->arena, self->device, NULL, loaded->program, false,
                            &self->error));
-    TRY(executable_allocate(loaded->entry, &loaded->memory, &self->error));
+    TRY(executable_allocate(loaded->entry, &loaded->memory, NULL, &self->error));
     if (back_end->finish) TRY(back_end->finish(self->device, &self->error));
     for (int32_t k = 0; k < loaded->program->roles->parameter_count; k++) fill_parameter(self, loaded, k);
     return back_end->synchronize(self->device, &self->error);

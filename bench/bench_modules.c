@@ -45,7 +45,7 @@ static AmStatus load(Loaded *loaded, KernelDevice *device, const char *path, AmE
     TRY(program_from_computation(&loaded->program, &loaded->arena, loaded->canonical,
                                  loaded->canonical->entry, false, error));
     TRY(executable_prepare(&loaded->entry, &loaded->arena, device, NULL, loaded->program, false, error));
-    TRY(executable_allocate(loaded->entry, &loaded->memory, error));
+    TRY(executable_allocate(loaded->entry, &loaded->memory, NULL, error));
     TRY(back_end->finish(device, error));
     fill_parameters(device, loaded);
     return AM_OK;

@@ -66,6 +66,10 @@ struct KernelBackEnd {
     /* Memory of the device, zeroed and aligned to 64 bytes or more. */
     AmStatus (*allocate)(KernelDevice *device, void **memory, int64_t bytes, AmError *error);
     void (*release)(KernelDevice *device, void *memory);
+    /* Memory of the host, zeroed and aligned to 64 bytes or more, which copies to and from the device reach
+     * at their full rate. */
+    AmStatus (*allocate_host)(KernelDevice *device, void **memory, int64_t bytes, AmError *error);
+    void (*release_host)(KernelDevice *device, void *memory);
     /* The host's memory may be used again when these return. */
     void (*copy_in)(KernelDevice *device, void *to, const void *host, int64_t bytes);
     void (*copy_out)(KernelDevice *device, void *host, const void *from, int64_t bytes);

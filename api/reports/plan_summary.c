@@ -124,6 +124,10 @@ static void print_memory(Text *text, const Summary *self) {
         text_append_string(text, ", transfer slots ");
         text_append_bytes_size(text, (double)device->channel_bytes);
     }
+    if (device->host_bytes > 0) {
+        text_append_string(text, "; optimizer state in the host's memory ");
+        text_append_bytes_size(text, (double)device->host_bytes);
+    }
     text_append_string(text, "\n");
 }
 

@@ -21,6 +21,8 @@
  */
 #include "cost/collective/collective.h"
 
+#include <math.h>
+
 #include "cost/cluster/operator_curves.h"
 #include "cost/collective/collective_algorithms.h"
 #include "cost/collective/collective_cache.h"
@@ -35,11 +37,18 @@ double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t d
     case PROGRAM_REDUCE_SCATTER: return (n - 1) / n * bytes;
     case PROGRAM_ALL_TO_ALL: return (n - 1) / (n * n) * bytes;
     case PROGRAM_HALO_EXCHANGE: return bytes;
-    default: return 0;
+    default: return 0; /* a host copy sends nothing to other devices */
     }
 }
 
-static const OperatorClass curve_classes[PROGRAM_COLLECTIVE_KINDS] = {
+double host_copy_seconds(double bytes, const Cluster *cluster, const int32_t *devices, int32_t count) {
+    double slowest = 0;
+    for (int32_t k = 0; k < count; k++)
+        slowest = fmax(slowest, cluster_host_copy_seconds(cluster, devices[k], bytes));
+    return slowest;
+}
+
+static const OperatorClass curve_classes[PROGRAM_DEVICE_COLLECTIVES] = {
     [PROGRAM_ALL_REDUCE] = OPERATOR_CLASS_ALL_REDUCE,
     [PROGRAM_ALL_GATHER] = OPERATOR_CLASS_ALL_GATHER,
     [PROGRAM_REDUCE_SCATTER] = OPERATOR_CLASS_REDUCE_SCATTER,
@@ -179,9 +188,11 @@ ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instructi
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction) {
     const ProgramCollective *collective = instruction->collective;
     double total = 0;
-    for (int32_t k = 0; k < instruction->operand_count; k++) {
+    int32_t count = instruction->operand_count;
+    if (collective->kind == PROGRAM_HOST_STORE) count /= 2; /* the others are the places in the host */
+    for (int32_t k = 0; k < count; k++) {
         const IrShape *operand = &program->values[instruction->operands[k]].shape;
-        if (collective->kind == PROGRAM_ALL_REDUCE) {
+        if (collective->kind == PROGRAM_ALL_REDUCE || program_is_host_copy(collective)) {
             total += (double)ir_shape_bytes(operand);
             continue;
         }

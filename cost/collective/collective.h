@@ -63,6 +63,9 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster);
 /* Returns the bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
+/* Returns the seconds of a host copy (program_is_host_copy) on the slowest of the listed devices, which all
+ * copy at once. */
+double host_copy_seconds(double bytes, const Cluster *cluster, const int32_t *devices, int32_t count);
 /* Returns the kind by which a collective instruction is priced. A halo_exchange in which a member receives
  * from others than its neighbours is priced as an all_to_all in which every device receives as much as the
  * largest receiver. */

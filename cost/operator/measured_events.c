@@ -44,7 +44,7 @@ AmStatus measured_add_collective(Profile *profile, const char *device_type, Prof
 
 /* Returns the text after "KIND of " in a collective's key; NULL for other keys. */
 static const char *after_kind(const char *key) {
-    for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
+    for (int32_t k = 0; k < PROGRAM_DEVICE_COLLECTIVES; k++) {
         const char *name = program_collective_name((ProgramCollectiveKind)k);
         size_t length = strlen(name);
         if (strncmp(key, name, length) == 0 && strncmp(key + length, " of ", 4) == 0) return key + length + 4;

@@ -12,7 +12,7 @@ enum { WHOLE, PARTIAL, FIRST_SPLIT };
 typedef struct ReshardCostBuilder {
     ReshardCosts *costs;
     ReshardOrder order;
-    double per_byte[1 << RESHARD_AXES][PROGRAM_COLLECTIVE_KINDS]; /* of the tensor that a group moves */
+    double per_byte[1 << RESHARD_AXES][PROGRAM_DEVICE_COLLECTIVES]; /* of the tensor that a group moves */
 } ReshardCostBuilder;
 
 static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *mesh, const Cluster *cluster,
@@ -23,7 +23,7 @@ static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *m
         for (int32_t k = 0; k < self->costs->axis_count; k++)
             if (set >> k & 1) axes |= 1u << self->costs->axes[k];
         TRY(collective_partition(&partition, arena, cluster, mesh, devices, axes, error));
-        for (int32_t kind = 0; kind < PROGRAM_COLLECTIVE_KINDS; kind++)
+        for (int32_t kind = 0; kind < PROGRAM_DEVICE_COLLECTIVES; kind++)
             for (int32_t g = 0; g < partition.distinct_count; g++) {
                 double seconds = collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
                                                     &partition.distinct[g], cluster) /

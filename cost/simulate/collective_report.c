@@ -44,6 +44,14 @@ static CollectiveRow row_of(const StageCosts *stage, int32_t step, const Program
 
 static void append_one(Text *text, const StageCosts *stage, const CollectiveRow *row) {
     const Mesh *mesh = &stage->stage->mesh;
+    if (row->kind >= PROGRAM_DEVICE_COLLECTIVES) {
+        text_append(text, "%s of ", program_collective_name(row->kind));
+        text_append_bytes_size(text, row->bytes);
+        text_append(text, ", %.0f a step, ", row->times);
+        text_append_seconds(text, row->seconds);
+        text_append_string(text, " in all\n");
+        return;
+    }
     text_append_string(text, "over");
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (row->axes >> axis & 1) text_append(text, " %s", mesh->axes[axis].name);

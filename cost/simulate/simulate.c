@@ -321,6 +321,18 @@ static int32_t finish(Simulator *self) {
     return end.event;
 }
 
+/* Finds the host with least room; a plan whose state it cannot hold does not fit. */
+static AmStatus find_host(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, simulation->device_count);
+    if (!bytes) return am_fail_memory(error, simulation->device_count);
+    for (int32_t d = 0; d < simulation->device_count; d++)
+        bytes[d] = simulation->devices[d].memory.host_bytes;
+    TRY(memory_host_fit(&simulation->host, arena, bytes, costs->device_of, simulation->device_count,
+                        costs->cluster, simulation->memory_fraction, error));
+    simulation->fit.fits = simulation->fit.fits && simulation->host.fits;
+    return AM_OK;
+}
+
 static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
     double fullest = -1;
     for (int32_t d = 0; d < simulation->device_count; d++) {
@@ -432,6 +444,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     }
     TRY(run(&self, arena, error));
     describe_devices(result, arena, costs);
+    TRY(find_host(result, arena, costs, error));
     if (options->with_details)
         TRY(memory_find_peak(&result->peak, plan_costs_program(costs, result->fullest), error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
@@ -484,6 +497,7 @@ AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulati
                                                     .optimizer_bytes = device->memory.optimizer_bytes,
                                                     .activation_bytes = device->memory.activation_bytes,
                                                     .channel_bytes = device->channel_bytes,
+                                                    .host_bytes = device->memory.host_bytes,
                                                     .compute_seconds = device->compute_seconds,
                                                     .communication_seconds = device->communication_seconds,
                                                     .idle_seconds = device->idle_seconds};

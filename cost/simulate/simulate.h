@@ -53,7 +53,8 @@ typedef struct Simulation {
     double flops;          /* of the module: useful work, however it is cut */
     double executed_flops; /* of all devices together, with what several of them repeat */
     double memory_fraction;
-    MemoryFit fit;                      /* of the device with least room */
+    MemoryFit fit;                      /* of the device with least room; not if its host has too little */
+    HostFit host;                       /* of the server whose host has least room */
     double bubble_fraction;             /* of all devices' time, that they are idle */
     struct CriticalPath *critical_path; /* or NULL */
     MemoryPeak peak;                    /* of the device with least room, `fullest` */

@@ -25,7 +25,7 @@ static double flops_per_second(const Simulation *simulation) {
 }
 
 static json_t *device_to_json(const Simulation *simulation, const SimulatedDevice *device) {
-    return json_pack(
+    json_t *object = json_pack(
         "{s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}",
         "device", device->device, "stage", device->stage, "name", device->name, "peak_bytes",
         (json_int_t)device->memory.peak_bytes, "weights_bytes", (json_int_t)device->memory.weights_bytes,
@@ -38,6 +38,9 @@ static json_t *device_to_json(const Simulation *simulation, const SimulatedDevic
         "memory_bytes", (json_int_t)device->memory_bytes, "compute_seconds", device->compute_seconds,
         "communication_seconds", device->communication_seconds, "hidden_seconds", device->hidden_seconds,
         "idle_seconds", device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
+    if (object && device->memory.host_bytes > 0)
+        json_object_set_new(object, "host_bytes", json_integer((json_int_t)device->memory.host_bytes));
+    return object;
 }
 
 /* The kind of a step, and its name in the user's program. */
@@ -122,7 +125,7 @@ json_t *simulation_to_json(const Simulation *simulation) {
     json_t *transfers =
         json_pack("{s:I, s:f, s:f}", "count", (json_int_t)simulation->transfers.count, "bytes",
                   simulation->transfers.bytes, "seconds", simulation->transfers.seconds);
-    return json_pack(
+    json_t *root = json_pack(
         "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
         "automap-simulation-1", "module", simulation->module_name ? simulation->module_name : "", "cluster",
         simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops", simulation->flops,
@@ -132,6 +135,14 @@ json_t *simulation_to_json(const Simulation *simulation) {
         "collectives", collectives, "transfers", transfers, "critical_path",
         path_to_json(simulation->critical_path), "memory_peak", peak_to_json(&simulation->peak), "devices",
         devices, "warnings", warnings);
+    const HostFit *host = &simulation->host;
+    if (root && host->needed_bytes > 0)
+        json_object_set_new(root, "host",
+                            json_pack("{s:i, s:b, s:I, s:I, s:I}", "server", host->server, "fits",
+                                      (int)host->fits, "needed_bytes", (json_int_t)host->needed_bytes,
+                                      "limit_bytes", (json_int_t)host->limit_bytes, "memory_bytes",
+                                      (json_int_t)host->memory_bytes));
+    return root;
 }
 
 static void append_table(Text *text, const Text *rows) {
@@ -284,12 +295,19 @@ void simulation_print(Text *text, const Simulation *simulation) {
                 flops_per_second(simulation) < 1000 ? " " : "", 100 * simulation->bubble_fraction);
     const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
     memory_append_use(text, fullest->needed_bytes, fullest->limit_bytes, fullest->memory_bytes);
-    if (!simulation->fit.fits) {
+    if (fullest->needed_bytes > fullest->limit_bytes) {
         text_append_style(text, TEXT_RED);
         text_append_string(text, ": DOES NOT FIT");
         text_append_style(text, TEXT_PLAIN);
     }
     text_append_string(text, "\n");
+    if (simulation->host.needed_bytes > 0) {
+        text_append(text,
+                    "optimizer state in the memory of the host of server %d: ", simulation->host.server);
+        memory_append_use(text, simulation->host.needed_bytes, simulation->host.limit_bytes,
+                          simulation->host.memory_bytes);
+        text_append_string(text, simulation->host.fits ? "\n" : ": DOES NOT FIT\n");
+    }
     print_collectives(text, simulation);
     print_transfers(text, simulation);
     print_devices(text, simulation);

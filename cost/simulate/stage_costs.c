@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "cost/operator/fused_kernels.h"
+#include "cost/step/memory.h"
 
 /* Prices a program on a device type: [step]. Each distinct work is priced once; measured curves and
  * profiles distinguish more than works do and are evaluated step by step. */
@@ -99,10 +100,19 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
         Ticks *ticks = self->collectives[s] = ARENA_ARRAY(arena, Ticks, groups);
         if (!ticks) return am_fail_memory(error, groups);
         ProgramCollectiveKind kind = collective_priced_kind(costs->steps[s].instruction);
-        for (int32_t g = 0; g < groups; g++)
-            ticks[g] = ticks_of_seconds(costs->steps[s].times *
-                                        collective_seconds(kind, group_bytes(self, partition, s, g),
-                                                           &partition->topologies[g], self->cluster));
+        if (program_is_host_copy(collective))
+            TRY(memory_check_host(self->cluster, self->stage->devices, self->stage->mesh.device_count,
+                                  error));
+        for (int32_t g = 0; g < groups; g++) {
+            double bytes = group_bytes(self, partition, s, g);
+            /* A host copy is one of each device: of all of them where they are alike. */
+            const int32_t *devices = &self->stage->devices[self->is_uniform ? 0 : partition->members[g]];
+            int32_t copies = self->is_uniform ? self->stage->mesh.device_count : 1;
+            double seconds = program_is_host_copy(collective)
+                                 ? host_copy_seconds(bytes, self->cluster, devices, copies)
+                                 : collective_seconds(kind, bytes, &partition->topologies[g], self->cluster);
+            ticks[g] = ticks_of_seconds(costs->steps[s].times * seconds);
+        }
         if (self->is_uniform) of_only[s] = ticks[0];
     }
     return AM_OK;

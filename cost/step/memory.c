@@ -150,9 +150,9 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation.bytes};
+    *use = (MemoryUse){.peak_bytes = program->allocation.bytes, .host_bytes = program->allocation.host_bytes};
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
-        if (program->parameters[k] < 0) continue;
+        if (program->parameters[k] < 0 || program->values[program->parameters[k]].is_on_host) continue;
         int64_t bytes = program->values[program->parameters[k]].bytes;
         IrRole role = program->roles->parameters[k].role;
         if (role == IR_ROLE_WEIGHT) use->weights_bytes += bytes;
@@ -233,7 +233,8 @@ AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *err
         MemoryKind kind = role == IR_ROLE_WEIGHT      ? MEMORY_WEIGHT
                           : role == IR_ROLE_OPTIMIZER ? MEMORY_OPTIMIZER
                                                       : MEMORY_PARAMETER;
-        if (program->parameters[k] >= 0) add_tensor(peak, program, program->parameters[k], kind);
+        bool is_here = program->parameters[k] >= 0 && !program->values[program->parameters[k]].is_on_host;
+        if (is_here) add_tensor(peak, program, program->parameters[k], kind);
     }
     if (status == AM_OK) status = add_program(peak, program, gradients, error);
     arena_release(program->arena, mark);
@@ -258,6 +259,38 @@ MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *
     fit.needed_fraction = (double)peak_bytes / (double)least;
     fit.fits = peak_bytes <= fit.limit_bytes;
     return fit;
+}
+
+AmStatus memory_host_fit(HostFit *fit, Arena *arena, const int64_t *bytes, const int32_t *devices,
+                         int32_t count, const Cluster *cluster, double fraction, AmError *error) {
+    *fit = (HostFit){.fits = true};
+    int64_t *of_server = ARENA_ARRAY(arena, int64_t, cluster->server_count);
+    if (!of_server) return am_fail_memory(error, cluster->server_count);
+    for (int32_t k = 0; k < count; k++) of_server[cluster->server_of[devices[k]]] += bytes[k];
+    double fullest = 0;
+    for (int32_t s = 0; s < cluster->server_count; s++) {
+        int64_t memory = cluster->servers[s].host_memory_bytes;
+        double share = of_server[s] == 0 ? 0 : memory > 0 ? (double)of_server[s] / (double)memory : INFINITY;
+        if (share <= fullest) continue;
+        fullest = share;
+        *fit = (HostFit){.fits = share <= fraction,
+                         .server = s,
+                         .needed_bytes = of_server[s],
+                         .limit_bytes = (int64_t)(fraction * (double)memory),
+                         .memory_bytes = memory};
+    }
+    return AM_OK;
+}
+
+AmStatus memory_check_host(const Cluster *cluster, const int32_t *devices, int32_t count, AmError *error) {
+    for (int32_t k = 0; k < count; k++)
+        if (cluster->servers[cluster->server_of[devices[k]]].host_bytes_per_second <= 0)
+            return am_fail(
+                error, AM_ERROR_INPUT, "",
+                "cluster %.100s: device type %.100s has no host_bytes_per_second, and the plan has "
+                "optimizer state in the host's memory",
+                cluster->name, cluster_device_type(cluster, devices[k])->name);
+    return AM_OK;
 }
 
 void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory) {

@@ -18,6 +18,7 @@ typedef struct MemoryUse {
     int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
     int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
+    int64_t host_bytes;       /* of the host's memory, besides */
     int64_t spare_bytes;      /* of the activations: Program.spare_bytes, at most all of them */
 } MemoryUse;
 
@@ -81,6 +82,21 @@ typedef struct MemoryFit {
     int64_t needed_bytes, limit_bytes;
     double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
 } MemoryFit;
+
+/* The server whose host has the least room for what its devices keep there. */
+typedef struct HostFit {
+    bool fits;
+    int32_t server;
+    int64_t needed_bytes, limit_bytes, memory_bytes; /* all 0: no device keeps anything there */
+} HostFit;
+
+/* Finds that server. `bytes` [count] of the host's memory, by the listed devices; `fraction` of it may be
+ * used. AM_ERROR_INTERNAL: no memory. */
+AmStatus memory_host_fit(HostFit *fit, Arena *arena, const int64_t *bytes, const int32_t *devices,
+                         int32_t count, const Cluster *cluster, double fraction, AmError *error);
+/* Fails with AM_ERROR_INPUT, in one line, if the cluster has no rate of copies between a listed device and
+ * its host. */
+AmStatus memory_check_host(const Cluster *cluster, const int32_t *devices, int32_t count, AmError *error);
 
 /* Returns the limit is memory_usable(). */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,

@@ -11,6 +11,7 @@
 #include "cost/step/price.h"
 
 #include "cost/step/device_streams.h"
+#include "cost/step/memory.h"
 
 /* State derived from mesh, cluster and devices for one pricing. */
 typedef struct Pricer {
@@ -51,6 +52,11 @@ static AmStatus price_collective(Pricer *self, const ProgramInstruction *instruc
     const ProgramCollective *collective = instruction->collective;
     ProgramCollectiveKind kind = collective_priced_kind(instruction);
     CollectivePartition *partition = &self->partitions[collective->axes];
+    if (program_is_host_copy(collective)) {
+        int32_t count = self->program->mesh->device_count;
+        *seconds = host_copy_seconds(bytes, self->cluster, self->devices, count);
+        return memory_check_host(self->cluster, self->devices, count, error);
+    }
     *seconds = 0;
     if (partition->group_count == 0)
         TRY(collective_partition(partition, self->arena, self->cluster, self->program->mesh, self->devices,

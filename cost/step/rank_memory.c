@@ -92,6 +92,7 @@ AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole,
         predicted[d].gradients_bytes = uses[d].gradients_bytes;
         predicted[d].optimizer_bytes = uses[d].optimizer_bytes;
         predicted[d].activation_bytes = uses[d].activation_bytes;
+        predicted[d].host_bytes = uses[d].host_bytes;
     }
     if (status == AM_OK) plan->predicted = predicted;
     arena_free(&scratch);

@@ -118,7 +118,7 @@ static void fill_parameters(const Program *program, Executable *ready) {
 static AmStatus open_program(Executable **ready, char **memory, Arena *arena, KernelDevice *device,
                              const Program *program, AmError *error) {
     TRY(executable_prepare(ready, arena, device, NULL, program, false, error));
-    TRY(executable_allocate(*ready, memory, error));
+    TRY(executable_allocate(*ready, memory, NULL, error));
     if (kernels_cpu.finish) TRY(kernels_cpu.finish(device, error));
     fill_parameters(program, *ready);
     return executable_run(*ready, error);

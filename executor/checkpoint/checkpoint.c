@@ -403,9 +403,7 @@ static AmStatus restore(Checkpoint *self, AmError *error) {
             if (rank->parameters[k].value < 0) continue;
             checkpoint_part_of(self->owner.context, rank, k, start, extent, blocks);
             TRY(checkpoint_reader_get(&self->found, tensor, start, extent, blocks, rank->host, error));
-            rank->device->back_end->copy_in(
-                rank->device, executable_parameter(rank->ready, k), rank->host,
-                ir_shape_bytes(&rank->program->values[rank->parameters[k].value].shape));
+            rank_write_value(rank, rank->parameters[k].value, rank->host);
         }
     }
     return AM_OK;

@@ -94,8 +94,7 @@ void checkpoint_image_take(CheckpointImage *image) {
     Rank *rank = image->rank;
     for (int32_t s = 0; s < image->slice_count; s++) {
         const CheckpointSlice *slice = &image->slices[s];
-        rank->device->back_end->copy_out(rank->device, image->bytes + slice->offset,
-                                         executable_parameter(rank->ready, slice->parameter), slice->bytes);
+        rank_read_value(rank, rank->parameters[slice->parameter].value, image->bytes + slice->offset);
     }
 }
 

@@ -73,6 +73,13 @@ AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, cons
     return comm_back_end_find(result, name ? name : on_host ? "mpi" : "nccl", kernels, error);
 }
 
+void comm_copy_host(const CommCall *call) {
+    int32_t count = call->result_count > 0 ? call->result_count : call->operand_count / 2;
+    void *const *to = call->result_count > 0 ? call->results : call->operands + count;
+    for (int32_t k = 0; k < count; k++)
+        memcpy(to[k], call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
+}
+
 const char *comm_call_name(const CommCall *call) {
     return call->collective ? program_collective_name(call->collective->kind) : "transfer";
 }
@@ -153,7 +160,7 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
                        comm->rank);
     *result = call;
     if (call->transfer && call->transfer->slots > 0) return AM_OK; /* a stream needs no rendezvous */
-    if (call->position >= 0)
+    if (call->position >= 0 && !comm_is_host_copy(call))
         TRY(comm->back_end->join(comm, call->ranks, call->rank_count, &call->group, error));
     return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;
 }

@@ -51,8 +51,8 @@ typedef struct CommBackEnd {
     void (*close)(Comm *comms);
     /* Names the group of these ranks (the caller is one of them); the same ranks, the same name. */
     AmStatus (*join)(Comm *comm, const int32_t *ranks, int32_t count, int32_t *group, AmError *error);
-    /* After the call's join(), addresses not being bound yet: fills scratch_bytes
-     * and prepared. AM_ERROR_INPUT where the back end cannot do it. NULL: nothing to do. */
+    /* After the call's join(), which host copies do not need, addresses not being bound yet: fills
+     * scratch_bytes and prepared. AM_ERROR_INPUT where the back end cannot do it. NULL: nothing to do. */
     AmStatus (*prepare)(Comm *comm, CommCall *call, AmError *error);
     /* Called by each rank in a thread of its own, after its last join() and with all addresses
      * bound; NULL: no action. */
@@ -96,6 +96,13 @@ AmStatus comm_find_sent(const ProgramPiece **piece, const CommCall *sender, cons
 /* Returns the address of a piece of a row-major array of that shape; fills the array's strides[rank], in
  * elements. */
 char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides);
+
+/* Returns whether a call copies between this rank's device and its host, without other ranks. */
+static inline bool comm_is_host_copy(const CommCall *call) {
+    return program_is_host_copy(call->collective);
+}
+/* Copies, where a device's memory is the host's. */
+void comm_copy_host(const CommCall *call);
 
 /* Returns "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);

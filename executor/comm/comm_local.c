@@ -130,7 +130,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     LocalCall *self = ARENA_ARRAY(arena, LocalCall, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     call->prepared = self;
-    if (call->position < 0) return AM_OK;
+    if (call->position < 0 || comm_is_host_copy(call)) return AM_OK;
     self->group = rendezvous_group(shared->rendezvous, call->group);
     self->scratch.members = ARENA_ARRAY(arena, const char *, call->rank_count);
     self->scratch.results = ARENA_ARRAY(arena, char *, call->rank_count);
@@ -145,6 +145,10 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     Rendezvous *rendezvous = comm->shared->rendezvous;
     const LocalCall *local = call->prepared;
+    if (comm_is_host_copy(call)) {
+        comm_copy_host(call);
+        return AM_OK;
+    }
     if (call->position < 0) return transfer(comm, NULL, call, error);
     if (local->by_letters) return all_reduce_by_letters(comm, call, error);
     local->group->brought[call->position] = call;

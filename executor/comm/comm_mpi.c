@@ -159,6 +159,7 @@ static int64_t longest_stream(const CommCall *call) {
 
 static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
+    if (comm_is_host_copy(call)) return AM_OK;
     MpiCall *self = ARENA_ARRAY(arena, MpiCall, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     /* All members have the same chunk: they know the call, but not the shapes of the others. */
@@ -291,6 +292,10 @@ static AmStatus rest(CommShared *shared, int32_t rank, int64_t *idle, AmError *e
 }
 
 static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+    if (comm_is_host_copy(call)) {
+        comm_copy_host(call);
+        return AM_OK;
+    }
     MpiCall *self = call->prepared;
     int64_t idle = 0;
     bool begins = true;

@@ -72,6 +72,24 @@ static void release(KernelDevice *device, void *memory) {
     cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
 }
 
+/* Pinned: pages that the system may move are copied through a buffer, and not beside kernels. */
+static AmStatus allocate_host(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    void *pinned;
+    TRY(cuda_device_use(&self->device, error));
+    TRY(cuda_check(cuda.cuMemAllocHost(&pinned, (size_t)bytes), "allocating pinned memory", error));
+    memset(pinned, 0, (size_t)bytes);
+    *memory = pinned;
+    return AM_OK;
+}
+
+static void release_host(KernelDevice *device, void *memory) {
+    CudaKernelDevice *self = cuda_device_of(device);
+    cuda_rank_use(self);
+    cuda.cuStreamSynchronize(self->communication);
+    cuda.cuMemFreeHost(memory);
+}
+
 static CUdeviceptr address_of(const void *memory) {
     return (CUdeviceptr)(uintptr_t)memory;
 }
@@ -124,6 +142,8 @@ const KernelBackEnd kernels_cuda = {
     .finish = finish,
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy_within = copy_within,

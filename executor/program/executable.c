@@ -164,6 +164,8 @@ static void find_addresses(Executable *self, const ExecutableMemory *memory) {
         int32_t storage = program->values[program->outputs[k]].storage;
         if (program->values[storage].offset < 0) self->addresses[storage] = memory->outputs[k];
     }
+    for (int32_t v = 0; v < program->value_count && memory->host; v++)
+        if (program->values[v].is_on_host) self->addresses[v] = memory->host + program->values[v].host_offset;
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *owner = &program->values[program->values[v].storage];
         bool is_scratch = self->scratch_at && owner->kind == PROGRAM_VALUE_INTERNAL;
@@ -213,17 +215,24 @@ static void append_parts(AmError *error, int64_t values, int64_t scratch) {
     text_free(&text);
 }
 
-AmStatus executable_allocate(Executable *self, char **memory, AmError *error) {
+AmStatus executable_allocate(Executable *self, char **memory, char **host, AmError *error) {
+    const KernelBackEnd *kernels = self->device->back_end;
+    int64_t host_bytes = self->program->allocation.host_bytes;
     int64_t values = kernel_align(self->program->allocation.bytes);
     int64_t scratch = kernel_align(self->scratch_bytes), for_comm = kernel_align(self->comm_scratch_bytes);
-    AmStatus status =
-        self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error);
+    if (host) *host = NULL;
+    if (host_bytes > 0 && !host)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a program with memory in the host, which has none");
+    if (host_bytes > 0) TRY(kernels->allocate_host(self->device, (void **)host, host_bytes, error));
+    AmStatus status = kernels->allocate(self->device, (void **)memory, values + scratch + for_comm, error);
     if (status != AM_OK) {
         append_parts(error, values, scratch + for_comm);
         return status;
     }
-    ExecutableMemory parts = {
-        .values = *memory, .scratch = *memory + values, .comm_scratch = *memory + values + scratch};
+    ExecutableMemory parts = {.values = *memory,
+                              .scratch = *memory + values,
+                              .comm_scratch = *memory + values + scratch,
+                              .host = host ? *host : NULL};
     return executable_bind(self, &parts, error);
 }
 

@@ -44,6 +44,7 @@ typedef struct ExecutableMemory {
     void *const *outputs;    /* [output]: the places of those that are made outside of `values`; or NULL */
     char *values;            /* program->allocation.bytes, less parameter_bytes if they lie elsewhere */
     char *scratch, *comm_scratch;
+    char *host; /* program->allocation.host_bytes of the host's memory; NULL: none */
 } ExecutableMemory;
 
 /* Prepares all steps, and all programs that they run. `comm`: NULL where the
@@ -54,8 +55,9 @@ AmStatus executable_prepare(Executable **ready, Arena *arena, KernelDevice *devi
 /* Binds the executable once, before the first run. */
 AmStatus executable_bind(Executable *ready, const ExecutableMemory *memory, AmError *error);
 /* Allocates memory for a program with its parameters (allocation, scratch, comm_scratch) and binds
- * it; the caller releases it through the device. */
-AmStatus executable_allocate(Executable *ready, char **memory, AmError *error);
+ * it; the caller releases it through the device. `host`: its memory in the host, likewise, NULL where it
+ * needs none; may be NULL for such programs. */
+AmStatus executable_allocate(Executable *ready, char **memory, char **host, AmError *error);
 /* Records from now on every step of it and of the programs inside. A device that works by itself is then
  * waited for after each, so that its times are those of single operators, without overlap. Loops of
  * `micro_batches` iterations are those over micro-batches; 1: there are none. */

@@ -61,7 +61,7 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     rank->scratch_bytes =
         kernel_align(rank->ready->scratch_bytes) + kernel_align(rank->ready->comm_scratch_bytes);
     rank->memory_bytes = kernel_align(program->allocation.bytes) + rank->scratch_bytes;
-    TRY(executable_allocate(rank->ready, &rank->memory, error));
+    TRY(executable_allocate(rank->ready, &rank->memory, &rank->host_memory, error));
     for (int32_t v = 0; v < program->value_count; v++) {
         int64_t bytes =
             program->values[v].kind == PROGRAM_VALUE_INTERNAL ? 0 : ir_shape_bytes(&program->values[v].shape);
@@ -80,9 +80,26 @@ AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *e
 void rank_close(Rank *rank) {
     timeline_close(rank->timeline);
     if (rank->memory) rank->device->back_end->release(rank->device, rank->memory);
+    if (rank->host_memory) rank->device->back_end->release_host(rank->device, rank->host_memory);
     free(rank->host);
     arena_free(&rank->arena);
     memset(rank, 0, sizeof *rank);
+}
+
+void rank_read_value(Rank *rank, int32_t value, void *to) {
+    const ProgramValue *read = &rank->program->values[value];
+    const void *from = rank->ready->addresses[value];
+    size_t bytes = (size_t)ir_shape_bytes(&read->shape);
+    if (read->is_on_host) memcpy(to, from, bytes);
+    else rank->device->back_end->copy_out(rank->device, to, from, (int64_t)bytes);
+}
+
+void rank_write_value(Rank *rank, int32_t value, const void *from) {
+    const ProgramValue *written = &rank->program->values[value];
+    void *to = rank->ready->addresses[value];
+    size_t bytes = (size_t)ir_shape_bytes(&written->shape);
+    if (written->is_on_host) memcpy(to, from, bytes);
+    else rank->device->back_end->copy_in(rank->device, to, from, (int64_t)bytes);
 }
 
 void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
@@ -97,10 +114,7 @@ void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
 }
 
 void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
-    int32_t value = rank->parameters[k].value;
-    if (value < 0) return;
-    rank->device->back_end->copy_in(rank->device, rank->ready->addresses[value], shard,
-                                    ir_shape_bytes(&rank->program->values[value].shape));
+    if (rank->parameters[k].value >= 0) rank_write_value(rank, rank->parameters[k].value, shard);
 }
 
 /* Copies a shard to its place in the whole array on the host. */
@@ -109,8 +123,7 @@ static void get(Rank *rank, const RankShard *shard, void *whole) {
     const IrShape *shape = &rank->program->values[shard->value].shape;
     const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);
-    rank->device->back_end->copy_out(rank->device, rank->host, rank->ready->addresses[shard->value],
-                                     ir_shape_bytes(shape));
+    rank_read_value(rank, shard->value, rank->host);
     strided_copy((char *)whole + layout->start_offset * bytes, layout->whole_strides, rank->host,
                  layout->local_strides, layout->dimensions, layout->rank, bytes);
 }

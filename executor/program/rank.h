@@ -26,6 +26,7 @@ typedef struct Rank {
     RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
     char *memory;                        /* device memory: the program's, scratch */
     int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
+    char *host_memory;                   /* the program's in the host; NULL: none */
     char *host;                          /* for one shard on its way */
     Timeline *timeline;                  /* NULL: nothing is measured */
     double step_begin;                   /* of the step in work, for the timeline */
@@ -49,6 +50,10 @@ void rank_set_shard(Rank *rank, int32_t k, const void *shard);
 /* Copies this rank's shard of parameter k to its place in the whole array, unless another rank copies it. */
 void rank_get_parameter(Rank *rank, int32_t k, void *whole);
 void rank_get_output(Rank *rank, int32_t k, void *whole);
+
+/* Copies a value's memory, which may be the host's, to or from the host; between two steps. */
+void rank_read_value(Rank *rank, int32_t value, void *to);
+void rank_write_value(Rank *rank, int32_t value, const void *from);
 
 /* Runs the program once, without the updates. */
 AmStatus rank_run(Rank *rank, AmError *error);

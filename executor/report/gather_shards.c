@@ -91,8 +91,7 @@ void whole_take(WholeArray *array, int32_t r) {
     memcpy(header.dimensions, shard->layout.dimensions, sizeof header.dimensions);
     memcpy(header.strides, shard->layout.whole_strides, sizeof header.strides);
     memcpy(part, &header, sizeof header);
-    rank->device->back_end->copy_out(rank->device, part + sizeof header, rank->ready->addresses[shard->value],
-                                     ir_shape_bytes(&rank->program->values[shard->value].shape));
+    rank_read_value(rank, shard->value, part + sizeof header);
 }
 
 /* Returns whether the part lies within the array and is as long as it says; `bytes` are there. */

@@ -518,6 +518,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .in_caller_memory = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
     self.end = program->allocation.red_zone;
+    program->allocation.host_bytes = 0;
     find_storage_and_lifetimes(&self);
     TRY(hold_operands_of_collectives(&self, error));
     for (int32_t k = 0; k < program->roles->output_count && program->allocation.outputs_outside; k++) {
@@ -531,6 +532,12 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
         if (program->parameters[k] < 0) continue;
         ProgramValue *value = &program->values[program->parameters[k]];
         value->bytes = aligned_bytes(&value->shape) * ir_layers_of(program->module, value->origin);
+        value->offset = -1;
+        if (value->is_on_host) {
+            value->host_offset = program->allocation.host_bytes;
+            program->allocation.host_bytes += value->bytes;
+            continue;
+        }
         value->offset = allocate(&self, value->bytes);
     }
     program->allocation.parameter_bytes = self.most_used = self.end;

@@ -72,9 +72,17 @@ static AmStatus read_cluster(const PlanReader *self, json_t *root) {
 
 static AmStatus read_predicted(const PlanReader *self, json_t *root) {
     static const char *const keys[] = {"step_seconds", "devices", "of", NULL};
-    static const char *const device_keys[] = {
-        "peak_bytes",      "weights_bytes",         "gradients_bytes", "optimizer_bytes", "activation_bytes",
-        "compute_seconds", "communication_seconds", "idle_seconds",    "channel_bytes",   NULL};
+    static const char *const device_keys[] = {"peak_bytes",
+                                              "weights_bytes",
+                                              "gradients_bytes",
+                                              "optimizer_bytes",
+                                              "activation_bytes",
+                                              "compute_seconds",
+                                              "communication_seconds",
+                                              "idle_seconds",
+                                              "channel_bytes",
+                                              "host_bytes",
+                                              NULL};
     json_t *predicted, *devices;
     Plan *plan = self->plan;
     int64_t expected = 0;
@@ -111,6 +119,9 @@ static AmStatus read_predicted(const PlanReader *self, json_t *root) {
         if (json_object_get(object, "channel_bytes"))
             TRY(json_get_integer(&device->channel_bytes, object, "channel_bytes", 0, INT64_MAX, self->source,
                                  at, self->error));
+        if (json_object_get(object, "host_bytes"))
+            TRY(json_get_integer(&device->host_bytes, object, "host_bytes", 0, INT64_MAX, self->source, at,
+                                 self->error));
     }
     return AM_OK;
 }

@@ -324,21 +324,14 @@ static AmStatus get_list(json_t **list, const PlanReader *self, json_t *object, 
 
 static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges",
-                                       "devices",
-                                       "mesh",
-                                       "axis_priorities",
-                                       "overrides",
-                                       "reshards",
-                                       "recompute",
-                                       "saved",
-                                       "even",
-                                       "keeps_gathered_weights",
-                                       "rounds_parts",
-                                       "all_reduces_gradients",
-                                       "reduces_in_f32",
-                                       "kept_bytes",
-                                       NULL};
+    static const char *const keys[] = {"ranges",         "devices",
+                                       "mesh",           "axis_priorities",
+                                       "overrides",      "reshards",
+                                       "recompute",      "saved",
+                                       "even",           "keeps_gathered_weights",
+                                       "rounds_parts",   "all_reduces_gradients",
+                                       "reduces_in_f32", "offloads_optimizer",
+                                       "kept_bytes",     NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return plan_reader_refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));

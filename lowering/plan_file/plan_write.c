@@ -114,6 +114,8 @@ static json_t *predicted_to_json(const Plan *plan) {
             device->idle_seconds);
         if (object && device->channel_bytes > 0)
             json_object_set_new(object, "channel_bytes", json_integer((json_int_t)device->channel_bytes));
+        if (object && device->host_bytes > 0)
+            json_object_set_new(object, "host_bytes", json_integer((json_int_t)device->host_bytes));
         json_array_append_new(devices, object);
     }
     return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);

@@ -16,6 +16,7 @@ static const struct {
     {"rounds_parts", offsetof(PlanStage, rounds_parts)},
     {"all_reduces_gradients", offsetof(PlanStage, all_reduces_gradients)},
     {"reduces_in_f32", offsetof(PlanStage, reduces_in_f32)},
+    {"offloads_optimizer", offsetof(PlanStage, offloads_optimizer)},
 };
 
 enum { SWITCH_COUNT = sizeof switches / sizeof *switches };

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-static const char *const collective_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                               "halo_exchange"};
+static const char *const collective_names[] = {"all_reduce",    "all_gather", "reduce_scatter", "all_to_all",
+                                               "halo_exchange", "host_load",  "host_store"};
 
 const char *program_collective_name(ProgramCollectiveKind kind) {
     return collective_names[kind];
@@ -99,6 +99,7 @@ static void print_attributes(Text *text, const Program *program, const ProgramIn
 
 static void print_collective(Text *text, const Program *program, const ProgramInstruction *instruction) {
     const ProgramCollective *collective = instruction->collective;
+    if (program_is_host_copy(collective)) return;
     if (collective->kind == PROGRAM_ALL_REDUCE || collective->kind == PROGRAM_REDUCE_SCATTER)
         text_append(text, " %s", sbp_reduction_name(collective->reduction));
     if (collective->movements) {
@@ -331,6 +332,7 @@ void program_print(Text *text, const Program *program) {
         text_append(text, " %s %s  @ ", ir_role_name(program->roles->parameters[k].role),
                     program->roles->parameters[k].path);
         sbp_print(text, program->mesh, value->state);
+        if (value->is_on_host) text_append_string(text, " in the host's memory");
         text_append_string(text, "\n");
     }
     print_steps(text, program);

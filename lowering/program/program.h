@@ -22,7 +22,10 @@ typedef enum ProgramCollectiveKind {
     PROGRAM_REDUCE_SCATTER,
     PROGRAM_ALL_TO_ALL,
     PROGRAM_HALO_EXCHANGE,
-    PROGRAM_COLLECTIVE_KINDS
+    PROGRAM_HOST_LOAD, /* the host copies are last: a device and its host are their group */
+    PROGRAM_HOST_STORE,
+    PROGRAM_COLLECTIVE_KINDS,
+    PROGRAM_DEVICE_COLLECTIVES = PROGRAM_HOST_LOAD /* the kinds among devices */
 } ProgramCollectiveKind;
 const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce", ... */
 
@@ -37,6 +40,10 @@ const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce"
  *   halo_exchange:  operand is the local part along `dimension`, result of member
  *                   k the elements range_start[k] .. + range_extent[k] of the whole
  *                   dimension. Ranges may overlap, be empty or leave elements out.
+ *   host_load:      operands are parameters in the host's memory, results their
+ *                   copies on the device (lowering/offload/offload.h).
+ *   host_store:     the first half of the operands are copied to the second half,
+ *                   which are such parameters; there is no result.
  * Reductions add in group order, so a result does not depend on timing. */
 typedef struct ProgramMovement {
     int32_t dimension, other;
@@ -56,7 +63,7 @@ typedef struct ProgramCollective {
     uint32_t axes;          /* bit mask of the mesh axes that are spanned */
     int32_t group_count;
     const int32_t *group;             /* mesh devices, in the order of the parts; holds this device */
-    const ProgramMovement *movements; /* [operand_count]; NULL for all_reduce */
+    const ProgramMovement *movements; /* [operand_count]; NULL for all_reduce and host copies */
 } ProgramCollective;
 
 /* A part of an array that goes to or comes from another rank, packed row-major. */
@@ -233,7 +240,9 @@ typedef struct ProgramValue {
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
     bool in_registers; /* of a fused kernel that is only priced: no bytes (cost/operator/fused_kernels.h) */
     bool lies_apart;   /* the result of such a kernel: never in place of an operand */
-    bool is_iota;      /* its elements are iota_first, iota_first + 1, ...; set by program_find_iotas() */
+    bool is_on_host;   /* a parameter in the host's memory: `offset` is -1, `host_offset` is its place */
+    int64_t host_offset;
+    bool is_iota; /* its elements are iota_first, iota_first + 1, ...; set by program_find_iotas() */
     int64_t iota_first;
 } ProgramValue;
 
@@ -319,6 +328,7 @@ typedef struct ProgramExecution {
 typedef struct ProgramAllocation {
     int64_t bytes;
     int64_t parameter_bytes; /* the part that lives between steps, at offset 0 */
+    int64_t host_bytes;      /* of parameters in the host's memory, which is an allocation of its own */
     int32_t peak_step;       /* a step at which the allocation is fullest */
     ProgramMemory *memory;   /* [step_count + 1]: while each step runs, and the updates */
     int64_t red_zone;        /* unused bytes after every place, each of which is used once; 0: none */
@@ -352,6 +362,11 @@ typedef struct Program {
     ProgramExecution execution;
     ProgramAllocation allocation;
 } Program;
+
+/* Returns whether a collective copies between a device and its host. */
+static inline bool program_is_host_copy(const ProgramCollective *collective) {
+    return collective && collective->kind >= PROGRAM_DEVICE_COLLECTIVES;
+}
 
 static inline bool program_gathers(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;

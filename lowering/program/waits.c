@@ -17,6 +17,7 @@ typedef struct WaitFinder {
 
 static MemoryRange range_of(const Program *program, int32_t value) {
     const ProgramValue *self = &program->values[value];
+    /* Copies from and to the host's memory take place in order. */
     return (MemoryRange){.first = self->offset, .end = self->offset < 0 ? -1 : self->offset + self->bytes};
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lowering/interleave/interleave.h"
+#include "lowering/offload/offload.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
 #include "lowering/spmd/lower_chunks.h"
@@ -600,6 +601,8 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     else if (is_entry) TRY(program_gather_stacks(self->program, self->rules, error));
     if (is_entry && self->stages && self->stages->map->chunks > 1) return AM_OK; /* a part of a program */
     TRY(program_fuse(self->program, error));
+    if (is_entry && self->assignment->stage->offloads_optimizer)
+        TRY(program_offload_optimizer(self->program, error));
     return program_plan_buffers(self->program, error);
 }
 
@@ -656,6 +659,7 @@ AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages
         TRY(plan_lower_stage(&chunks[c], arena, all, c * stage_count + stage, device, error));
     TRY(lower_merge_chunks(program, chunks, map->chunks, stage, stage_count, error));
     TRY(program_fuse(*program, error));
+    if (all->assignments[stage]->stage->offloads_optimizer) TRY(program_offload_optimizer(*program, error));
     return program_plan_buffers(*program, error);
 }
 

@@ -25,12 +25,24 @@ typedef struct StageCollectives {
     int32_t count;
 } StageCollectives;
 
+/* Returns the tensors of a collective: its results, or those that a host_store replaces. */
+static int32_t tensor_count(const ProgramInstruction *instruction) {
+    return instruction->result_count > 0 ? instruction->result_count : instruction->operand_count / 2;
+}
+
+static const ProgramValue *tensor_of(const Program *program, const ProgramInstruction *instruction,
+                                     int32_t k) {
+    int32_t stored = instruction->operand_count / 2 + k;
+    return &program->values[instruction->result_count > 0 ? instruction->first_result + k
+                                                          : instruction->operands[stored]];
+}
+
 /* Adds one tensor that the collective of `step` moves, with its share of bytes and time. */
 static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step, int32_t k, double share) {
     const StepCost *cost = &of->costs[step];
     const Program *program = cost->executed.program;
     const ProgramInstruction *instruction = cost->executed.instruction;
-    const ProgramValue *result_value = &program->values[instruction->first_result + k];
+    const ProgramValue *result_value = tensor_of(program, instruction, k);
     const Mesh *mesh = &self->plan->stages[of->stage].mesh;
     const IrInstruction *origin = &self->context->canonical->instructions[result_value->origin];
     const char *kind = program_collective_name(cost->kind);
@@ -69,13 +81,13 @@ static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step
 static void add_collective(Explainer *self, const StageCollectives *of, int32_t step) {
     const ExecutedStep *executed = &of->costs[step].executed;
     const ProgramInstruction *instruction = executed_collective(executed);
-    const ProgramValue *results = &executed->program->values[instruction->first_result];
+    int32_t count = tensor_count(instruction);
     double total = 0;
-    for (int32_t k = 0; k < instruction->result_count; k++)
-        total += (double)ir_shape_bytes(&results[k].shape);
-    for (int32_t k = 0; k < instruction->result_count; k++) {
-        double bytes = (double)ir_shape_bytes(&results[k].shape);
-        add_tensor(self, of, step, k, total > 0 ? bytes / total : 1.0 / instruction->result_count);
+    for (int32_t k = 0; k < count; k++)
+        total += (double)ir_shape_bytes(&tensor_of(executed->program, instruction, k)->shape);
+    for (int32_t k = 0; k < count; k++) {
+        double bytes = (double)ir_shape_bytes(&tensor_of(executed->program, instruction, k)->shape);
+        add_tensor(self, of, step, k, total > 0 ? bytes / total : 1.0 / count);
     }
 }
 
@@ -99,7 +111,7 @@ AmStatus explain_collectives(Explainer *self) {
                         plan->stages[s].devices, self->error));
         for (int32_t k = 0; k < of[s].count; k++)
             if (of[s].costs[k].is_collective)
-                most += executed_collective(&of[s].costs[k].executed)->result_count;
+                most += tensor_count(executed_collective(&of[s].costs[k].executed));
     }
     self->result->collectives.of = ARENA_ARRAY(self->arena, ExplainedCollective, most + 1);
     if (!self->result->collectives.of) return am_fail_memory(self->error, most);

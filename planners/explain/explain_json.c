@@ -37,6 +37,8 @@ static json_t *stages_to_json(const Explanation *self) {
             (json_int_t)row->fullest.channel_bytes, "kept_bytes", (json_int_t)row->fullest.kept_bytes,
             "needed_bytes", (json_int_t)row->fullest.needed_bytes, "limit_bytes",
             (json_int_t)row->fullest.limit_bytes, "memory_bytes", (json_int_t)row->fullest.memory_bytes);
+        if (memory && row->fullest.use.host_bytes > 0)
+            json_object_set_new(memory, "host_bytes", json_integer((json_int_t)row->fullest.use.host_bytes));
         json_array_append_new(
             rows,
             json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:f, s:f, s:f, "

@@ -124,6 +124,7 @@ static AmStatus describe_plan(Explainer *self) {
     TRY(simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error));
     *self->result = (Explanation){.plan.step_seconds = self->simulation->step_seconds,
                                   .plan.peak_bytes = self->simulation->fit.needed_bytes,
+                                  .plan.fits_host = self->simulation->host.fits,
                                   .plan.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                   .plan.bubble_fraction = self->simulation->bubble_fraction,
                                   .plan.device_count = self->simulation->device_count,

@@ -143,6 +143,7 @@ typedef struct ExplainedSpan {
 typedef struct ExplainedPlan {
     double step_seconds;
     int64_t peak_bytes;
+    bool fits_host;         /* the hosts have room for the state that devices keep there */
     double memory_fraction; /* of a device that a plan may use */
     double bubble_fraction; /* of all devices' time, that they are idle */
     int32_t device_count, micro_batches;

@@ -55,7 +55,7 @@ static const ExplainedStage *fullest_stage(const Explanation *of) {
 }
 
 static AmStatus add_figures(Differ *self) {
-    enum { FIGURES = 11 };
+    enum { FIGURES = 12 };
     const Explanation *a = self->explained[0], *b = self->explained[1];
     const ExplainedStage first = mean_stage(a), second = mean_stage(b);
     const ExplainedStage *full[2] = {fullest_stage(a), fullest_stage(b)};
@@ -79,8 +79,11 @@ static AmStatus add_figures(Differ *self) {
                (double)full[1]->fullest.use.activation_bytes);
     add_figure(self, "transfer slots", DIFFERENCE_BYTES, (double)full[0]->fullest.channel_bytes,
                (double)full[1]->fullest.channel_bytes);
+    add_figure(self, "memory of the host", DIFFERENCE_BYTES, (double)full[0]->fullest.use.host_bytes,
+               (double)full[1]->fullest.use.host_bytes);
     for (int32_t k = 0; k < 2; k++)
-        self->result->fits[k] = full[k]->fullest.needed_bytes <= full[k]->fullest.limit_bytes;
+        self->result->fits[k] = full[k]->fullest.needed_bytes <= full[k]->fullest.limit_bytes &&
+                                self->explained[k]->plan.fits_host;
     return AM_OK;
 }
 
@@ -215,6 +218,7 @@ static const struct StagePart {
     {"addends rounded before sums", {"rounds_parts"}, NULL},
     {"gradients all-reduced", {"all_reduces_gradients"}, NULL},
     {"16-bit sums reduced in f32", {"reduces_in_f32"}, NULL},
+    {"optimizer state in host memory", {"offloads_optimizer"}, NULL},
     {"bytes held outside of the step", {"kept_bytes"}, kept_text},
 };
 

@@ -43,7 +43,8 @@ static void add_stage(uint64_t *key, const PlanStage *stage) {
     for (int32_t k = 0; k < stage->recompute.saved_count; k++) add_number(key, stage->recompute.saved[k]);
     add_mesh(key, stage);
     add_number(key, stage->is_even + 2 * stage->keeps_gathered_weights + 4 * stage->rounds_parts +
-                        8 * stage->all_reduces_gradients + 16 * stage->reduces_in_f32);
+                        8 * stage->all_reduces_gradients + 16 * stage->reduces_in_f32 +
+                        32 * stage->offloads_optimizer);
     add_number(key, stage->kept_bytes);
     add_number(key, stage->override_count);
     for (int32_t k = 0; k < stage->override_count; k++) {

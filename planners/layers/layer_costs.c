@@ -346,6 +346,7 @@ static void find_place(const LayerCosts *self, int32_t origin, StepPlace *place)
 static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const ExecutedStep *executed,
                                const StepPlace *place, AmError *error) {
     const ProgramCollective *collective = executed->instruction->collective;
+    if (program_is_host_copy(collective)) return AM_OK; /* of updates, which are priced with the stages */
     bool over_batch = collective->axes & 1u;
     int32_t origin = executed->instruction->origin;
     bool is_update = place->pass == LAYER_UPDATE || (origin >= 0 && self->gradients[origin]);

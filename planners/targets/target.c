@@ -15,6 +15,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                         .form = "plans",
                         .stages = TARGET_ANY_STAGES,
                         .has_micro_batches = true,
+                        .offloads = true,
                         .splits_layers = true,
                         .schedules = ALL_SCHEDULES | SCHEDULE(ZB_2P)},
     [TARGET_JAX] = {.name = "jax",
@@ -146,6 +147,12 @@ static AmStatus check_one_stage(const TargetRow *row, const Plan *plan, AmError 
 
 AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
     const TargetRow *row = &rows[target];
+    for (int32_t s = 0; s < plan->stage_count && !row->offloads; s++)
+        if (plan->stages[s].offloads_optimizer)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s cannot stream optimizer state from the host, and stage %d of the plan has it "
+                           "there; search --for %s finds plans that can be exported",
+                           row->form, s, row->name);
     if (plan->stage_count > 1) TRY(check_stages(row, plan, error));
     TRY(check_one_stage(row, plan, error));
     return check_shares(row, plan, error);

@@ -45,6 +45,7 @@ typedef struct TargetRow {
     bool has_equal_shards;  /* equal and contiguous */
     bool has_leading_batch; /* batches are cut along their first dimension */
     bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
+    bool offloads;          /* stages may have optimizer state in the host's memory */
     bool splits_layers;     /* stacked parameters may have a plan for each layer (ir/layers/layers.h) */
     uint32_t schedules;     /* bits by ScheduleKind, of several stages */
     /* The trainer of transformers that runs the target: Megatron-LM's splits alone, cut between whole layers,

@@ -90,6 +90,8 @@ typedef struct PlanStage {
     bool all_reduces_gradients; /* sums of which devices keep shards, on axes with storage entries, are
                            replicated first: an all_reduce in place of a reduce_scatter */
     bool reduces_in_f32;        /* 16-bit sums on such axes are converted to f32 for the reduction alone */
+    bool offloads_optimizer;    /* arrays of role optimizer are in the host's memory
+                                   (lowering/offload/offload.h) */
     int64_t kept_bytes;         /* that the training system holds on each device outside of the step */
     PlanAxisPriority axis_priorities[MESH_MAX_AXES];
     PlanOverride *overrides;
@@ -102,6 +104,7 @@ typedef struct PlanStage {
 typedef struct PlanDevicePrediction {
     int64_t peak_bytes, weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes;
     int64_t channel_bytes; /* slots of transfers that come in, besides */
+    int64_t host_bytes;    /* of the host's memory, besides */
     double compute_seconds, communication_seconds, idle_seconds;
 } PlanDevicePrediction;
 

@@ -285,7 +285,7 @@ static void prices_are_monotone(void **state) {
     open_cluster(&quick, 4, 8, 2e8, "");
     for (int n = 2; n <= 32; n++) {
         const CollectiveTopology *a = first_devices(&slow, n), *b = first_devices(&quick, n);
-        for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
+        for (int32_t k = 0; k < PROGRAM_DEVICE_COLLECTIVES; k++) {
             ProgramCollectiveKind kind = (ProgramCollectiveKind)k;
             double last = 0;
             for (double S = 1; S < 1e10; S *= 7) {
@@ -329,7 +329,7 @@ static void islands_are_monotone(void **state) {
     static const char *const meshes[] = {"x=3", "x=4", "x=6", "x=8", "x=2,y=4", "x=4,y=2"};
     enum { RATES = sizeof rates / sizeof *rates, MESHES = sizeof meshes / sizeof *meshes };
     for (size_t g = 0; g < sizeof graphs / sizeof *graphs; g++) {
-        double before[MESHES][PROGRAM_COLLECTIVE_KINDS][8];
+        double before[MESHES][PROGRAM_DEVICE_COLLECTIVES][8];
         for (size_t r = 0; r < RATES; r++) {
             Fixture self;
             Arena text = {0};
@@ -337,7 +337,7 @@ static void islands_are_monotone(void **state) {
                          arena_format(&text, "\"topology\": {\"edges\": [%s]}", graphs[g]));
             for (size_t m = 0; m < MESHES; m++) {
                 const CollectiveTopology *group = group_of(&self, meshes[m], 1);
-                for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
+                for (int32_t k = 0; k < PROGRAM_DEVICE_COLLECTIVES; k++) {
                     double S = 100;
                     for (int32_t size = 0; size < 8; size++, S *= 12) {
                         double *last = &before[m][k][size];

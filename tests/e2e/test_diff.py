@@ -38,6 +38,7 @@ STAGE_KEYS = {
     "addends rounded before sums": ["rounds_parts"],
     "gradients all-reduced": ["all_reduces_gradients"],
     "16-bit sums reduced in f32": ["reduces_in_f32"],
+    "optimizer state in host memory": ["offloads_optimizer"],
     "bytes held outside of the step": ["kept_bytes"],
 }
 

@@ -212,7 +212,7 @@ static AmStatus run_rank(RankRun *self, Arena *arena, char **memory) {
     const IrShape *shape = &self->fixture->module->instructions[self->instruction].shape;
     TRY(lower_reshard(self, arena, &program, &self->error));
     TRY(executable_prepare(&ready, arena, &kernel_device_cpu, self->comm, program, false, &self->error));
-    TRY(executable_allocate(ready, memory, &self->error));
+    TRY(executable_allocate(ready, memory, NULL, &self->error));
     fill_shard(executable_parameter(ready, 0), self->mesh, self->from, self->comm->rank, shape);
     TRY(executable_run(ready, &self->error));
     self->received = received_elements(program);

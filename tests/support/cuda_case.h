@@ -50,7 +50,7 @@ static inline AmStatus cuda_case_open(CudaCase *self, KernelDevice *device, cons
     TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
                                  &self->error));
     TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
-    TRY(executable_allocate(self->entry, &self->memory, &self->error));
+    TRY(executable_allocate(self->entry, &self->memory, NULL, &self->error));
     return back_end->finish ? back_end->finish(device, &self->error) : AM_OK;
 }
 

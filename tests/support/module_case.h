@@ -33,7 +33,7 @@ static inline AmStatus module_open(ModuleCase *self, const char *text) {
                                  &self->error));
     TRY(executable_prepare(&self->entry, &self->arena, &kernel_device_cpu, NULL, self->program, false,
                            &self->error));
-    return executable_allocate(self->entry, &self->memory, &self->error);
+    return executable_allocate(self->entry, &self->memory, NULL, &self->error);
 }
 
 /* Sets the parameters and runs it. */

@@ -39,7 +39,7 @@ static inline AmStatus red_zone_try(KernelDevice *device, void (*planted)(const 
     TRY_OR_FAIL(
         program_from_computation(&m.program, &m.arena, m.canonical, m.canonical->entry, false, error));
     TRY_OR_FAIL(executable_prepare(&m.entry, &m.arena, device, NULL, m.program, false, error));
-    TRY_OR_FAIL(executable_allocate(m.entry, &m.memory, error));
+    TRY_OR_FAIL(executable_allocate(m.entry, &m.memory, NULL, error));
     if (back_end->finish) TRY_OR_FAIL(back_end->finish(device, error));
     KernelCall *call = m.entry->steps[0].kernel;
     red_zone_run = call->run;

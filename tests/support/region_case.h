@@ -147,7 +147,7 @@ static inline AmStatus region_open(RegionRank *self) {
                                  error));
     region_add_collectives(program, self->comm);
     TRY(executable_prepare(&self->ready, &self->arena, device, self->comm, program, false, error));
-    TRY(executable_allocate(self->ready, &self->memory, error));
+    TRY(executable_allocate(self->ready, &self->memory, NULL, error));
     if (device->back_end->finish) TRY(device->back_end->finish(device, error));
     return self->comm->back_end->start ? self->comm->back_end->start(self->comm, error) : AM_OK;
 }

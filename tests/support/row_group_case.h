@@ -116,7 +116,7 @@ static inline void row_group_open(RowGroupCase *self, const char *text, bool gro
     row_group_check(program_finish_again(self->program, &error), &error);
     row_group_check(
         executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &error), &error);
-    row_group_check(executable_allocate(self->entry, &self->memory, &error), &error);
+    row_group_check(executable_allocate(self->entry, &self->memory, NULL, &error), &error);
     if (back_end->finish) row_group_check(back_end->finish(device, &error), &error);
     char *filled = malloc((size_t)self->program->allocation.bytes);
     memset(filled, 0xff, (size_t)self->program->allocation.bytes);

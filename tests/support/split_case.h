@@ -86,7 +86,7 @@ static inline AmStatus split_run(SplitCase *self, Arena *arena, const Program *p
     Executable *ready;
     char *memory;
     TRY(executable_prepare(&ready, arena, &kernel_device_cpu, comm, program, false, error));
-    TRY(executable_allocate(ready, &memory, error));
+    TRY(executable_allocate(ready, &memory, NULL, error));
     for (int32_t k = 0; k < self->context.roles->parameter_count; k++)
         if (program->parameters[k] >= 0) /* another stage's */
             split_copy(program, program->parameters[k], split_parameter_shape(self, k),

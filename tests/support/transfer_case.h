@@ -191,7 +191,7 @@ static inline AmStatus run_rank(RankRun *self, Arena *arena, char **memory) {
     const KernelBackEnd *kernels = device->back_end;
     const CommBackEnd *collectives = self->comm->back_end;
     TRY(executable_prepare(&ready, arena, device, self->comm, program, false, &self->error));
-    TRY(executable_allocate(ready, memory, &self->error));
+    TRY(executable_allocate(ready, memory, NULL, &self->error));
     if (kernels->finish) TRY(kernels->finish(device, &self->error));
     if (collectives->start) TRY(collectives->start(self->comm, &self->error));
     if (self->gives || self->boxes) {

@@ -213,6 +213,7 @@ static AmStatus start(Comm *comm, AmError *error) {
     TRY(cuda_device_use(&rank->device->device, error));
     TRY(reach_peers(comm, error));
     for (CudaCommCall *prepared = rank->calls; prepared; prepared = prepared->next) {
+        if (comm_is_host_copy(prepared->call)) continue;
         bool takes_part = prepared->call->position >= 0;
         RendezvousGroup *group = takes_part ? rendezvous_group(rendezvous, prepared->call->group) : NULL;
         Members members = {group, prepared->call};
@@ -254,6 +255,10 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     CudaCommRank *rank = &rank_of(comm)->shared;
     const CudaCommCall *prepared = call->prepared;
     RendezvousGroup *group = NULL;
+    if (comm_is_host_copy(call)) {
+        cuda_comm_rank_copy_host(rank, call);
+        return AM_OK;
+    }
     cuda_comm_rank_fork(rank);
     if (call->position < 0) { /* a transfer without other ranks */
         cuda_phase_run(&prepared->first, rank->device);

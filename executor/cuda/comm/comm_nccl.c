@@ -284,6 +284,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
                                program_collective_name(collective->kind));
         }
     TRY(cuda_comm_rank_add(&rank_of(comm)->shared, call, error));
+    if (comm_is_host_copy(call)) return AM_OK;
     CudaCommCall *prepared = call->prepared;
     prepared->transfers = calloc((size_t)call->operand_count + 1, sizeof *prepared->transfers);
     if (!prepared->transfers) return am_fail_memory(error, call->operand_count * 16);
@@ -493,6 +494,10 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     const CudaCommCall *prepared = call->prepared;
     const char *what = comm_call_name(call);
     ncclResult_t state;
+    if (comm_is_host_copy(call)) {
+        cuda_comm_rank_copy_host(&rank->shared, call);
+        return AM_OK;
+    }
     cuda_comm_rank_fork(&rank->shared);
     cuda_phase_run(&prepared->first, rank->shared.device);
     if (call->position < 0) { /* a transfer without other ranks */

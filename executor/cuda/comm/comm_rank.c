@@ -48,3 +48,21 @@ void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call) {
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call) {
     cuda_mark_wait(rank->device, &((CudaCommCall *)call->prepared)->done);
 }
+
+void cuda_comm_rank_copy_host(CudaCommRank *rank, const CommCall *call) {
+    CudaKernelDevice *device = rank->device;
+    bool loads = call->result_count > 0;
+    int32_t count = loads ? call->result_count : call->operand_count / 2;
+    cuda_comm_rank_fork(rank);
+    for (int32_t k = 0; k < count; k++) {
+        size_t bytes = (size_t)ir_shape_bytes(call->operand_shapes[k]);
+        if (bytes == 0) continue;
+        CUresult result = loads ? cuda.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)call->results[k],
+                                                         call->operands[k], bytes, device->communication)
+                                : cuda.cuMemcpyDtoHAsync(call->operands[count + k],
+                                                         (CUdeviceptr)(uintptr_t)call->operands[k], bytes,
+                                                         device->communication);
+        cuda_note(device, result, "copying between the host and the device");
+    }
+    cuda_comm_rank_mark(rank, call);
+}

@@ -34,6 +34,8 @@ AmStatus cuda_comm_rank_add(CudaCommRank *rank, CommCall *call, AmError *error);
 /* Orders the streams before and after what run() issues. */
 void cuda_comm_rank_fork(CudaCommRank *rank);
 void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call);
+/* Issues a host copy (comm_is_host_copy) to the communication stream, with fork and mark. */
+void cuda_comm_rank_copy_host(CudaCommRank *rank, const CommCall *call);
 /* Implements CommBackEnd.wait(). */
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call);
 

@@ -85,7 +85,7 @@ static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text
     const IrModule *module = fuses ? self->fused : self->canonical;
     TRY(program_from_computation(&self->program, &self->arena, module, module->entry, false, &self->error));
     TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
-    return executable_allocate(self->entry, &self->memory, &self->error);
+    return executable_allocate(self->entry, &self->memory, NULL, &self->error);
 }
 
 static int64_t memory_of(const CudaCase *self) {
