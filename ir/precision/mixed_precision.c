@@ -123,8 +123,15 @@ static Hlo__LiteralProto *literal_of(PrecisionWriter *self, const IrInstruction 
     uint16_t *bits = ARENA_ARRAY_RAW(&self->arena, uint16_t, count + 1);
     if (!literal || !row_major || !bits) return NULL;
     for (int64_t k = 0; k < count; k++) bits[k] = dtype_float_to_bf16(elements[k]);
+    Hlo__LayoutProto *layout = ARENA_ARRAY(&self->arena, Hlo__LayoutProto, 1);
+    int64_t *order = ARENA_ARRAY(&self->arena, int64_t, constant->shape.rank + 1);
+    if (!layout || !order) return NULL;
+    hlo__layout_proto__init(layout);
+    layout->n_minor_to_major = (size_t)constant->shape.rank;
+    layout->minor_to_major = order;
+    for (int32_t d = 0; d < constant->shape.rank; d++) order[d] = constant->shape.rank - 1 - d;
     hlo__literal_proto__init(literal);
-    row_major->layout = NULL;
+    row_major->layout = layout; /* XLA refuses literals without one */
     literal->shape = row_major;
     literal->bf16s = (ProtobufCBinaryData){.len = (size_t)count * sizeof *bits, .data = (uint8_t *)bits};
     return literal;
