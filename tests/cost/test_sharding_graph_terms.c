@@ -12,6 +12,7 @@
 #include "cost/step/price.h"
 #include "propagation/plan/plan.h"
 #include "tests/support/carrier_cases.h"
+#include "tests/support/model_case.h"
 #include "tests/support/rule_cases.h"
 #include "tests/support/sample.h"
 
@@ -37,21 +38,6 @@ static int close_cluster(void **state) {
     cluster_free(cluster);
     arena_free(&cluster_arena);
     return 0;
-}
-
-static PlanContext *read_text(const char *text) {
-    AmError error = {0};
-    PlanContext *context;
-    char path[64];
-    snprintf(path, sizeof path, "additive_terms_%d.hlo.txt", (int)getpid());
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-    AmStatus status = plan_context_read(&context, path, NULL, &error);
-    unlink(path);
-    if (status != AM_OK) fail_msg("%s in\n%s", error.text, text);
-    return context;
 }
 
 /* Seconds of computing that the model and the price, of the device that does most, say of a plan; false: the
@@ -115,7 +101,7 @@ static int32_t check_plans(const char *name, const char *entry, const int64_t *s
     static char text[RULE_CASE_TEXT];
     int32_t checked = 0;
     rule_case_text(text, entry, sizes);
-    PlanContext *context = read_text(text);
+    PlanContext *context = read_model_text(text);
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (int32_t k = 0; k < plans; k++) {
             Arena arena = {0};
@@ -266,7 +252,7 @@ static void test_all_that_there_is(void **state) {
         PlanStage stage = {.override_count = 0};
         double model, price;
         rule_case_text(text, exact_cases[k].text, sizes[0]);
-        PlanContext *context = read_text(text);
+        PlanContext *context = read_model_text(text);
         assert_int_equal(mesh_parse(&stage.mesh, &arena, "x=2", &error), AM_OK);
         assert_true(compare(&model, &price, &arena, context, &stage));
         if (model > price * (1 + 1e-6) || model < price * 0.9)
@@ -357,7 +343,7 @@ static void test_one_node(void **state) {
         static char text[RULE_CASE_TEXT];
         Arena arena = {0};
         rule_case_text(text, node_cases[k].of.text, sizes[0]);
-        PlanContext *context = read_text(text);
+        PlanContext *context = read_model_text(text);
         double seconds = node_seconds(&node_cases[k], &arena, context);
         if (fabs(seconds * rate / node_cases[k].bytes - 1) > 0.03)
             fail_msg("%s: %g bytes are counted, it moves %g", node_cases[k].of.name, seconds * rate,

@@ -26,7 +26,8 @@ static void open_modules(Modules *self, int64_t batch, int64_t factor) {
         int64_t wide[4];
         for (int32_t w = 0; w < 4; w++) wide[w] = factor * widths[k][w];
         write_layers(&text, batch, wide, 3);
-        self->contexts[k] = read_text(text);
+        self->contexts[k] = read_model_text(text.data);
+        text_free(&text);
         if (assignment_module_measure(&self->modules[k], self->contexts[k], &error) != AM_OK)
             fail_msg("%s", error.text);
     }

@@ -21,7 +21,8 @@ static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOption
     *self = (InfeasibleCase){0};
     random_seed(&random, 4000);
     write_layers(&text, 64, width, 3);
-    self->context = read_text(text);
+    self->context = read_model_text(text.data);
+    text_free(&text);
     self->cluster = make_cluster(&random, &self->arena, memory_bytes);
     AmStatus status =
         plan_search(&result, &self->arena, self->context, self->cluster, options, &settings, &error);

@@ -109,7 +109,8 @@ static void test_storage_makes_plans_fit(void **state) {
     Arena arena = {0};
     Text text = {0};
     write_layers(&text, 64, width, 3);
-    PlanContext *context = read_text(text);
+    PlanContext *context = read_model_text(text.data);
+    text_free(&text);
     Cluster *cluster = make_cluster(&random, &arena, 830000000);
     for (int32_t seeds = 0; seeds < 2; seeds++) {
         AmError error = {0};

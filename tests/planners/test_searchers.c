@@ -39,7 +39,8 @@ static void begin(SearcherCase *self, int32_t number) {
         static const int64_t width[] = {8192, 8192, 8192};
         Text text = {0};
         write_layers(&text, 4096, width, layers);
-        self->context = read_text(text);
+        self->context = read_model_text(text.data);
+        text_free(&text);
     } else {
         self->context = make_context(&random, layers);
     }

@@ -12,17 +12,7 @@
 #include "ir/canonical/canonical.h"
 #include "propagation/groups/groups.h"
 #include "propagation/plan/plan.h"
-
-#define MODELS SOURCE_DIR "/datasets/models/"
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, MODELS "%s", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
+#include "tests/support/model_case.h"
 
 static int32_t find_parameter(const PlanContext *context, const char *path) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
@@ -65,7 +55,7 @@ static const int32_t mlp_dimensions[] = {1, 0, 0};
 
 static void test_t5(void **state) {
     (void)state;
-    PlanContext *context = read_model("t5_tiny/model.hlo.pb");
+    PlanContext *context = read_model("t5_tiny");
     for (int32_t layer = 0; layer < 2; layer++) {
         char encoder[64], decoder[64];
         snprintf(encoder, sizeof encoder, "state['params']['encoder'][%d]", layer);
@@ -88,7 +78,7 @@ static void test_t5(void **state) {
 
 static void test_bert_with_fused_bias(void **state) {
     (void)state;
-    PlanContext *context = read_model("gpt2_tiny/model.hlo.pb");
+    PlanContext *context = read_model("gpt2_tiny");
     static const char *const paths[] = {
         "['attention']['query']['kernel']", "['attention']['key']['kernel']",
         "['attention']['value']['kernel']", "['attention']['output']['kernel']",
@@ -142,14 +132,14 @@ static void check_ties(const char *model, int32_t layers, int32_t expected) {
 
 static void test_ties(void **state) {
     (void)state;
-    check_ties("t5_paper_6/model.hlo.pb.zst", 6, 10);
+    check_ties("t5_paper_6", 6, 10);
     /* Encoder and decoder of equal lengths: only their neighbourhoods differ. */
-    check_ties("t5_paper_24_3b/model.hlo.pb.zst", 24, 10);
+    check_ties("t5_paper_24_3b", 24, 10);
 }
 
 static void test_names_are_found(void **state) {
     (void)state;
-    PlanContext *context = read_model("t5_tiny/model.hlo.pb");
+    PlanContext *context = read_model("t5_tiny");
     const Classes *classes = context->classes;
     for (int32_t c = 0; c < classes->count; c++) {
         const DimensionClass *entry = &classes->classes[c];
@@ -167,8 +157,7 @@ static void test_names_are_found(void **state) {
 /* No tensor has two dimensions in one class, and factors of one class agree with their tensors. */
 static void test_one_dimension_per_class(void **state) {
     (void)state;
-    static const char *const models[] = {"t5_tiny/model.hlo.pb", "gpt2_tiny/model.hlo.pb",
-                                         "bert_tiny/model.hlo.pb", "vgg_tiny/model.hlo.pb"};
+    static const char *const models[] = {"t5_tiny", "gpt2_tiny", "bert_tiny", "vgg_tiny"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         PlanContext *context = read_model(models[m]);
         for (int32_t i = 0; i < context->rules->count; i++) {
@@ -187,7 +176,7 @@ static void test_one_dimension_per_class(void **state) {
 /* Groups of classes: classes that share a weight exclude one another. */
 static void test_groups(void **state) {
     (void)state;
-    PlanContext *context = read_model("mlp_tiny/model.hlo.pb");
+    PlanContext *context = read_model("mlp_tiny");
     Arena arena = {0};
     AmError error = {0};
     LinkageGroups *groups;

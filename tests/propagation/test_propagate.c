@@ -16,16 +16,8 @@
 #include "propagation/propagate/read_sharding.h"
 #include "propagation/propagate/sharded_module.h"
 #include "propagation/propagate/sharding_message.h"
+#include "tests/support/model_case.h"
 #include "tests/support/pin_case.h"
-
-static PlanContext *read_model(const char *name) {
-    PlanContext *context;
-    AmError error = {0};
-    char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s", name);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    return context;
-}
 
 /* The text of the sharding attribute of an array, as modules have it. */
 static void append_sharding(Text *text, Arena *arena, const Mesh *mesh, SbpState state, int32_t rank) {
@@ -97,7 +89,7 @@ static AmStatus module_text(Text *text, const PlanContext *context, const Mesh *
 
 static void test_propagates_through_t5(void **state) {
     (void)state;
-    PlanContext *context = read_model("t5_tiny/model.hlo.pb");
+    PlanContext *context = read_model("t5_tiny");
     Arena arena = {0};
     AmError error = {0};
     PlanStage stage = {0};
@@ -161,16 +153,6 @@ static void test_propagates_through_t5(void **state) {
     plan_context_free(context);
 }
 
-static PlanContext *read_text(const char *text, size_t length) {
-    const char *path = "test_propagate.hlo.txt";
-    AmError error = {0};
-    PlanContext *context;
-    assert_int_equal(file_write(path, text, length, &error), AM_OK);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    remove(path);
-    return context;
-}
-
 /* The module's own shardings, on `mesh` or, where that is NULL, on the mesh that they infer. */
 static AmStatus keep(SbpState **states, PlanStage *stage, Arena *arena, const PlanContext *context,
                      const char *mesh, AmWarnings *warnings, AmError *error) {
@@ -190,9 +172,9 @@ static void test_keeps_its_own_shardings(void **state) {
         const char *model, *mesh;
         const char *pins[2];
     } cases[] = {
-        {"t5_tiny/model.hlo.pb", "x0=2,x1=4", {"inputs=x0,-", "*['mlp_in']['kernel']=-,x1"}},
-        {"t5_tiny/model.hlo.pb", "x0=2,x1=2,x2=2", {"inputs=x0+x2,-", "*['mlp_in']['kernel']=x1,-"}},
-        {"mlp_tiny/model.hlo.pb", "x0=2,x1=4", {"*kernel*=x1,x0", "*kernel*=x0,-"}},
+        {"t5_tiny", "x0=2,x1=4", {"inputs=x0,-", "*['mlp_in']['kernel']=-,x1"}},
+        {"t5_tiny", "x0=2,x1=2,x2=2", {"inputs=x0+x2,-", "*['mlp_in']['kernel']=x1,-"}},
+        {"mlp_tiny", "x0=2,x1=4", {"*kernel*=x1,x0", "*kernel*=x0,-"}},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         PlanContext *context = read_model(cases[k].model);
@@ -208,7 +190,7 @@ static void test_keeps_its_own_shardings(void **state) {
         assert_int_equal(pin_stage(&stage, &arena, context, pins, 2, &error), AM_OK);
         assert_int_equal(propagate(&pinned, &arena, context, &stage, &error), AM_OK);
         assert_int_equal(module_text(&text, context, &stage.mesh, pinned, &error), AM_OK);
-        PlanContext *again = read_text(text.data, text.length);
+        PlanContext *again = read_model_text(text.data);
         assert_string_equal(again->sha256, context->sha256);
         for (int32_t inferred = 0; inferred < 2; inferred++) {
             PlanStage kept;
@@ -426,7 +408,7 @@ static void test_pins_prevail(void **state) {
 
 static void test_refuses_pins(void **state) {
     (void)state;
-    PlanContext *context = read_model("mlp_tiny/model.hlo.pb");
+    PlanContext *context = read_model("mlp_tiny");
     Arena arena = {0};
     PlanStage stage = {0};
     AmError error = {0};
@@ -490,7 +472,7 @@ static void test_matches_paths_as_users_write_them(void **state) {
 
 static void test_names_the_nearest_paths(void **state) {
     (void)state;
-    PlanContext *context = read_model("t5_tiny/model.hlo.pb");
+    PlanContext *context = read_model("t5_tiny");
     static const struct {
         const char *pattern, *nearest;
     } cases[] = {
@@ -516,7 +498,7 @@ static void test_names_the_nearest_paths(void **state) {
 
 static void test_pins_leave_out_factored_moments(void **state) {
     (void)state;
-    PlanContext *context = read_model("adafactor_tiny/model.hlo.pb");
+    PlanContext *context = read_model("adafactor_tiny");
     Arena arena = {0};
     PlanStage stage = {0};
     AmError error = {0};
@@ -533,7 +515,7 @@ static void test_pins_leave_out_factored_moments(void **state) {
 
 static void test_strict(void **state) {
     (void)state;
-    PlanContext *context = read_model("vgg_tiny/model.hlo.pb");
+    PlanContext *context = read_model("vgg_tiny");
     Arena arena = {0};
     AmError error = {0};
     Mesh mesh;

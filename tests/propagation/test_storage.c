@@ -19,22 +19,6 @@
 #define WIDTH  2048
 #define BUCKET (64 << 20) /* bytes of gradients that wait for one another */
 
-static PlanContext *read_text(const char *text) {
-    AmError error = {0};
-    char path[] = "/tmp/automap-storage-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    FILE *stream = fdopen(file, "w");
-    assert_non_null(stream);
-    fputs(text, stream);
-    fclose(stream);
-    PlanContext *context;
-    AmStatus status = plan_context_read(&context, path, NULL, &error);
-    remove(path);
-    if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
-    return context;
-}
-
 /* Gradient descent on LAYERS square layers of h -> max(h w, 0), four examples: weights are most of what there
  * is. */
 static PlanContext *square_layers(void) {
@@ -69,7 +53,7 @@ static PlanContext *square_layers(void) {
     text_append_string(&text, "f32[]) tuple(");
     for (int32_t k = 0; k < LAYERS; k++) text_append(&text, "n%d, ", k);
     text_append_string(&text, "loss)\n}\n");
-    PlanContext *context = read_text(text.data);
+    PlanContext *context = read_model_text(text.data);
     text_free(&text);
     return context;
 }
@@ -257,7 +241,7 @@ static PlanContext *recomputed_layers(void) {
     text_append_string(&text, "bf16[]) tuple(");
     for (int32_t k = 0; k < LAYERS; k++) text_append(&text, "n%d, ", k);
     text_append_string(&text, "loss)\n}\n");
-    PlanContext *context = read_text(text.data);
+    PlanContext *context = read_model_text(text.data);
     text_free(&text);
     return context;
 }
@@ -395,11 +379,11 @@ static void test_places_in_a_loop(void **state) {
 /* A sum over devices that its one reader needs in parts is a reduce_scatter. */
 static void test_wanted_parts_are_scattered(void **state) {
     (void)state;
-    PlanContext *context =
-        read_text("HloModule m\nENTRY main {\n a = f32[8,16] parameter(0)\n b = f32[16,12] parameter(1)\n"
-                  " c = f32[12,4] parameter(2)\n"
-                  " ab = f32[8,12] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-                  " ROOT abc = f32[8,4] dot(ab, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n");
+    PlanContext *context = read_model_text(
+        "HloModule m\nENTRY main {\n a = f32[8,16] parameter(0)\n b = f32[16,12] parameter(1)\n"
+        " c = f32[12,4] parameter(2)\n"
+        " ab = f32[8,12] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        " ROOT abc = f32[8,4] dot(ab, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n");
     Arena arena = {0};
     AmError error = {0};
     PlanStage stage = {0};

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cost/collective/collective.h"
 #include "lowering/spmd/lower.h"
+#include "tests/support/model_case.h"
 #include "tests/support/sample.h"
 
 #define CASES       sample_of(240, 60) /* of each other type one */
@@ -69,22 +70,6 @@ static void grow(Tree *tree, const char *type, Random *random) {
                 " c = %s[8,4] parameter(%d)\n"
                 " ROOT r = %s[8,4] dot(%s, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
                 type, 2 * tree->leaves, type, open[0]);
-}
-
-static PlanContext *read_text(const char *text) {
-    AmError error = {0};
-    char path[] = "/tmp/automap-open-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    FILE *stream = fdopen(file, "w");
-    assert_non_null(stream);
-    fputs(text, stream);
-    fclose(stream);
-    PlanContext *context;
-    AmStatus status = plan_context_read(&context, path, NULL, &error);
-    remove(path);
-    if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
-    return context;
 }
 
 /* Bytes that a device sends in all collectives. */
@@ -148,7 +133,7 @@ static void test_equals_every_assignment(void **state) {
         AmError error = {0};
         Arena arena = {0};
         grow(&tree, number % 2 ? "bf16" : "f32", &random);
-        PlanContext *context = read_text(tree.text.data);
+        PlanContext *context = read_model_text(tree.text.data);
         PlanStage stage = {0};
         PlanOverride overrides[MOST_VALUES * 2] = {0};
         assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=4", &error), AM_OK);
@@ -198,34 +183,34 @@ static void test_equals_every_assignment(void **state) {
  * by another, whatever classes the axes split. */
 static void test_axes_agree_on_blocks(void **state) {
     (void)state;
-    PlanContext *context =
-        read_text("HloModule flat\n"
-                  "sum {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b)\n}\n"
-                  "ENTRY main {\n"
-                  " w = f32[32,32] parameter(0)\n"
-                  " x = f32[8,8,32] parameter(1)\n"
-                  " t = f32[8,8,32] parameter(2)\n"
-                  " half = bf16[8,8,32] convert(x)\n"
-                  " flat = f32[1024] reshape(w)\n"
-                  " narrow = bf16[1024] convert(flat)\n"
-                  " square = bf16[32,32] reshape(narrow)\n"
-                  " y = bf16[8,8,32] dot(half, square), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
-                  " wide = f32[8,8,32] convert(y)\n"
-                  " e = f32[8,8,32] subtract(wide, t)\n"
-                  " f = bf16[8,8,32] convert(e)\n"
-                  " q = bf16[32,32] dot(f, half), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}\n"
-                  " turned = bf16[32,32] transpose(q), dimensions={1,0}\n"
-                  " r = bf16[1024] reshape(turned)\n"
-                  " c = f32[1024] convert(r)\n"
-                  " g = f32[32,32] reshape(c)\n"
-                  " rate = f32[] constant(0.5)\n"
-                  " rates = f32[32,32] broadcast(rate), dimensions={}\n"
-                  " u = f32[32,32] multiply(g, rates)\n"
-                  " n = f32[32,32] subtract(w, u)\n"
-                  " zero = f32[] constant(0)\n"
-                  " loss = f32[] reduce(e, zero), dimensions={0,1,2}, to_apply=sum\n"
-                  " ROOT out = (f32[32,32], f32[]) tuple(n, loss)\n"
-                  "}\n");
+    PlanContext *context = read_model_text(
+        "HloModule flat\n"
+        "sum {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b)\n}\n"
+        "ENTRY main {\n"
+        " w = f32[32,32] parameter(0)\n"
+        " x = f32[8,8,32] parameter(1)\n"
+        " t = f32[8,8,32] parameter(2)\n"
+        " half = bf16[8,8,32] convert(x)\n"
+        " flat = f32[1024] reshape(w)\n"
+        " narrow = bf16[1024] convert(flat)\n"
+        " square = bf16[32,32] reshape(narrow)\n"
+        " y = bf16[8,8,32] dot(half, square), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+        " wide = f32[8,8,32] convert(y)\n"
+        " e = f32[8,8,32] subtract(wide, t)\n"
+        " f = bf16[8,8,32] convert(e)\n"
+        " q = bf16[32,32] dot(f, half), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}\n"
+        " turned = bf16[32,32] transpose(q), dimensions={1,0}\n"
+        " r = bf16[1024] reshape(turned)\n"
+        " c = f32[1024] convert(r)\n"
+        " g = f32[32,32] reshape(c)\n"
+        " rate = f32[] constant(0.5)\n"
+        " rates = f32[32,32] broadcast(rate), dimensions={}\n"
+        " u = f32[32,32] multiply(g, rates)\n"
+        " n = f32[32,32] subtract(w, u)\n"
+        " zero = f32[] constant(0)\n"
+        " loss = f32[] reduce(e, zero), dimensions={0,1,2}, to_apply=sum\n"
+        " ROOT out = (f32[32,32], f32[]) tuple(n, loss)\n"
+        "}\n");
     AmError error = {0};
     Arena arena = {0};
     PlanEntry first[] = {{.kind = PLAN_COMPUTE},

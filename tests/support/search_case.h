@@ -18,6 +18,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "planners/single_stage/single_stage_search.h"
+#include "tests/support/model_case.h"
 
 #define LARGE_MEMORY 64000000000 /* bytes: everything fits */
 
@@ -104,27 +105,12 @@ static inline Cluster *make_cluster(Random *random, Arena *arena, int64_t memory
     return cluster;
 }
 
-static inline PlanContext *read_text(Text text) {
-    AmError error = {0};
-    char path[] = "/tmp/automap-search-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    FILE *stream = fdopen(file, "w");
-    assert_non_null(stream);
-    fputs(text.data, stream);
-    fclose(stream);
-    PlanContext *context;
-    AmStatus status = plan_context_read(&context, path, NULL, &error);
-    remove(path);
-    if (status != AM_OK) fail_msg("%s:%lld: %s", error.source, (long long)error.line, error.text);
-    text_free(&text);
-    return context;
-}
-
 static inline PlanContext *make_context(Random *random, int32_t layers) {
     Text text = {0};
     write_module(&text, random, layers);
-    return read_text(text);
+    PlanContext *context = read_model_text(text.data);
+    text_free(&text);
+    return context;
 }
 
 static inline double searched(const PlanContext *context, const Cluster *cluster, SearchOptions options) {

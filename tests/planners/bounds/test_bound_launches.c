@@ -24,7 +24,8 @@ static void test_counts_by_hand(void **state) {
     Cluster *cluster;
     Text text = {0};
     write_layers(&text, 8, width, 2);
-    PlanContext *context = read_text(text);
+    PlanContext *context = read_model_text(text.data);
+    text_free(&text);
     assert_int_equal(cluster_read(&cluster, &arena, "t4:1", &error), AM_OK);
     assert_int_equal(bound_launches_find(&launches, context, cluster, &error), AM_OK);
     assert_true(launches.total == 12);

@@ -26,21 +26,6 @@ static void write_chain(FILE *file, int32_t heavy) {
     fprintf(file, "}\n");
 }
 
-static PlanContext *read_text(const char *text) {
-    char path[] = "/tmp/automap-chain-XXXXXX";
-    PlanContext *context;
-    AmError error = {0};
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    FILE *file = fdopen(descriptor, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_int_equal(remove(path), 0);
-    return context;
-}
-
 static PlanContext *read_chain(int32_t heavy) {
     char *text = NULL;
     size_t size;
@@ -48,7 +33,7 @@ static PlanContext *read_chain(int32_t heavy) {
     assert_non_null(file);
     write_chain(file, heavy);
     assert_int_equal(fclose(file), 0);
-    PlanContext *context = read_text(text);
+    PlanContext *context = read_model_text(text);
     free(text);
     return context;
 }
@@ -103,7 +88,7 @@ static const char branches[] =
 /* The FLOPs of branches, each as likely as another, count at the loop around them. */
 static void test_branches_count(void **state) {
     (void)state;
-    PlanContext *context = read_text(branches);
+    PlanContext *context = read_model_text(branches);
     Arena arena = {0};
     PipelineWork work;
     AmError error = {0};
