@@ -14,25 +14,13 @@ typedef struct PaperChainBuilder {
     const Cluster *cluster;
     PaperChain *chain;
     int32_t count;         /* instructions of the entry */
-    int32_t *outer;        /* [instruction]: the entry's that runs it; -1: none */
+    int32_t *outermost;    /* [instruction]: the entry's that runs it; -1: none */
     int32_t *place;        /* [entry instruction]: the forward operator that it belongs to; -1: none */
     int32_t *weight_place; /* [parameter]: the first forward operator that takes it; -1: none */
     double *seconds[PAPER_PASSES], *crossing, *kept; /* [entry instruction + 1] */
 } PaperChainBuilder;
 
 /* ---- where everything belongs ---- */
-
-static void find_outer(PaperChainBuilder *self) {
-    const Rules *rules = self->context->rules;
-    const IrModule *module = self->context->canonical;
-    for (int32_t i = 0; i < module->instruction_count; i++) self->outer[i] = i < self->count ? i : -1;
-    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before their computations */
-        const IrComputation *body = &module->computations[c];
-        if (!rules->is_planned[c] || rules->region_of[c] < 0) continue;
-        int32_t outer = self->outer[rules->loops[rules->region_of[c]].instruction];
-        for (int32_t i = body->first; i < body->first + body->count; i++) self->outer[i] = outer;
-    }
-}
 
 static void find_weights(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
@@ -80,15 +68,15 @@ static void find_places(PaperChainBuilder *self) {
 
 static void add_step(PaperChainBuilder *self, const ExecutedStep *executed) {
     if (executed_collective(executed)) return;
-    int32_t origin = executed_origin(executed), outer = origin < 0 ? -1 : self->outer[origin];
-    if (outer < 0) return;
+    int32_t origin = executed_origin(executed), outermost = origin < 0 ? -1 : self->outermost[origin];
+    if (outermost < 0) return;
     IrPhase phase = self->context->roles->phases[origin];
     bool is_gradient = self->context->split_options->storage->role[origin] == STORAGE_GRADIENT;
     PaperPass pass = phase == IR_PHASE_OPTIMIZER                                  ? PAPER_UPDATE
                      : phase == IR_PHASE_BACKWARD && is_gradient                  ? PAPER_GRADIENTS
                      : phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED ? PAPER_BACKWARD
                                                                                   : PAPER_FORWARD;
-    int32_t place = self->place[outer] < 0 ? 0 : self->place[outer];
+    int32_t place = self->place[outermost] < 0 ? 0 : self->place[outermost];
     self->seconds[pass][place] += executed->times * executed_seconds(executed, &self->cluster->types[0]);
 }
 
@@ -232,7 +220,7 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
                               .cluster = cluster,
                               .chain = ARENA_ARRAY(arena, PaperChain, 1),
                               .count = count,
-                              .outer = ARENA_ARRAY(&scratch, int32_t, all + 1),
+                              .outermost = ARENA_ARRAY(&scratch, int32_t, all + 1),
                               .place = ARENA_ARRAY(&scratch, int32_t, count + 1),
                               .weight_place =
                                   ARENA_ARRAY(&scratch, int32_t, context->roles->parameter_count + 1),
@@ -246,7 +234,7 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
         int64_t parts = (int64_t)micro_batches * devices;
         self.chain->parts = (int32_t)(batch < parts ? batch : parts);
         for (int32_t i = 0; i < count; i++) last_use[i] = -1;
-        find_outer(&self);
+        rules_find_outermost(context->rules, self.outermost);
         find_weights(&self);
         find_places(&self);
         add_bytes(&self, last_use);

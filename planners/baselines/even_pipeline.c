@@ -30,20 +30,18 @@ typedef struct Cutter {
 
 static void find_flops(Cutter *self, Arena *scratch) {
     const Rules *rules = self->context->rules;
-    /* The entry's instruction that runs an instruction: itself, or a loop or conditional around it. */
-    int32_t *outer = ARENA_ARRAY(scratch, int32_t, rules->count + 1);
-    if (!outer) return;
-    for (int32_t c = 0; c < self->module->computation_count; c++) { /* callers before their computations */
+    int32_t *outermost = ARENA_ARRAY(scratch, int32_t, rules->count + 1);
+    if (!outermost) return;
+    rules_find_outermost(rules, outermost);
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
         const IrComputation *body = &self->module->computations[c];
-        int32_t caller = rules->is_planned[c] ? rules_caller(rules, c) : -1;
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
-            int32_t counted = outer[i] = caller < 0 ? i : outer[caller];
             bool is_caller = rules_loop(rules, i) || rules_conditional(rules, i);
             if (is_caller || !self->context->split_options->live[i] ||
-                !plan_context_in_forward(self->context, counted))
+                !plan_context_in_forward(self->context, outermost[i]))
                 continue;
-            self->flops[counted] += rules->times[c] * ir_layers_of(self->module, i) *
-                                    ir_instruction_flops(self->module, i, scratch);
+            self->flops[outermost[i]] += rules->times[c] * ir_layers_of(self->module, i) *
+                                         ir_instruction_flops(self->module, i, scratch);
         }
     }
 }

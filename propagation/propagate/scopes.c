@@ -139,8 +139,24 @@ static bool is_stack(const Resolver *self, const IrInstruction *instruction) {
     return joins;
 }
 
-/* Finds views. A body follows its caller, so that initial values of a loop are known before their
- * readers. */
+/* Passes on what goes into the loop or conditional i, whose computations follow it. */
+static void find_views_inside(Resolver *self, int32_t i) {
+    const Rules *rules = self->context->rules;
+    const PlannedLoop *loop = rules_loop(rules, i);
+    const PlannedConditional *conditional = rules_conditional(rules, i);
+    for (int32_t l = 0; loop && l < loop->leaf_count; l++) {
+        const LoopLeaf *leaf = &loop->leaves[l];
+        if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
+            view(self, leaf->in_body, rules->alias[leaf->initial]);
+    }
+    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
+        for (int32_t l = 0; l < conditional->branches[k].leaf_count; l++) {
+            const BranchLeaf *leaf = &conditional->branches[k].leaves[l];
+            if (leaf->reader >= 0 && leaf->given_leaf == 0)
+                view(self, leaf->reader, rules->alias[leaf->given]);
+        }
+}
+
 static void find_views(Resolver *self) {
     const PlanContext *context = self->context;
     const Rules *rules = context->rules;
@@ -148,21 +164,13 @@ static void find_views(Resolver *self) {
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         if (context->roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->weight_of[context->roles->parameters[p].instruction] = p;
-    for (int32_t c = 0; c < context->canonical->computation_count; c++) {
-        const IrComputation *computation = &context->canonical->computations[c];
-        const PlannedLoop *loop = rules->region_of[c] >= 0 ? &rules->loops[rules->region_of[c]] : NULL;
-        for (int32_t l = 0; loop && loop->body == c && l < loop->leaf_count; l++) {
-            const LoopLeaf *leaf = &loop->leaves[l];
-            if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
-                view(self, leaf->in_body, rules->alias[leaf->initial]);
-        }
-        for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
-            const IrInstruction *instruction = &context->canonical->instructions[i];
-            if (self->weight_of[i] >= 0 || self->stack_of[i] >= 0) continue;
-            if (rules->alias[i] != i) view(self, i, rules->alias[i]);
-            else if (is_view(instruction->opcode)) view(self, i, rules->alias[instruction->operands[0]]);
-            else if (is_stack(self, instruction)) self->stack_of[i] = i;
-        }
+    for (int32_t i = 0; i < rules->count; i++) {
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        find_views_inside(self, i);
+        if (self->weight_of[i] >= 0 || self->stack_of[i] >= 0) continue;
+        if (rules->alias[i] != i) view(self, i, rules->alias[i]);
+        else if (is_view(instruction->opcode)) view(self, i, rules->alias[instruction->operands[0]]);
+        else if (is_stack(self, instruction)) self->stack_of[i] = i;
     }
 }
 
@@ -175,15 +183,15 @@ static void hold_weights(Resolver *self, int32_t k, int32_t i) {
         hold_weights(self, k, self->context->rules->alias[stack->operands[o]]);
 }
 
-/* Marks the instructions in a scope by their names or source lines. Those of a loop's body have names within
- * the loop: they are also in the scopes of the loop, which precedes its body. */
+/* Marks the instructions in a scope by their names or source lines. The instructions of a
+ * loop or conditional are also in its scopes. */
 void scopes_find_named(bool *is_in, const PlanContext *context, const char *pattern) {
     const IrModule *module = context->canonical;
     const Rules *rules = context->rules;
     bool is_line = strchr(pattern, ':') != NULL;
     for (int32_t c = 0; c < module->computation_count; c++) {
         const IrComputation *computation = &module->computations[c];
-        int32_t caller = rules->region_of[c] >= 0 ? rules->loops[rules->region_of[c]].instruction : -1;
+        int32_t caller = rules_caller(rules, c);
         bool is_inside = caller >= 0 && is_in[caller], is_match = false;
         const char *previous = NULL; /* many instructions in a row have one name */
         for (int32_t i = computation->first; i < computation->first + computation->count && i < rules->count;
@@ -428,19 +436,6 @@ AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContex
 
 /* ---- operators ---- */
 
-/* Returns the entry's instruction that runs an instruction of a loop's body; -1: none is planned. */
-static int32_t in_entry(const PlanContext *context, int32_t instruction) {
-    const IrModule *module = context->canonical;
-    const Rules *rules = context->rules;
-    while (instruction >= rules->entry_count) {
-        int32_t c = 0;
-        while (instruction >= module->computations[c].first + module->computations[c].count) c++;
-        if (rules->region_of[c] < 0) return -1;
-        instruction = rules->loops[rules->region_of[c]].instruction;
-    }
-    return instruction;
-}
-
 AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *context, const char *pattern,
                              AmError *error) {
     int32_t count = context->rules->count;
@@ -472,12 +467,14 @@ AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, cons
                                const char *pattern, AmError *error) {
     const Rules *rules = context->rules;
     bool *is_member = ARENA_ARRAY(scratch, bool, rules->count + 1);
-    if (!is_member) return am_fail_memory(error, rules->count);
+    int32_t *outermost = ARENA_ARRAY(scratch, int32_t, rules->count + 1);
+    if (scratch->failed) return am_fail_memory(error, rules->count);
+    rules_find_outermost(rules, outermost);
     TRY(scopes_find_members(is_member, scratch, context, pattern, error));
     *count = 0;
     for (int32_t i = 0; i < rules->count; i++) {
         if (!is_member[i] || rules->on_demand[i]) continue;
-        int32_t at = in_entry(context, i);
+        int32_t at = outermost[i];
         bool is_forward = at >= 0 && plan_context_in_forward(context, at);
         if (!is_forward || is_in[at]) continue;
         is_in[at] = true;

@@ -184,6 +184,9 @@ static inline int32_t rules_caller(const Rules *rules, int32_t computation) {
     int32_t branch = rules->branch_of[computation];
     return branch < 0 ? -1 : rules->conditionals[branch].instruction;
 }
+/* Writes outermost[instruction of the module]: the entry's instruction that runs it, which is itself or the
+ * outermost loop or conditional around it; -1 in computations that are not planned. */
+void rules_find_outermost(const Rules *rules, int32_t *outermost);
 /* Replaces (instruction, leaf), in a planned computation, by the value that it
  * stands for: what made it, or who stands for an array of a loop. */
 void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf);

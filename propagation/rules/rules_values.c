@@ -226,6 +226,16 @@ static int32_t *reader_of(const Rules *rules, int32_t instruction, int32_t leaf)
     return computation == loop->body ? &loop->leaves[leaf].in_body : &loop->leaves[leaf].in_condition;
 }
 
+void rules_find_outermost(const Rules *rules, int32_t *outermost) {
+    for (int32_t i = 0; i < rules->count; i++) outermost[i] = i < rules->entry_count ? i : -1;
+    for (int32_t c = 0; c < rules->module->computation_count; c++) { /* callers before their computations */
+        const IrComputation *computation = &rules->module->computations[c];
+        int32_t caller = rules->is_planned[c] ? rules_caller(rules, c) : -1;
+        for (int32_t i = computation->first; caller >= 0 && i < computation->first + computation->count; i++)
+            outermost[i] = outermost[caller];
+    }
+}
+
 void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf) {
     for (;;) {
         *instruction = rules->source[*instruction];

@@ -123,6 +123,39 @@ static void test_operators(void **state) {
     plan_context_free(context);
 }
 
+/* A conditional is in the scopes of the operators of its branches, and of the weights that these use. */
+static void test_branches(void **state) {
+    (void)state;
+    PlanContext *context = read_model_text(
+        "HloModule branches\n"
+        "one { p = (f32[4,4], f32[4,4]) parameter(0) a = f32[4,4] get-tuple-element(p), index=0\n"
+        "  b = f32[4,4] get-tuple-element(p), index=1\n"
+        "  ROOT c = f32[4,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0},\n"
+        "    metadata={op_name=\"jit(step)/expert/dot_general\"} }\n"
+        "other { p = f32[4,4] parameter(0) ROOT c = f32[4,4] negate(p) }\n"
+        "ENTRY main { is = pred[] parameter(0) x = f32[4,4] parameter(1) w = f32[4,4] parameter(2)\n"
+        "  p = (f32[4,4], f32[4,4]) tuple(x, w)\n"
+        "  y = f32[4,4] conditional(is, p, x), true_computation=one, false_computation=other\n"
+        "  ROOT q = f32[4,4] sine(y) }\n");
+    static const struct {
+        const char *pattern;
+        int32_t count;
+    } cases[] = {{"expert", 1}, {"experts", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        int32_t count;
+        bool *is_in = ARENA_ARRAY(&arena, bool, context->rules->entry_count + 1);
+        assert_int_equal(scopes_find_operators(is_in, &count, &arena, context, cases[k].pattern, &error),
+                         AM_OK);
+        assert_int_equal(count, cases[k].count);
+        for (int32_t i = 0; i < context->rules->entry_count; i++)
+            assert_int_equal(is_in[i], count && context->canonical->instructions[i].opcode == IR_CONDITIONAL);
+        arena_free(&arena);
+    }
+    plan_context_free(context);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     PlanContext *context = read_model("gpt2_tiny");
@@ -159,6 +192,7 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_nested),
-                                       cmocka_unit_test(test_operators), cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_operators), cmocka_unit_test(test_branches),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
