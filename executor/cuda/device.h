@@ -3,16 +3,15 @@
  * Ranks on the same card share its context and its compiled kernels; each has a
  * compute stream, on which everything is issued in the order of the calls, and
  * a communication stream for collectives. Neither waits for the legacy default
- * stream, which only uploads before the first step are on. A collective forks: its
- * stream takes up what the compute stream has been given so far, goes on beside it
- * and leaves a mark, which the compute stream waits for before the first kernel
- * that needs it.
- * Sections, between which the communication stream is joined whole, keep marks
- * from crossing the bounds of a recorded graph.
+ * stream, on which only uploads before the first step run. A collective forks: the
+ * communication stream waits for the work issued so far, runs the collective beside
+ * the compute stream and records an event. The compute stream waits for the event
+ * before the first kernel that needs the result. At the end of a section the compute
+ * stream waits for all of the communication stream, so no event crosses the bounds
+ * of a recorded graph.
  *
- * Kernels cannot fail when they are issued, so a failure is noted on the device
- * and comes out of synchronize(). One thread at a time uses a device; it makes
- * it current by cuda_rank_use() before anything else.
+ * Launches return no error: the device keeps a failure until synchronize() returns
+ * it. One thread at a time uses a device, and calls cuda_rank_use() first.
  */
 #ifndef EXECUTOR_CUDA_DEVICE_H
 #define EXECUTOR_CUDA_DEVICE_H

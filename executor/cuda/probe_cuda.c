@@ -1,8 +1,8 @@
-/* A GPU measured by what the CUDA back end is made of: products by cuBLASLt, an
- * element-wise kernel, empty launches, and copies between devices; see
- * executor/calibrate/probe.h. Times are the host's, from the first enqueue to the end of
- * the stream, so that many repeats show what back-to-back work costs. Those of
- * collectives are the device's own, between two events in its queue.
+/* Measures a GPU by the parts of the CUDA back end: products by cuBLASLt, an
+ * element-wise kernel, empty launches, and copies between devices, for
+ * executor/calibrate/probe.h. The host's clock times many repeats, from the first
+ * enqueue to the end of the stream. Two events in the queue of the device time
+ * collectives.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,10 @@
  * other on one stream. Shapes and strides are numbers in their text, so they
  * take little more than addresses. A kernel is named after the SHA-256 of its
  * text: equal steps share kernels, and the text of a program is the same on
- * every machine. The operators mean exactly what they mean to executor/cpu (the
- * oracle of the tests): bf16 and f16 are computed in f32 and rounded after
- * every operator, reductions fold in f64 or in 64-bit integers, results depend
- * on shapes and values alone, never on timing. Nothing here needs a CUDA header
- * or a GPU.
+ * every machine. The results are those of executor/cpu, with which tests compare
+ * them: bf16 and f16 are computed in f32 and rounded after every operator,
+ * reductions fold in f64 or in 64-bit integers, and results depend on shapes and
+ * values alone. The generator needs neither a CUDA header nor a GPU.
  */
 #ifndef EXECUTOR_CUDA_CODEGEN_SOURCE_H
 #define EXECUTOR_CUDA_CODEGEN_SOURCE_H

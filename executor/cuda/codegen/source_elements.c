@@ -4,12 +4,12 @@
  * A thread finds its index along each dimension from its number, reads every
  * input at its strides (0 where it is broadcast), computes the operators in
  * registers and writes the outputs, which are dense. All reads come before all
- * writes, so an output may lie where an input does that is read at the same
+ * writes, so an output may have the memory of an input that is read at the same
  * element. Operators that only move elements (broadcast, reverse, copies)
- * are kernels without operators. Dimensions that all inputs
- * step through as one are joined first, which leaves few divisions. In a large
- * space a thread has a group of elements that are neighbours along the last
- * dimension: what is dense is read and written in one piece of up to 16 bytes.
+ * are kernels without operators. Dimensions through which all inputs step with
+ * one stride are joined first, which leaves few divisions. In a large space a
+ * thread has a group of neighbours along the last dimension: it reads and writes
+ * dense arrays in accesses of up to 16 bytes.
  */
 #include <stdio.h>
 #include <string.h>

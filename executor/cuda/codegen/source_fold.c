@@ -1,11 +1,11 @@
 /* Folds in lanes: a block is a table of results (columns) by lanes.
  *
  * Every lane folds its share of the elements of its result, then the lanes are
- * folded in shared memory, halving each time. Where neighbouring results are
+ * folded in shared memory, halving each time. If neighbouring results are
  * neighbours in memory, neighbouring threads have neighbouring results; else they
- * have neighbouring elements of one result. Where the results alone would not
- * fill the device, the elements are cut in parts, whose folds go to the scratch
- * memory and are folded by a second kernel. Folding is in f64 or in 64-bit
+ * have neighbouring elements of one result. If the results alone would not fill
+ * the device, the elements are cut in parts: the fold of each part goes to the
+ * scratch memory, and a second kernel folds these. Folding is in f64 or in 64-bit
  * integers as on the CPU, in an order that depends on the shapes alone.
  */
 #include "executor/cuda/codegen/source_fold.h"

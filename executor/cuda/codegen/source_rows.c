@@ -6,10 +6,10 @@
  *     for each element of rows first .. end: fusion       __syncthreads()
  *     for each row first .. end: fold in lanes            __syncthreads()
  *
- * Values inside the group have room for these rows only, in shared memory while it lasts. What is longer, as
- * the logits of a large vocabulary, is in scratch memory, which a limited number of blocks uses again and
- * again. Its address is shifted so that the first row is there. A fold has the order of sums of a launch of
- * its own, where that has one part.
+ * Values inside the group have room for these rows only, in shared memory as far as that suffices. Longer
+ * values, such as the logits of a large vocabulary, are in scratch memory, which a limited number of blocks
+ * uses repeatedly. Their address is shifted so that it begins with the first row of the block. A fold adds in
+ * the order of a separate launch that has one part.
  */
 #include "executor/cuda/codegen/source_text.h"
 

@@ -7,8 +7,8 @@
  * select-and-scatter first has one thread per element of the source, which finds
  * the element that its window selects (padding is never selected) and leaves its
  * place in the scratch memory; then one thread per element of the result, which
- * goes through the windows that it lies in, in row-major order, and combines
- * what is scattered to it. Both orders are those of executor/cpu/reduce/window.c.
+ * goes through the windows that contain it, in row-major order, and combines
+ * the elements that are scattered to it. Both orders are those of executor/cpu/reduce/window.c.
  */
 #include <stdio.h>
 

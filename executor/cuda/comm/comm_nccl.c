@@ -3,25 +3,25 @@
  * Every group of ranks (the devices along one or several mesh axes) has a
  * communicator, made when the ranks start, in the same order everywhere. Its
  * first step is a number that one rank makes and all members need
- * (nccl_groups.h). Calls with several operands are issued as one group. Pieces
- * that do not lie in one run are packed and unpacked (pieces.h), uneven ones
- * travel by sends and receives, and reductions to uneven parts by one reduction
- * for each member. NCCL chooses the order of its sums.
+ * (nccl_groups.h). Calls with several operands are issued as one group. Shards
+ * that are not contiguous in memory are packed and unpacked (pieces.h). Uneven
+ * shards travel by sends and receives, and a reduction to uneven shards is one
+ * reduction for each member. NCCL chooses the order of its sums.
  *
- * Nothing here may hang: communicators are non-blocking, and what they do is
- * polled with a limit in time (AUTOMAP_NCCL_TIMEOUT, seconds, default 120; ten
- * times that for a step). await() watches a step: an error of a communicator, a
- * rank that failed elsewhere, or the end of that time aborts the communicators,
- * which releases the device; the runner names the rank. An abort frees the device
- * at once, but returns only when no graph holds the communicator's collectives any
- * more, and another's kernels may be in its way; so each has a thread of its own,
- * and the graphs go before the communicators.
+ * Every wait has a limit in time (AUTOMAP_NCCL_TIMEOUT, seconds, default 120; ten
+ * times that for a step): communicators are non-blocking and polled. await()
+ * watches a step: an error of a communicator, a rank that failed elsewhere, or the
+ * end of that time aborts the communicators, which releases the device; the runner
+ * names the rank. An abort frees the device at once, but returns only when no
+ * graph contains the communicator's collectives, and kernels of another
+ * communicator may delay it. So each abort has a thread of its own, and graphs are
+ * released before communicators.
  *
  * Communicators never block, for reasons in NCCL's sources (src/group.cc and
  * src/init.cc of 2.18 to 2.30) and its guide (section Fault Tolerance). `blocking`
  * is constant for a communicator. An abort is safe only for a non-blocking one that
- * no thread calls. A blocking group that connects can hold the rank's thread for
- * ever if a peer is gone. The cost: NCCL starts a thread that launches the group,
+ * no thread calls. A blocking group that connects can block the rank's thread for
+ * ever if a peer has ended. The cost: NCCL starts a thread that launches the group,
  * and ncclGroupEnd() returns ncclInProgress. Up to 2.22 only groups that connect
  * have one, from 2.23 on all. The thread enqueues on the stream, so settle() polls
  * ncclCommGetAsyncError() before other work goes there. A capture includes work of

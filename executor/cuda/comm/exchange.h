@@ -1,10 +1,10 @@
 /* Transfers between the ranks of two stages on the device: the boxes that a rank
- * gives and takes, as moves.
+ * sends and receives, as moves.
  *
  * A box of an array is one slab where it is cut in its outermost dimension and
- * one other, else one slab for each index before those. A library that moves
- * contiguous memory gets boxes that do not lie in one run packed, one after the
- * other, in scratch memory. What a rank gives itself is moved at once.
+ * one other, else one slab for each index before those. For a library that moves
+ * contiguous memory, other boxes are packed one after the other in scratch
+ * memory. A box from a rank to itself is one move without a transfer.
  */
 #ifndef EXECUTOR_CUDA_COMM_EXCHANGE_H
 #define EXECUTOR_CUDA_COMM_EXCHANGE_H

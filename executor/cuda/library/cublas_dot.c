@@ -2,13 +2,13 @@
  *
  * The dimensions of each operand are batch, free or contracted; the result is
  * [batch, left free, right free], or has them in another order. cuBLASLt reads an
- * operand as it lies where its free dimensions step through memory as one, its
- * contracted dimensions too, and one of the two strides is 1 (transposed or not).
- * Contracted dimensions are summed in whichever of the two operands' orders fits
- * better; free ones go in the result's order, and the operand whose free
- * dimensions lie closer there has the columns. Batch dimensions that step as one
- * in operands and result are one; one of them is the library's batch, others are
- * a few products one after the other. An operand that does not fit is packed to
+ * operand in place if its free dimensions have one stride, its contracted
+ * dimensions too, and one of the two strides is 1 (transposed or not).
+ * Contracted dimensions are summed in the order of the operand that then needs
+ * less packing. Free dimensions have the order of the result, whose columns belong
+ * to the operand with the smaller strides there. Batch dimensions with one stride
+ * in operands and result are joined; one of them is the library's batch, the
+ * others are a few products one after the other. Another operand is packed to
  * [batch, free, contracted] first, as little as possible. cublas_dot_order.c has the
  * orders of the result, and slices for an order that the library refuses. The
  * library adds a third operand to the product (beta = 1). The generated kernel of

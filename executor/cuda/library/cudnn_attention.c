@@ -1,16 +1,16 @@
 /* Fused attention by cuDNN, where the region is plain attention of 16-bit operands (softmax_form.h).
  *
  * cuDNN takes arrays [batch, head, row or key, width] with one stride each. The labels of units are divided
- * among batch and heads so that most arrays fit as they lie; the others are packed, and so are results of
- * another type. A region of gradients gets no output of the forward pass, which cuDNN needs:
+ * among batch and heads so that cuDNN reads most arrays in place; the others are packed, and so are results
+ * of another type. A region of gradients has no output of the forward pass, which cuDNN needs:
  *
  *     log-sum-exp = maximum + log(sum)        the saved statistics
  *     o, own = forward pass                   own: its log-sum-exp
  *     o = o exp(own - log-sum-exp)            where the statistics are of other scores, so are the weights
  *     dq, dk, dv = backward pass
  *
- * The scratch memory has what is packed, o and the statistics: linear in rows and in keys. Where cuDNN has no
- * engine for the shape, the generated kernels of source_region.h serve.
+ * The scratch memory has packed arrays, o and the statistics: linear in rows and in keys. For a shape without
+ * an engine in cuDNN, the generated kernels of source_region.h run.
  */
 #include <stdio.h>
 #include <string.h>

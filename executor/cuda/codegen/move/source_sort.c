@@ -1,12 +1,12 @@
 /* sort and topk: lines of an array, put in order by stable merge sort.
  *
- * What is sorted is the places of a line's elements, in the scratch memory.
+ * The kernels sort the places of a line's elements, in the scratch memory.
  * First every thread sorts CHUNK places by insertion. Then passes merge runs of
  * twice the length each: a thread writes CHUNK places of a pair of merged runs
  * and finds where they begin in both by bisection (Green, McColl and Bader, "GPU
  * Merge Path", ICS 2012). A last kernel moves the elements. Equal elements keep
- * their order, so the result of any strict order is that of executor/cpu/move/sort.c;
- * a comparator that is none may lose elements, but nothing else.
+ * their order, so the result of any strict order is that of executor/cpu/move/sort.c.
+ * Another comparator may lose elements; memory accesses stay inside the arrays.
  */
 #include <stdio.h>
 
